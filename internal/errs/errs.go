@@ -1,0 +1,102 @@
+// Package errs is comet's one error type. The core says what went wrong with a
+// Code; only the doors turn a code into their own dialect (an HTTP status, a
+// JSON-RPC error, E.. or 5xxx).
+package errs
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Error is what every layer returns when the caller can do something about it.
+// Detail, Fields and Meta are shown to the caller; the cause is only logged.
+type Error struct {
+	// Code says which rule was broken.
+	Code Code
+	// Detail is one sentence for a person, safe to show.
+	Detail string
+	// Fields names each bad part of the request.
+	Fields []Field
+	// Meta holds further members of a problem document, e.g. "scope".
+	Meta map[string]any
+
+	cause error
+}
+
+// Field points at one bad part of a request and names the rule it breaks.
+// Exactly one of Pointer, Parameter and Header is set, or none of them when the
+// document as a whole is meant.
+type Field struct {
+	// Pointer is an RFC 6901 JSON pointer into the body, e.g. "/capabilities/2".
+	Pointer string `json:"pointer,omitempty"`
+	// Parameter is the name of a query or path parameter.
+	Parameter string `json:"parameter,omitempty"`
+	// Header is the name of a request header.
+	Header string `json:"header,omitempty"`
+	// Rule is a short stable word, e.g. "required", "max", "frequency_level".
+	Rule string `json:"rule"`
+	// Detail is one sentence for a person.
+	Detail string `json:"detail"`
+	// Line is the 1-based line in an imported document, 0 where there is none.
+	Line int `json:"line,omitempty"`
+}
+
+// New returns an error with a code and a sentence for the caller.
+func New(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Wrap is New with a cause that is logged and never shown.
+func Wrap(code Code, cause error, format string, args ...any) *Error {
+	e := New(code, format, args...)
+	e.cause = cause
+	return e
+}
+
+// Error implements error; it is for logs, so it includes the cause.
+func (e *Error) Error() string {
+	s := string(e.Code) + ": " + e.Detail
+	for _, f := range e.Fields {
+		s += fmt.Sprintf("; %s%s%s: %s", f.Pointer, f.Parameter, f.Header, f.Detail)
+	}
+	if e.cause != nil {
+		s += ": " + e.cause.Error()
+	}
+	return s
+}
+
+// Unwrap returns the cause, nil where there is none.
+func (e *Error) Unwrap() error { return e.cause }
+
+// With adds a member to the problem document and returns the same error.
+func (e *Error) With(key string, value any) *Error {
+	if e.Meta == nil {
+		e.Meta = map[string]any{}
+	}
+	e.Meta[key] = value
+	return e
+}
+
+// From returns the *Error inside err, or an Internal one that wraps it.
+func From(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return Wrap(Internal, err, "something went wrong on our side")
+}
+
+// CodeOf returns the code of err: "" for nil, Internal for an error without one.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return Internal
+}
+
+// Is reports whether err carries the code.
+func Is(err error, code Code) bool { return err != nil && CodeOf(err) == code }

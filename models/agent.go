@@ -1,0 +1,97 @@
+// Package models holds the nouns of comet's domain with their field-level rules.
+// It does no I/O and imports no other room.
+package models
+
+import "time"
+
+// Limits on an agent's fields, in runes or entries.
+const (
+	MaxIDLength          = 64
+	MaxNameLength        = 120
+	MaxDescriptionLength = 2000
+	MaxTypeLength        = 64
+	MaxCapabilities      = 256
+	MaxCapabilityLength  = 128
+)
+
+// RootAgentID is the id of the single L0 agent (CHE·NU §1).
+const RootAgentID = "nova"
+
+// Agent is one row of the registry.
+type Agent struct {
+	ID           string
+	Name         string
+	Level        Level
+	SphereID     *int // nil only for L0
+	FrequencyHz  int
+	Capabilities []string
+	Description  string
+	// Type is the agent's type in the envelope protocol (infra, desktop, code,
+	// research, or another word); "" where it has none.
+	Type     string
+	ParentID *string // nil only for L0
+	// TokenBudget is in tokens a UTC day; nil is unlimited, only for L0.
+	TokenBudget *int64
+	IsActive    bool
+	// Version counts the committed changes of the row, from 1.
+	Version   int64
+	CreatedAt time.Time // UTC, microseconds
+	UpdatedAt time.Time // UTC, microseconds
+}
+
+// AgentRef names an agent and its level.
+type AgentRef struct {
+	ID    string `json:"id" example:"budget-assistant"`
+	Level Level  `json:"level" example:"3" enums:"0,1,2,3"`
+}
+
+// AgentStats is what an agent did in the current UTC day. It comes from outcome
+// rows; an agent that did nothing has zeros and no success rate (CHE·NU §2.5).
+type AgentStats struct {
+	SessionsToday     int64    `json:"sessions_today" example:"15"`
+	AvgResponseTimeMS int64    `json:"avg_response_time_ms" example:"234"`
+	SuccessRate       *float64 `json:"success_rate" example:"0.97" extensions:"x-nullable"`
+}
+
+// AgentDetail is an agent with what is known of its surroundings (CHE·NU §2.5).
+type AgentDetail struct {
+	Agent
+	TokensUsedToday int64
+	// Children are the active agents directly below, by id.
+	Children []AgentRef
+	Stats    AgentStats
+}
+
+// AgentDraft is the body of a create request (CHE·NU §2.2). The rules that one
+// field can be judged by alone are its tags; those that need the level, the
+// parent or the rest of the tree are registry's.
+type AgentDraft struct {
+	ID           *string  `json:"id" validate:"required,agentid" example:"custom-assistant" minLength:"1" maxLength:"64"`
+	Name         *string  `json:"name" validate:"required,notblank,printable,max=120" example:"Custom Assistant" minLength:"1" maxLength:"120"`
+	Level        *Level   `json:"level" validate:"required,min=0,max=3" example:"3" enums:"0,1,2,3"`
+	SphereID     *int     `json:"sphere_id" validate:"omitnil,min=1,max=9" example:"1" minimum:"1" maximum:"9"`
+	FrequencyHz  *int     `json:"frequency_hz" validate:"required" example:"444"`
+	Capabilities []string `json:"capabilities" validate:"max=256,unique,dive,capability" example:"custom_task_1,custom_task_2"`
+	Description  string   `json:"description" validate:"text,max=2000" example:"A custom L3 assistant for personal tasks" maxLength:"2000"`
+	Type         string   `json:"type" validate:"omitempty,word" example:"research" maxLength:"64"`
+	ParentID     *string  `json:"parent_id" validate:"omitnil,agentid" example:"finance-personal" maxLength:"64"`
+	TokenBudget  *int64   `json:"token_budget" validate:"omitnil,min=1000" example:"15000" minimum:"1000" maximum:"500000"`
+}
+
+// AgentPatch is the body of an update (CHE·NU §2.3): only members that are
+// present change anything. Immutable members are accepted with the value they
+// already have.
+type AgentPatch struct {
+	Name         Optional[string]   `json:"name"`
+	Description  Optional[string]   `json:"description"`
+	Type         Optional[string]   `json:"type"`
+	Capabilities Optional[[]string] `json:"capabilities"`
+	SphereID     Optional[int]      `json:"sphere_id"`
+	ParentID     Optional[string]   `json:"parent_id"`
+	TokenBudget  Optional[int64]    `json:"token_budget"`
+	IsActive     Optional[bool]     `json:"is_active"`
+
+	ID          Optional[string] `json:"id"`
+	Level       Optional[Level]  `json:"level"`
+	FrequencyHz Optional[int]    `json:"frequency_hz"`
+}

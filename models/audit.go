@@ -1,0 +1,37 @@
+package models
+
+import "time"
+
+// AuditAction names what was done to an agent.
+type AuditAction string
+
+// The audit actions.
+const (
+	AuditCreated     AuditAction = "created"
+	AuditUpdated     AuditAction = "updated"
+	AuditDeactivated AuditAction = "deactivated"
+	AuditRestored    AuditAction = "restored"
+)
+
+// AuditEntry is one line of an agent's history: who, when, what changed, from
+// what to what.
+type AuditEntry struct {
+	ID      int64       `json:"id" example:"42"`
+	AgentID string      `json:"agent_id" example:"finance-personal"`
+	At      time.Time   `json:"at" example:"2026-01-10T15:30:00Z"`
+	Actor   string      `json:"actor" example:"ci-importer"`
+	ActorID string      `json:"actor_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
+	Action  AuditAction `json:"action" example:"updated" enums:"created,updated,deactivated,restored"`
+	// RequestID is the X-Request-Id of the request that did it.
+	RequestID string   `json:"request_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
+	Changes   []Change `json:"changes"`
+	// Version is the agent's version after the change.
+	Version int64 `json:"version" example:"3"`
+}
+
+// Change is one field's value before and after; From is null for a creation.
+type Change struct {
+	Field string `json:"field" example:"token_budget"`
+	From  any    `json:"from"`
+	To    any    `json:"to"`
+}

@@ -1,0 +1,51 @@
+package models
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// EventType names what happened.
+type EventType string
+
+// The events of the registry (CHE·NU §9) and of the tokens. The budget events
+// belong to the ledger.
+const (
+	EventAgentCreated     EventType = "agent.created"
+	EventAgentUpdated     EventType = "agent.updated"
+	EventAgentDeactivated EventType = "agent.deactivated"
+	EventTokenCreated     EventType = "token.created"
+	EventTokenRotated     EventType = "token.rotated"
+	EventTokenRevoked     EventType = "token.revoked"
+)
+
+// Event tells of one committed change. It is written in the transaction of the
+// change and numbered after the commit.
+type Event struct {
+	// ID is a UUIDv7; it is the webhook-id and stays the same on every delivery.
+	ID string
+	// Position is gapless and in commit order; 0 until the relay has numbered
+	// the event.
+	Position int64
+	Type     EventType
+	// Key is what events are ordered by, usually the agent's id.
+	Key  string
+	At   time.Time
+	Data json.RawMessage
+}
+
+// Job is work that follows a commit: a timer, a delivery, a retry.
+type Job struct {
+	ID string
+	// Kind selects the handler.
+	Kind string
+	// Key makes the job unique while it is not finished; "" for no such limit.
+	Key     string
+	Payload json.RawMessage
+	// RunAt is the earliest time of the next attempt.
+	RunAt time.Time
+	// Attempt counts the attempts begun, including the current one.
+	Attempt int
+	// LeaseUntil is when another worker may take the job over.
+	LeaseUntil time.Time
+}

@@ -1,0 +1,29 @@
+package models
+
+import "time"
+
+// Once makes a mutating request happen at most once for its Idempotency-Key. It
+// is passed down to the verb, whose transaction stores the answer; a repeated
+// request gets the stored answer instead of a second effect.
+type Once struct {
+	// Principal is the token the key belongs to.
+	Principal string
+	Key       string
+	// RequestHash is the SHA-256 of method, path and body.
+	RequestHash [32]byte
+	// Render turns the verb's result into the answer to store; it leaves out
+	// what must be shown only once. It runs inside the transaction.
+	Render func(result any) (Answer, error)
+	// Replay is set by the store when the request was already answered.
+	Replay *Answer
+}
+
+// OnceRetention is how long an answer is kept for its Idempotency-Key.
+const OnceRetention = 24 * time.Hour
+
+// Answer is a stored response.
+type Answer struct {
+	Status int
+	Header map[string]string
+	Body   []byte
+}

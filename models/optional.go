@@ -1,0 +1,25 @@
+package models
+
+import "github.com/go-json-experiment/json/jsontext"
+import "github.com/go-json-experiment/json"
+
+// Optional is a member of a partial update: absent, null, or a value.
+type Optional[T any] struct {
+	Set   bool // the member is present
+	Null  bool // and its value is null
+	Value T
+}
+
+// Some returns a present, non-null member.
+func Some[T any](v T) Optional[T] { return Optional[T]{Set: true, Value: v} }
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom; it is only called for a
+// member that is present.
+func (o *Optional[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	o.Set = true
+	if dec.PeekKind() == 'n' {
+		o.Null = true
+		return dec.SkipValue()
+	}
+	return json.UnmarshalDecode(dec, &o.Value)
+}

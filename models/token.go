@@ -1,0 +1,79 @@
+package models
+
+import (
+	"slices"
+	"time"
+)
+
+// Scope is one permission of a token.
+type Scope string
+
+// The scopes. Those a later door brings are reserved: they can be granted now.
+const (
+	ScopeAdmin         Scope = "admin"
+	ScopeAgentsRead    Scope = "agents:read"
+	ScopeAgentsWrite   Scope = "agents:write"
+	ScopeUsageWrite    Scope = "usage:write"
+	ScopeWebhooksWrite Scope = "webhooks:write"
+	ScopeMessagesSend  Scope = "messages:send"
+	ScopeTasksRead     Scope = "tasks:read"
+	ScopeToolsCall     Scope = "tools:call"
+)
+
+// Scopes returns every scope there is.
+func Scopes() []Scope {
+	return []Scope{
+		ScopeAdmin, ScopeAgentsRead, ScopeAgentsWrite, ScopeUsageWrite,
+		ScopeWebhooksWrite, ScopeMessagesSend, ScopeTasksRead, ScopeToolsCall,
+	}
+}
+
+// Token is a bearer token without its secret, of which only the SHA-256 is kept.
+type Token struct {
+	ID        string
+	Name      string
+	Hash      [32]byte
+	Scopes    []Scope
+	AgentID   *string // the agent that holds it, nil for none
+	CreatedBy string  // name of the principal
+	CreatedAt time.Time
+	RotatedAt *time.Time
+	ExpiresAt *time.Time
+	RevokedAt *time.Time
+}
+
+// Active reports whether the token may be used at now.
+func (t Token) Active(now time.Time) bool {
+	return t.RevokedAt == nil && (t.ExpiresAt == nil || now.Before(*t.ExpiresAt))
+}
+
+// TokenDraft is the body of a request for a token.
+type TokenDraft struct {
+	Name      *string    `json:"name" validate:"required,notblank,printable,max=120" example:"ci-importer" minLength:"1" maxLength:"120"`
+	Scopes    []Scope    `json:"scopes" validate:"required,min=1,unique,dive,scope" example:"agents:read,agents:write" minItems:"1"`
+	AgentID   *string    `json:"agent_id" validate:"omitnil,agentid" example:"finance-personal" maxLength:"64"`
+	ExpiresAt *time.Time `json:"expires_at" example:"2027-01-10T00:00:00Z"`
+}
+
+// Principal is who makes a request.
+type Principal struct {
+	TokenID string
+	// Name is the token's name; it is what audit trails show.
+	Name    string
+	Scopes  []Scope
+	AgentID *string
+}
+
+// System is the principal of what comet does by itself.
+func System() Principal {
+	return Principal{TokenID: "system", Name: "system", Scopes: []Scope{ScopeAdmin}}
+}
+
+// Has reports whether the principal holds the scope: admin implies all others,
+// and agents:write implies agents:read.
+func (p Principal) Has(s Scope) bool {
+	if slices.Contains(p.Scopes, ScopeAdmin) || slices.Contains(p.Scopes, s) {
+		return true
+	}
+	return s == ScopeAgentsRead && slices.Contains(p.Scopes, ScopeAgentsWrite)
+}
