@@ -57,9 +57,11 @@ type AgentStats struct {
 type AgentDetail struct {
 	Agent
 	TokensUsedToday int64
-	// Children are the active agents directly below, by id.
+	// Children are the active agents directly below, by id, at most 1,000.
 	Children []AgentRef
-	Stats    AgentStats
+	// ChildrenTruncated is set where there are more.
+	ChildrenTruncated bool
+	Stats             AgentStats
 }
 
 // AgentDraft is the body of a create request (CHE·NU §2.2). The rules that one
@@ -82,16 +84,16 @@ type AgentDraft struct {
 // present change anything. Immutable members are accepted with the value they
 // already have.
 type AgentPatch struct {
-	Name         Optional[string]   `json:"name"`
-	Description  Optional[string]   `json:"description"`
-	Type         Optional[string]   `json:"type"`
-	Capabilities Optional[[]string] `json:"capabilities"`
-	SphereID     Optional[int]      `json:"sphere_id"`
-	ParentID     Optional[string]   `json:"parent_id"`
-	TokenBudget  Optional[int64]    `json:"token_budget"`
-	IsActive     Optional[bool]     `json:"is_active"`
+	Name         Optional[string]   `json:"name" validate:"omitnil,notblank,printable,max=120" swaggertype:"string" example:"Updated Assistant Name" minLength:"1" maxLength:"120"`
+	Description  Optional[string]   `json:"description" validate:"omitnil,text,max=2000" swaggertype:"string" example:"Helps organise daily stand-ups" maxLength:"2000"`
+	Type         Optional[string]   `json:"type" validate:"omitempty,word" swaggertype:"string" example:"research" maxLength:"64"`
+	Capabilities Optional[[]string] `json:"capabilities" validate:"omitnil,max=256,unique,dive,capability" swaggertype:"array,string" example:"scheduling,reminders"`
+	SphereID     Optional[int]      `json:"sphere_id" validate:"omitnil,min=1,max=9" swaggertype:"integer" example:"2" minimum:"1" maximum:"9" extensions:"x-nullable"`
+	ParentID     Optional[string]   `json:"parent_id" validate:"omitnil,agentid" swaggertype:"string" example:"project-business" maxLength:"64" extensions:"x-nullable"`
+	TokenBudget  Optional[int64]    `json:"token_budget" validate:"omitnil,min=1000" swaggertype:"integer" example:"25000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`
+	IsActive     Optional[bool]     `json:"is_active" swaggertype:"boolean" example:"false"`
 
-	ID          Optional[string] `json:"id"`
-	Level       Optional[Level]  `json:"level"`
-	FrequencyHz Optional[int]    `json:"frequency_hz"`
+	ID          Optional[string] `json:"id" swaggertype:"string" example:"custom-assistant" maxLength:"64"`
+	Level       Optional[Level]  `json:"level" swaggertype:"integer" example:"3" minimum:"0" maximum:"3"`
+	FrequencyHz Optional[int]    `json:"frequency_hz" swaggertype:"integer" example:"444"`
 }

@@ -46,6 +46,8 @@ type Job struct {
 	RunAt time.Time
 	// Attempt counts the attempts begun, including the current one.
 	Attempt int
+	// Lease proves the claim of the worker that holds the job.
+	Lease string
 	// LeaseUntil is when another worker may take the job over.
 	LeaseUntil time.Time
 }

@@ -1,0 +1,261 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"math"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// agentColumns is scanned by agentRow.
+const agentColumns = "id, name, level, sphere_id, frequency_hz, capabilities, description, type, parent_id, token_budget, is_active, version, created_at, updated_at"
+
+// maxChildren bounds the children listed in an agent's detail; a list filtered
+// by parent_id pages through more.
+const maxChildren = 1000
+
+// agentRow is the scan target of agentColumns. Agents are read on every request,
+// so they are scanned by hand.
+type agentRow struct {
+	a                    models.Agent
+	sphere               sql.NullInt64
+	capabilities         string
+	parent               sql.NullString
+	budget               sql.NullInt64
+	createdAt, updatedAt int64
+}
+
+func (r *agentRow) dest() []any {
+	return []any{
+		&r.a.ID, &r.a.Name, &r.a.Level, &r.sphere, &r.a.FrequencyHz, &r.capabilities, &r.a.Description, &r.a.Type,
+		&r.parent, &r.budget, &r.a.IsActive, &r.a.Version, &r.createdAt, &r.updatedAt,
+	}
+}
+
+func (r *agentRow) agent() (models.Agent, error) {
+	a := r.a
+	if r.sphere.Valid {
+		a.SphereID = new(int(r.sphere.Int64))
+	}
+	if r.parent.Valid {
+		a.ParentID = new(r.parent.String)
+	}
+	if r.budget.Valid {
+		a.TokenBudget = new(r.budget.Int64)
+	}
+	a.CreatedAt, a.UpdatedAt = fromMicros(r.createdAt), fromMicros(r.updatedAt)
+	var err error
+	a.Capabilities, err = decodeStrings(r.capabilities)
+	return a, err
+}
+
+func scanAgent(rows *sql.Rows) (models.Agent, error) {
+	var r agentRow
+	if err := rows.Scan(r.dest()...); err != nil {
+		return models.Agent{}, err
+	}
+	return r.agent()
+}
+
+// Agent returns the agent with that id, or errs.NotFound.
+func (s *Store) Agent(ctx context.Context, id string) (models.Agent, error) {
+	var r agentRow
+	err := s.queryRow(ctx, s.dialect.bind("SELECT "+agentColumns+" FROM agents WHERE id = ?"), []any{id}, r.dest()...)
+	if err != nil {
+		return models.Agent{}, agentMissing(err, id)
+	}
+	return r.agent()
+}
+
+// AgentDetail returns the agent with what it used and did since the UTC day of
+// now began, in one statement, or errs.NotFound.
+func (s *Store) AgentDetail(ctx context.Context, id string, now time.Time) (models.AgentDetail, error) {
+	day := now.UTC().Truncate(24 * time.Hour)
+	var (
+		r        agentRow
+		d        models.AgentDetail
+		children string
+		success  int64
+		total    int64
+		average  sql.NullFloat64
+	)
+	dest := append(r.dest(), &d.TokensUsedToday, &children, &d.Stats.SessionsToday, &average, &success, &total)
+	err := s.queryRow(ctx, s.detailQuery(), []any{id, hour(day), id, maxChildren + 1, id, micros(day), id}, dest...)
+	if err != nil {
+		return d, agentMissing(err, id)
+	}
+	if d.Agent, err = r.agent(); err != nil {
+		return d, err
+	}
+	d.Children = []models.AgentRef{}
+	if children != "[]" {
+		if err := json.Unmarshal([]byte(children), &d.Children); err != nil {
+			return d, err
+		}
+	}
+	if len(d.Children) > maxChildren {
+		d.Children, d.ChildrenTruncated = d.Children[:maxChildren], true
+	}
+	d.Stats.AvgResponseTimeMS = int64(math.Round(average.Float64))
+	if total > 0 {
+		d.Stats.SuccessRate = new(math.Round(float64(success)/float64(total)*1e4) / 1e4)
+	}
+	return d, nil
+}
+
+func (s *Store) detailQuery() string {
+	return s.dialect.bind(`SELECT ` + agentColumns + `,
+		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= ?),
+		(SELECT ` + s.dialect.childList + ` FROM (SELECT id, level FROM agents
+			WHERE parent_id = ? AND ` + s.dialect.isTrue("is_active") + ` ORDER BY id LIMIT ?) AS c),
+		o.sessions, o.average, o.successes, o.total
+		FROM agents CROSS JOIN (SELECT count(DISTINCT session_id) AS sessions, avg(duration_ms) AS average,
+			coalesce(sum(CASE WHEN ` + s.dialect.isTrue("success") + ` THEN 1 ELSE 0 END), 0) AS successes, count(*) AS total
+			FROM outcomes WHERE agent_id = ? AND at >= ?) AS o
+		WHERE id = ?`)
+}
+
+// Ancestors returns the agents above id, its parent first and nova last; an
+// empty list for nova, errs.NotFound for an unknown id.
+func (s *Store) Ancestors(ctx context.Context, id string) ([]models.Agent, error) {
+	chain := []models.Agent{}
+	err := s.query(ctx, s.dialect.bind(`WITH RECURSIVE chain (cid, pid, depth) AS (
+			SELECT id, parent_id, 0 FROM agents WHERE id = ?
+			UNION ALL
+			SELECT a.id, a.parent_id, depth + 1 FROM agents a JOIN chain ON a.id = chain.pid WHERE depth < 8)
+		SELECT `+agentColumns+` FROM chain JOIN agents ON id = cid ORDER BY depth`), []any{id},
+		func(rows *sql.Rows) error {
+			a, err := scanAgent(rows)
+			chain = append(chain, a)
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	if len(chain) == 0 {
+		return nil, errs.New(errs.NotFound, "there is no agent %q", id)
+	}
+	return chain[1:], nil
+}
+
+// Agent returns the agent with that id and locks it until the transaction ends,
+// or errs.NotFound. Locks are taken in the order (level descending, id).
+func (tx *Tx) Agent(id string) (models.Agent, error) {
+	return tx.agent(id, tx.store.dialect.forUpdate)
+}
+
+// AgentShared is Agent with a lock that only keeps the row from changing, for the
+// parent of an agent that is written.
+func (tx *Tx) AgentShared(id string) (models.Agent, error) {
+	return tx.agent(id, tx.store.dialect.forShare)
+}
+
+func (tx *Tx) agent(id, lock string) (models.Agent, error) {
+	var r agentRow
+	if err := tx.queryRow("SELECT "+agentColumns+" FROM agents WHERE id = ?"+lock, []any{id}, r.dest()...); err != nil {
+		return models.Agent{}, agentMissing(err, id)
+	}
+	return r.agent()
+}
+
+// HasActiveChildren reports whether an active agent stands under id. The caller
+// has locked id, so none can be added meanwhile.
+func (tx *Tx) HasActiveChildren(id string) (bool, error) {
+	var n int
+	err := tx.queryRow("SELECT count(*) FROM (SELECT 1 FROM agents WHERE parent_id = ? AND "+
+		tx.store.dialect.isTrue("is_active")+" LIMIT 1) AS c", []any{id}, &n)
+	return n > 0, err
+}
+
+// LockAgents keeps every other transaction from changing agents, for writes that
+// judge the tree as a whole. It must be the transaction's first statement.
+func (tx *Tx) LockAgents() error {
+	if tx.store.dialect.lockAgents == "" {
+		return nil
+	}
+	_, err := tx.exec(tx.store.dialect.lockAgents)
+	return err
+}
+
+// AllAgents returns every agent, ordered by (level, id).
+func (tx *Tx) AllAgents() ([]models.Agent, error) {
+	var all []models.Agent
+	err := tx.query("SELECT "+agentColumns+" FROM agents ORDER BY level, id", nil, func(rows *sql.Rows) error {
+		a, err := scanAgent(rows)
+		all = append(all, a)
+		return err
+	})
+	return all, err
+}
+
+// InsertAgent stores a new agent, or returns errs.AgentExists when its id is taken.
+func (tx *Tx) InsertAgent(a models.Agent) error {
+	caps, err := json.Marshal(a.Capabilities)
+	if err != nil {
+		return err
+	}
+	n, err := tx.exec(`INSERT INTO agents (`+agentColumns+`, search_text)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+		a.ID, a.Name, int(a.Level), nullable(a.SphereID), a.FrequencyHz, string(caps), a.Description, a.Type,
+		nullable(a.ParentID), nullable(a.TokenBudget), a.IsActive, a.Version, micros(a.CreatedAt), micros(a.UpdatedAt), searchText(a))
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return errs.New(errs.AgentExists, "an agent with the id %q already exists", a.ID)
+	}
+	return tx.addCapabilities(a.ID, a.Capabilities)
+}
+
+// UpdateAgent stores the changed agent over the row that Agent returned.
+func (tx *Tx) UpdateAgent(before, after models.Agent) error {
+	caps, err := json.Marshal(after.Capabilities)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(`UPDATE agents SET name = ?, sphere_id = ?, capabilities = ?, description = ?, type = ?, parent_id = ?,
+		token_budget = ?, is_active = ?, version = ?, updated_at = ?, search_text = ? WHERE id = ?`,
+		after.Name, nullable(after.SphereID), string(caps), after.Description, after.Type, nullable(after.ParentID),
+		nullable(after.TokenBudget), after.IsActive, after.Version, micros(after.UpdatedAt), searchText(after), after.ID)
+	if err != nil {
+		return err
+	}
+	kept := map[string]bool{}
+	for _, c := range after.Capabilities {
+		kept[models.CapabilityKey(c)] = true
+	}
+	for _, c := range before.Capabilities {
+		if key := models.CapabilityKey(c); !kept[key] {
+			if _, err := tx.exec("DELETE FROM agent_capabilities WHERE capability = ? AND agent_id = ?", key, after.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return tx.addCapabilities(after.ID, after.Capabilities)
+}
+
+func (tx *Tx) addCapabilities(id string, capabilities []string) error {
+	for _, c := range capabilities {
+		if _, err := tx.exec("INSERT INTO agent_capabilities (capability, agent_id) VALUES (?, ?) ON CONFLICT DO NOTHING",
+			models.CapabilityKey(c), id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func searchText(a models.Agent) string {
+	return strings.ToLower(a.ID + "\n" + a.Name + "\n" + a.Description)
+}
+
+func agentMissing(err error, id string) error {
+	if errs.Is(err, errs.NotFound) {
+		return errs.New(errs.NotFound, "there is no agent %q", id)
+	}
+	return err
+}

@@ -1,0 +1,76 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+)
+
+// dialect is what the SQL of the two databases does not share.
+type dialect struct {
+	name string
+	// forUpdate and forShare are appended to a SELECT that locks its row.
+	// SQLite has one writer and needs neither.
+	forUpdate string
+	forShare  string
+	// skipLocked lets several claimers pass each other.
+	skipLocked string
+	// noIndex before a column keeps the planner from choosing an index by it.
+	noIndex string
+	// contains is true where the second argument is part of the first.
+	contains func(column string) string
+	// childList makes a JSON array of {id, level} of a subquery's rows.
+	childList string
+	// lockAgents lets one transaction change agents and the others only read them.
+	lockAgents string
+	// isTrue and isFalse test a boolean column.
+	isTrue   func(column string) string
+	isFalse  func(column string) string
+	numbered bool // placeholders are $1, $2, …
+}
+
+func sqliteDialect() dialect {
+	return dialect{
+		name:      "sqlite",
+		noIndex:   "+",
+		contains:  func(c string) string { return "instr(" + c + ", ?) > 0" },
+		isTrue:    func(c string) string { return c + " = 1" },
+		isFalse:   func(c string) string { return c + " = 0" },
+		childList: "json_group_array(json_object('id', id, 'level', level))",
+	}
+}
+
+func postgresDialect() dialect {
+	return dialect{
+		name:       "postgres",
+		forUpdate:  " FOR UPDATE",
+		forShare:   " FOR SHARE",
+		skipLocked: " FOR UPDATE SKIP LOCKED",
+		contains:   func(c string) string { return "strpos(" + c + ", ?) > 0" },
+		childList:  "coalesce(json_agg(json_build_object('id', id, 'level', level)), '[]')",
+		isTrue:     func(c string) string { return c },
+		isFalse:    func(c string) string { return "NOT " + c },
+		lockAgents: "LOCK TABLE agents IN EXCLUSIVE MODE",
+		numbered:   true,
+	}
+}
+
+// bind turns ? placeholders into the database's own. None of our statements has
+// a question mark in a literal.
+func (d dialect) bind(query string) string {
+	if !d.numbered {
+		return query
+	}
+	var b strings.Builder
+	b.Grow(len(query) + 16)
+	n := 0
+	for i := range len(query) {
+		if query[i] != '?' {
+			b.WriteByte(query[i])
+			continue
+		}
+		n++
+		b.WriteByte('$')
+		b.WriteString(strconv.Itoa(n))
+	}
+	return b.String()
+}

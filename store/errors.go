@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"gorm.io/gorm"
+	"modernc.org/sqlite"
+
+	"comet/internal/errs"
+)
+
+var errBadConn = driver.ErrBadConn
+
+// SQLite result codes (https://sqlite.org/rescode.html).
+const (
+	sqliteBusy       = 5
+	sqliteLocked     = 6
+	sqliteNoMem      = 7
+	sqliteReadOnly   = 8
+	sqliteIOErr      = 10
+	sqliteFull       = 13
+	sqliteCantOpen   = 14
+	sqliteCheck      = 275
+	sqliteForeignKey = 787
+	sqlitePrimaryKey = 1555
+	sqliteUnique     = 2067
+)
+
+// PostgreSQL SQLSTATEs (appendix A of its manual).
+const (
+	pgUniqueViolation      = "23505"
+	pgForeignKeyViolation  = "23503"
+	pgCheckViolation       = "23514"
+	pgSerializationFailure = "40001"
+	pgDeadlock             = "40P01"
+	pgLockNotAvailable     = "55P03"
+	pgQueryCanceled        = "57014"
+)
+
+// translate turns a driver's error into one with a code, by its number:
+//
+//	no row                                  errs.NotFound
+//	unique, foreign key or check violation  errs.Conflict
+//	busy, locked, lock timeout              errs.Busy
+//	disk full, I/O, lost connection         errs.Unavailable
+//
+// The end of a context passes through, and so does an error that has a code.
+func translate(err error) error {
+	var coded *errs.Error
+	switch {
+	case err == nil, errors.As(err, &coded),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, sql.ErrNoRows), errors.Is(err, gorm.ErrRecordNotFound):
+		return errs.Wrap(errs.NotFound, err, "no such row")
+	}
+	if code, detail := classify(err); code != "" {
+		return errs.Wrap(code, err, "%s", detail)
+	}
+	return err
+}
+
+func classify(err error) (errs.Code, string) {
+	const (
+		conflict    = "the change collides with another row"
+		busy        = "the database is busy, try again"
+		unavailable = "the database does not take the request"
+	)
+	var lite *sqlite.Error
+	if errors.As(err, &lite) {
+		switch lite.Code() {
+		case sqlitePrimaryKey, sqliteUnique, sqliteForeignKey, sqliteCheck:
+			return errs.Conflict, conflict
+		}
+		switch lite.Code() & 0xff { // the primary code of an extended one
+		case sqliteBusy, sqliteLocked:
+			return errs.Busy, busy
+		case sqliteNoMem, sqliteReadOnly, sqliteIOErr, sqliteFull, sqliteCantOpen:
+			return errs.Unavailable, unavailable
+		}
+		return "", ""
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch pg.Code {
+		case pgUniqueViolation, pgForeignKeyViolation, pgCheckViolation:
+			return errs.Conflict, conflict
+		case pgSerializationFailure, pgDeadlock, pgLockNotAvailable, pgQueryCanceled:
+			return errs.Busy, busy
+		}
+		switch pg.Code[:2] { // connection, resources, operator, system
+		case "08", "53", "57", "58":
+			return errs.Unavailable, unavailable
+		}
+		return "", ""
+	}
+	var connect *pgconn.ConnectError
+	var netErr net.Error
+	if errors.As(err, &connect) || errors.As(err, &netErr) || errors.Is(err, errBadConn) || errors.Is(err, sql.ErrConnDone) {
+		return errs.Unavailable, unavailable
+	}
+	return "", ""
+}
+
+// retryable reports whether the database undid a transaction only because of the
+// others that ran beside it.
+func retryable(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == pgSerializationFailure || pg.Code == pgDeadlock)
+}

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/models"
+)
+
+// relayBatch is how many events one transaction numbers at most.
+const relayBatch = 1000
+
+// Emit writes an event that tells of what this transaction does. It must follow
+// the write (or lock) of the row the event is about: only then are the events of
+// one key in the order of their changes. data is encoded as JSON.
+func (tx *Tx) Emit(kind models.EventType, key string, data any) error {
+	payload, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec("INSERT INTO events (id, type, key, at, data) VALUES (?, ?, ?, ?, ?)",
+		id.String(), string(kind), key, micros(tx.now), string(payload))
+	tx.wroteEvents = true
+	return err
+}
+
+// NumberEvents gives committed events that have no position yet the next ones,
+// in the order in which they were written, and returns how many it numbered and
+// whether more wait. An id drawn from a sequence is not commit order: a reader
+// that resumed by it would miss events whose transaction took longer.
+func (tx *Tx) NumberEvents() (n int64, more bool, err error) {
+	var head int64
+	if err := tx.queryRow("SELECT position FROM event_head WHERE id = 1"+tx.store.dialect.forUpdate, nil, &head); err != nil {
+		return 0, false, err
+	}
+	n, err = tx.exec(`UPDATE events SET position = ? + numbered.n FROM
+		(SELECT seq, row_number() OVER (ORDER BY seq) AS n FROM events WHERE position IS NULL ORDER BY seq LIMIT ?) AS numbered
+		WHERE events.seq = numbered.seq`, head, relayBatch)
+	if err != nil || n == 0 {
+		return 0, false, err
+	}
+	_, err = tx.exec("UPDATE event_head SET position = ? WHERE id = 1", head+n)
+	return n, n == relayBatch, err
+}
+
+// EventsAfter returns up to limit numbered events with a position above after,
+// in order.
+func (s *Store) EventsAfter(ctx context.Context, after int64, limit int) ([]models.Event, error) {
+	var out []models.Event
+	err := s.query(ctx, s.dialect.bind(`SELECT id, position, type, key, at, data FROM events
+		WHERE position > ? ORDER BY position LIMIT ?`), []any{after, limit},
+		func(rows *sql.Rows) error {
+			var e models.Event
+			var at int64
+			var data string
+			if err := rows.Scan(&e.ID, &e.Position, &e.Type, &e.Key, &at, &data); err != nil {
+				return err
+			}
+			e.At, e.Data = fromMicros(at), json.RawMessage(data)
+			out = append(out, e)
+			return nil
+		})
+	return out, err
+}
+
+// EventsUnnumbered reports whether committed events wait for a position.
+func (s *Store) EventsUnnumbered(ctx context.Context) (bool, error) {
+	var n int
+	err := s.queryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM events WHERE position IS NULL LIMIT 1) AS e", nil, &n)
+	return n > 0, err
+}
+
+// LastPosition is the position of the newest numbered event, 0 before the first.
+func (s *Store) LastPosition(ctx context.Context) (int64, error) {
+	var head int64
+	err := s.queryRow(ctx, "SELECT position FROM event_head WHERE id = 1", nil, &head)
+	return head, err
+}
+
+// PurgeEvents deletes up to limit numbered events older than before and returns
+// how many. Positions are never given out again.
+func (tx *Tx) PurgeEvents(before time.Time, limit int) (int64, error) {
+	return tx.exec(`DELETE FROM events WHERE seq IN
+		(SELECT seq FROM events WHERE at < ? AND position IS NOT NULL ORDER BY at LIMIT ?)`, micros(before), limit)
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"comet/migrations"
+)
+
+// MigrationStatus is one migration and when it was applied.
+type MigrationStatus struct {
+	Version int64      `json:"version"`
+	Name    string     `json:"name"`
+	Applied *time.Time `json:"applied_at"` // nil while pending
+}
+
+// Migrator changes the schema. On PostgreSQL it holds an advisory lock while it
+// does; a SQLite file is guarded by the lock on the data directory.
+type Migrator struct {
+	db       *sql.DB
+	provider *goose.Provider
+}
+
+// OpenMigrator opens the database that opts name. The caller must Close it.
+func OpenMigrator(opts Options) (*Migrator, error) {
+	if opts.DatabaseURL == "" {
+		db, err := openSQLitePool(opts.Dir, 1)
+		if err != nil {
+			return nil, err
+		}
+		return newMigrator(db, goose.DialectSQLite3)
+	}
+	opts.MaxConnections = 2
+	db, err := openPostgresPool(opts)
+	if err != nil {
+		return nil, err
+	}
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return newMigrator(db, goose.DialectPostgres, goose.WithSessionLocker(locker))
+}
+
+func newMigrator(db *sql.DB, d goose.Dialect, opts ...goose.ProviderOption) (*Migrator, error) {
+	files := migrations.SQLite()
+	if d == goose.DialectPostgres {
+		files = migrations.Postgres()
+	}
+	opts = append(opts, goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider(d, db, files, opts...)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read the migrations: %w", err), db.Close())
+	}
+	return &Migrator{db: db, provider: p}, nil
+}
+
+// Close closes the connection.
+func (m *Migrator) Close() error { return m.db.Close() }
+
+// Up applies every pending migration and returns their names.
+func (m *Migrator) Up(ctx context.Context) ([]string, error) {
+	return names(m.provider.Up(ctx))
+}
+
+// Down undoes the newest applied migration and returns its name.
+func (m *Migrator) Down(ctx context.Context) ([]string, error) {
+	r, err := m.provider.Down(ctx)
+	if errors.Is(err, goose.ErrNoNextVersion) {
+		return nil, nil
+	}
+	return names([]*goose.MigrationResult{r}, err)
+}
+
+// Status lists every migration, oldest first.
+func (m *Migrator) Status(ctx context.Context) ([]MigrationStatus, error) {
+	all, err := m.provider.Status(ctx)
+	if err != nil {
+		return nil, migrationError(err)
+	}
+	out := make([]MigrationStatus, 0, len(all))
+	for _, s := range all {
+		st := MigrationStatus{Version: s.Source.Version, Name: s.Source.Path}
+		if s.State == goose.StateApplied {
+			st.Applied = new(s.AppliedAt.UTC())
+		}
+		out = append(out, st)
+	}
+	return out, nil
+}
+
+// Pending reports whether the schema is older than this program.
+func (m *Migrator) Pending(ctx context.Context) (bool, error) {
+	pending, err := m.provider.HasPending(ctx)
+	return pending, migrationError(err)
+}
+
+func migrateUp(ctx context.Context, opts Options) error {
+	m, err := OpenMigrator(opts)
+	if err != nil {
+		return err
+	}
+	_, err = m.Up(ctx)
+	return errors.Join(err, m.Close())
+}
+
+func names(results []*goose.MigrationResult, err error) ([]string, error) {
+	if err != nil {
+		return nil, migrationError(err)
+	}
+	out := make([]string, 0, len(results))
+	for _, r := range results {
+		out = append(out, r.Source.Path)
+	}
+	return out, nil
+}
+
+func migrationError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("migrate the database: %w", err)
+}

@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	gormpostgres "gorm.io/driver/postgres"
+
+	"comet/internal/errs"
+)
+
+// postgresWriteTries bounds how often a closure is run again after a deadlock.
+const postgresWriteTries = 8
+
+func openPostgresPool(opts Options) (*sql.DB, error) {
+	cfg, err := pgx.ParseConfig(opts.DatabaseURL)
+	if err != nil {
+		return nil, errs.New(errs.InvalidRequest, "the database URL cannot be read: it must look like postgres://user:password@host:5432/name")
+	}
+	for name, value := range map[string]string{
+		"application_name":                    "comet",
+		"timezone":                            "UTC",
+		"lock_timeout":                        "10s",
+		"statement_timeout":                   "60s",
+		"idle_in_transaction_session_timeout": "60s",
+	} {
+		if _, set := cfg.RuntimeParams[name]; !set {
+			cfg.RuntimeParams[name] = value
+		}
+	}
+	db := stdlib.OpenDB(*cfg)
+	db.SetMaxOpenConns(opts.MaxConnections)
+	db.SetMaxIdleConns(opts.MaxConnections)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	return db, nil
+}
+
+func (s *Store) openPostgres(ctx context.Context, opts Options) error {
+	s.dialect = postgresDialect()
+	db, err := openPostgresPool(opts)
+	if err != nil {
+		return err
+	}
+	if err := db.PingContext(ctx); err != nil {
+		_ = db.Close()
+		return errs.Wrap(errs.Unavailable, err, "PostgreSQL cannot be reached")
+	}
+	s.reads = db
+	if s.orm, err = openORM(gormpostgres.New(gormpostgres.Config{Conn: db})); err != nil {
+		return err
+	}
+	if err := watchFailures(s.orm); err != nil {
+		return err
+	}
+	s.writes = &postgresWriter{store: s, db: db}
+	return nil
+}
+
+// postgresWriter gives each closure a transaction of its own; PostgreSQL groups
+// the commits of concurrent transactions by itself. A closure that lost a
+// deadlock or a serialization check runs again.
+type postgresWriter struct {
+	store *Store
+	db    *sql.DB
+}
+
+func (w *postgresWriter) close() error { return nil } // the pool is closed as s.reads
+
+func (w *postgresWriter) write(ctx context.Context, fn func(*Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 2*time.Millisecond, 200*time.Millisecond
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := w.once(ctx, fn)
+		if err != nil && !retryable(err) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(wait), backoff.WithMaxTries(postgresWriteTries))
+	return err
+}
+
+func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
+	// The wait for a connection may be cut off; the transaction may not.
+	conn, err := w.db.Conn(ctx)
+	if err != nil {
+		return translate(err)
+	}
+	defer func() { _ = conn.Close() }()
+	sqlTx, err := conn.BeginTx(context.WithoutCancel(ctx), nil)
+	if err != nil {
+		return translate(err)
+	}
+	tx := w.store.newTx(ctx, sqlTx)
+	if err := tx.run(fn); err != nil {
+		if e := sqlTx.Rollback(); e != nil && !errors.Is(e, sql.ErrTxDone) {
+			w.store.log.Warn("a rollback failed; the connection is dropped", "error", e)
+		}
+		return err
+	}
+	if err := sqlTx.Commit(); err != nil {
+		if retryable(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
+			return translate(err)
+		}
+		return errs.Wrap(errs.Unavailable, err, "the connection to the database was lost during the commit; whether the change was stored is unknown")
+	}
+	w.store.committed(tx)
+	return nil
+}

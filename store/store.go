@@ -1,0 +1,229 @@
+// Package store keeps comet's state in SQL and is the only room that imports
+// gorm. One code path serves SQLite and PostgreSQL; the differences are in
+// dialect.go, sqlite.go and postgres.go.
+//
+// Everything that changes state goes through Write. A write's closure sees one
+// transaction, may be run again from the start, and is answered only after its
+// commit. Reads use their own connections.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+// Options configures Open. The zero value keeps a SQLite file in the current
+// directory.
+type Options struct {
+	// Dir is where SQLite keeps comet.db; it must exist.
+	Dir string
+	// DatabaseURL is a postgres:// URL; empty means SQLite.
+	DatabaseURL string
+	// ReadConnections is the number of SQLite read connections, default 4.
+	ReadConnections int
+	// MaxConnections is the size of the PostgreSQL pool, default 20.
+	MaxConnections int
+	// SkipMigrations leaves the schema as it is.
+	SkipMigrations bool
+	// Clock tells the time, default time.Now.
+	Clock func() time.Time
+	// Logger hears of retries and aborted batches, default discards.
+	Logger *slog.Logger
+}
+
+// Store is an open database. It is safe for concurrent use.
+type Store struct {
+	dialect dialect
+	reads   *sql.DB
+	orm     *gorm.DB // over reads; cold reads only
+	writes  transactor
+	clock   func() time.Time
+	log     *slog.Logger
+
+	prepared *lru.Cache[string, *sql.Stmt]
+
+	eventsWritten chan struct{}
+	jobsWritten   chan struct{}
+}
+
+// transactor runs write closures; it is the part that differs most between the
+// databases.
+type transactor interface {
+	write(ctx context.Context, fn func(*Tx) error) error
+	close() error
+}
+
+// Open opens the database, brings its schema up to date under a lock and returns
+// the store. The caller must Close it.
+func Open(ctx context.Context, opts Options) (*Store, error) {
+	if opts.ReadConnections <= 0 {
+		opts.ReadConnections = 4
+	}
+	if opts.MaxConnections <= 0 {
+		opts.MaxConnections = 20
+	}
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if !opts.SkipMigrations {
+		if err := migrateUp(ctx, opts); err != nil {
+			return nil, err
+		}
+	}
+	s := &Store{
+		clock:         opts.Clock,
+		log:           opts.Logger,
+		eventsWritten: make(chan struct{}, 1),
+		jobsWritten:   make(chan struct{}, 1),
+	}
+	var err error
+	if s.prepared, err = lru.NewWithEvict(256, func(_ string, st *sql.Stmt) { _ = st.Close() }); err != nil {
+		return nil, err
+	}
+	if opts.DatabaseURL == "" {
+		err = s.openSQLite(ctx, opts)
+	} else {
+		err = s.openPostgres(ctx, opts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close ends the writer after what it has begun and closes every connection.
+func (s *Store) Close() error {
+	err := s.writes.close()
+	s.prepared.Purge()
+	if e := s.reads.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// Ping checks that the database answers.
+func (s *Store) Ping(ctx context.Context) error {
+	var one int
+	if err := s.reads.QueryRowContext(ctx, "SELECT 1").Scan(&one); err != nil {
+		return translate(err)
+	}
+	return nil
+}
+
+// Database names the kind of database, "sqlite" or "postgres".
+func (s *Store) Database() string { return s.dialect.name }
+
+// Now is the store's time: UTC in whole microseconds, which is what it keeps.
+func (s *Store) Now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
+
+// Write runs fn in a transaction and returns after its commit: nil means that
+// everything fn wrote is durable, an error that none of it is. (The one
+// exception is a connection lost during a PostgreSQL COMMIT; the error then says
+// that the outcome is unknown.)
+//
+// ctx is checked before fn starts and not after, so fn is never cut off half-way.
+// fn may run several times and must set its results anew each time. A statement
+// that failed ends the transaction even where fn ignores the error. Panics and
+// runtime.Goexit inside fn become errors.
+func (s *Store) Write(ctx context.Context, fn func(*Tx) error) error {
+	return s.writes.write(ctx, fn)
+}
+
+// EventsWritten receives after commits that wrote events.
+func (s *Store) EventsWritten() <-chan struct{} { return s.eventsWritten }
+
+// JobsWritten receives after commits that wrote jobs.
+func (s *Store) JobsWritten() <-chan struct{} { return s.jobsWritten }
+
+// committed tells those who follow the commits of tx.
+func (s *Store) committed(tx *Tx) {
+	if tx.wroteEvents {
+		signal(s.eventsWritten)
+	}
+	if tx.wroteJobs {
+		signal(s.jobsWritten)
+	}
+}
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// prepare returns a cached statement on the read pool. SQLite re-prepares on
+// every query otherwise.
+func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	if st, ok := s.prepared.Get(query); ok {
+		return st, nil
+	}
+	st, err := s.reads.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, translate(err)
+	}
+	if prev, ok, _ := s.prepared.PeekOrAdd(query, st); ok {
+		_ = st.Close()
+		return prev, nil
+	}
+	return st, nil
+}
+
+// queryRow runs a query on the read pool and scans its only row.
+func (s *Store) queryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// A point read is shorter than the watch on a cancellable context costs.
+	ctx = context.WithoutCancel(ctx)
+	st, err := s.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	return translate(st.QueryRowContext(ctx, args...).Scan(dest...))
+}
+
+// query runs a query on the read pool and calls scan for each row.
+func (s *Store) query(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
+	st, err := s.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	rows, err := st.QueryContext(ctx, args...)
+	return eachRow(rows, err, scan)
+}
+
+func eachRow(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
+	if err != nil {
+		return translate(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return translate(err)
+		}
+	}
+	return translate(rows.Err())
+}
+
+func openORM(d gorm.Dialector) (*gorm.DB, error) {
+	orm, err := gorm.Open(d, &gorm.Config{
+		SkipDefaultTransaction: true,
+		DisableAutomaticPing:   true,
+		Logger:                 logger.Discard,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the object mapper: %w", err)
+	}
+	return orm, nil
+}

@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// tokenRow is a row of tokens.
+type tokenRow struct {
+	ID        string `gorm:"primaryKey"`
+	Name      string
+	Hash      []byte
+	Scopes    string
+	AgentID   *string
+	CreatedBy string
+	CreatedAt int64 `gorm:"autoCreateTime:false"`
+	RotatedAt *int64
+	ExpiresAt *int64
+	RevokedAt *int64
+}
+
+// TableName implements gorm's schema.Tabler.
+func (tokenRow) TableName() string { return "tokens" }
+
+func newTokenRow(t models.Token) (tokenRow, error) {
+	scopes, err := json.Marshal(t.Scopes)
+	return tokenRow{
+		ID: t.ID, Name: t.Name, Hash: t.Hash[:], Scopes: string(scopes), AgentID: t.AgentID, CreatedBy: t.CreatedBy,
+		CreatedAt: micros(t.CreatedAt), RotatedAt: microsPtr(t.RotatedAt), ExpiresAt: microsPtr(t.ExpiresAt), RevokedAt: microsPtr(t.RevokedAt),
+	}, err
+}
+
+func (r tokenRow) token() (models.Token, error) {
+	t := models.Token{
+		ID: r.ID, Name: r.Name, AgentID: r.AgentID, CreatedBy: r.CreatedBy, CreatedAt: fromMicros(r.CreatedAt),
+		RotatedAt: timePtr(r.RotatedAt), ExpiresAt: timePtr(r.ExpiresAt), RevokedAt: timePtr(r.RevokedAt),
+	}
+	copy(t.Hash[:], r.Hash)
+	return t, json.Unmarshal([]byte(r.Scopes), &t.Scopes)
+}
+
+// TokenByHash returns the token whose secret has that SHA-256 and whether the
+// agent it is bound to is active (true for none), or errs.NotFound. Expired and
+// revoked tokens are returned like any other.
+func (s *Store) TokenByHash(ctx context.Context, hash [32]byte) (t models.Token, agentActive bool, err error) {
+	var row struct {
+		tokenRow
+		AgentActive *bool
+	}
+	err = s.orm.WithContext(ctx).Table("tokens").
+		Select("tokens.*, agents.is_active AS agent_active").
+		Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
+		Where("tokens.hash = ?", hash[:]).Take(&row).Error
+	if err != nil {
+		return t, false, translate(err)
+	}
+	t, err = row.token()
+	return t, row.AgentActive == nil || *row.AgentActive, err
+}
+
+// Token returns the token with that id, or errs.NotFound.
+func (s *Store) Token(ctx context.Context, id string) (models.Token, error) {
+	var row tokenRow
+	if err := s.orm.WithContext(ctx).Where("id = ?", id).Take(&row).Error; err != nil {
+		return models.Token{}, tokenMissing(err, id)
+	}
+	return row.token()
+}
+
+// Tokens returns up to limit tokens in the order of their ids, which is that of
+// their creation, after the id after ("" starts at the first).
+func (s *Store) Tokens(ctx context.Context, after string, limit int) ([]models.Token, error) {
+	var rows []tokenRow
+	if err := s.orm.WithContext(ctx).Where("id > ?", after).Order("id").Limit(limit).Find(&rows).Error; err != nil {
+		return nil, translate(err)
+	}
+	out := make([]models.Token, 0, len(rows))
+	for _, r := range rows {
+		t, err := r.token()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// Token returns the token with that id and locks it, or errs.NotFound.
+func (tx *Tx) Token(id string) (models.Token, error) {
+	var row tokenRow
+	if err := tx.lockedTokens().Where("id = ?", id).Take(&row).Error; err != nil {
+		return models.Token{}, tokenMissing(err, id)
+	}
+	return row.token()
+}
+
+// AdminTokens returns every token with the admin scope that may be used now, and
+// locks them, so that two revocations cannot each spare the other's token.
+func (tx *Tx) AdminTokens() ([]models.Token, error) {
+	var rows []tokenRow
+	err := tx.lockedTokens().Where("revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND scopes LIKE ?",
+		micros(tx.now), `%"`+string(models.ScopeAdmin)+`"%`).Order("id").Find(&rows).Error
+	if err != nil {
+		return nil, translate(err)
+	}
+	out := make([]models.Token, 0, len(rows))
+	for _, r := range rows {
+		t, err := r.token()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// SaveToken stores a new token or the changed form of one that Token returned.
+// It returns errs.Conflict when another token has the same secret.
+func (tx *Tx) SaveToken(t models.Token) error {
+	row, err := newTokenRow(t)
+	if err != nil {
+		return err
+	}
+	return translate(tx.db().Save(&row).Error)
+}
+
+// lockedTokens reads tokens with a row lock where the database has them.
+func (tx *Tx) lockedTokens() *gorm.DB {
+	if tx.store.dialect.forUpdate == "" {
+		return tx.db()
+	}
+	return tx.db().Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})
+}
+
+func microsPtr(t *time.Time) *int64 {
+	if t == nil {
+		return nil
+	}
+	return new(micros(*t))
+}
+
+func timePtr(us *int64) *time.Time {
+	if us == nil {
+		return nil
+	}
+	return new(fromMicros(*us))
+}
+
+func tokenMissing(err error, id string) error {
+	if err = translate(err); errs.Is(err, errs.NotFound) {
+		return errs.New(errs.NotFound, "there is no token %q", id)
+	}
+	return err
+}

@@ -1,0 +1,33 @@
+package store
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// micros is how times are kept: UTC, whole microseconds since 1970.
+func micros(t time.Time) int64 { return t.UnixMicro() }
+
+func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+// hour is the number of the hour t lies in, since 1970 UTC.
+func hour(t time.Time) int64 { return t.Unix() / 3600 }
+
+// nullable passes a pointer's value to the driver, nil as NULL.
+func nullable[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+// decodeStrings reads a JSON array of strings as the store writes them; the
+// plain case, without escapes, needs no decoder.
+func decodeStrings(s string) ([]string, error) {
+	if s == "[]" {
+		return []string{}, nil
+	}
+	var out []string
+	err := json.Unmarshal([]byte(s), &out)
+	return out, err
+}

@@ -1,0 +1,327 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+func openSQLiteForTest(t *testing.T) (*Store, *groupWriter) {
+	t.Helper()
+	s, err := Open(t.Context(), Options{Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.Write(t.Context(), func(tx *Tx) error { return tx.InsertAgent(testRoot()) }))
+	return s, s.writes.(*groupWriter)
+}
+
+func testRoot() models.Agent {
+	now := time.Now()
+	return models.Agent{ID: "nova", Name: "NOVA", FrequencyHz: 999, Capabilities: []string{}, IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now}
+}
+
+func testAgent(id string) models.Agent {
+	now := time.Now()
+	return models.Agent{
+		ID: id, Name: id, Level: 1, SphereID: new(1), FrequencyHz: 888, ParentID: new("nova"), TokenBudget: new(int64(5000)),
+		Capabilities: []string{"plan"}, IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
+	}
+}
+
+func insert(id string) func(*Tx) error {
+	return func(tx *Tx) error { return tx.InsertAgent(testAgent(id)) }
+}
+
+func requireExists(t *testing.T, s *Store, id string, want bool) {
+	t.Helper()
+	_, err := s.Agent(t.Context(), id)
+	if want {
+		require.NoError(t, err, id)
+	} else {
+		require.Equal(t, errs.NotFound, errs.CodeOf(err), id)
+	}
+}
+
+// oneBatch runs the closures in one batch: the first is held until the others
+// wait behind it. It returns their errors in order.
+func oneBatch(t *testing.T, w *groupWriter, fns ...func(*Tx) error) []error {
+	t.Helper()
+	release := make(chan struct{})
+	var once sync.Once
+	out := make([]error, len(fns))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		out[0] = w.write(t.Context(), func(tx *Tx) error {
+			once.Do(func() { <-release })
+			return fns[0](tx)
+		})
+	})
+	for i, fn := range fns[1:] {
+		require.Eventually(t, func() bool { return len(w.queue) == i }, 5*time.Second, 50*time.Microsecond)
+		wg.Go(func() { out[i+1] = w.write(t.Context(), fn) })
+	}
+	require.Eventually(t, func() bool { return len(w.queue) == len(fns)-1 }, 5*time.Second, 50*time.Microsecond)
+	close(release)
+	wg.Wait()
+	return out
+}
+
+func TestGroupWriterKeepsNeighboursApart(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+
+	// Each case breaks the middle one of three writers that share a batch.
+	cases := map[string]struct {
+		fail  func(*Tx) error
+		check func(t *testing.T, err error)
+	}{
+		"ReturnsAnError": {
+			func(tx *Tx) error { return errors.Join(insert("broken")(tx), boom) },
+			func(t *testing.T, err error) { require.ErrorIs(t, err, boom) },
+		},
+		"Panics": {
+			func(tx *Tx) error { _ = insert("broken")(tx); panic("boom") },
+			func(t *testing.T, err error) {
+				require.Equal(t, errs.Internal, errs.CodeOf(err))
+				require.ErrorContains(t, err, "panic in a write: boom")
+			},
+		},
+		"EndsItsGoroutine": {
+			func(tx *Tx) error { _ = insert("broken")(tx); runtime.Goexit(); return nil },
+			func(t *testing.T, err error) { require.ErrorIs(t, err, errGoexit) },
+		},
+		"BreaksAConstraint": {
+			func(tx *Tx) error {
+				_ = insert("broken")(tx)
+				_, err := tx.exec("INSERT INTO agent_capabilities (capability, agent_id) VALUES ('x', 'nobody')")
+				return err
+			},
+			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
+		},
+		"SwallowsAConstraintError": {
+			func(tx *Tx) error {
+				_ = insert("broken")(tx)
+				_, _ = tx.exec("UPDATE agents SET level = 7 WHERE id = 'broken'")
+				return nil
+			},
+			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
+		},
+		"SwallowsAnErrorOfTheObjectMapper": {
+			func(tx *Tx) error {
+				_ = insert("broken")(tx)
+				_ = tx.db().Exec("INSERT INTO no_such_table VALUES (1)").Error
+				return nil
+			},
+			func(t *testing.T, err error) { require.ErrorContains(t, err, "no such table") },
+		},
+		"WritesOnAfterAFailedStatement": {
+			func(tx *Tx) error {
+				_, _ = tx.exec("INSERT INTO no_such_table VALUES (1)")
+				err := insert("broken")(tx)
+				require.ErrorContains(t, err, "the transaction has failed")
+				return nil
+			},
+			func(t *testing.T, err error) { require.Error(t, err) },
+		},
+		"RollsTheWholeTransactionBackItself": {
+			func(tx *Tx) error {
+				_ = insert("broken")(tx)
+				_, _ = tx.exec("ROLLBACK") // as SQLite does after an interrupt or a full disk
+				return nil
+			},
+			func(t *testing.T, err error) { require.Error(t, err) },
+		},
+		"CommitsBehindTheWritersBack": {
+			func(tx *Tx) error { _, _ = tx.exec("RELEASE member"); return boom },
+			func(t *testing.T, err error) { require.Error(t, err) },
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, w := openSQLiteForTest(t)
+			out := oneBatch(t, w, insert("before"), c.fail, insert("after"))
+			require.NoError(t, out[0])
+			require.NoError(t, out[2])
+			c.check(t, out[1])
+			requireExists(t, s, "before", true)
+			requireExists(t, s, "after", true)
+			requireExists(t, s, "broken", false)
+		})
+	}
+}
+
+func TestGroupWriterControlStatements(t *testing.T) {
+	t.Parallel()
+	for _, statement := range []string{begin, savepoint, release, commit} {
+		t.Run("AFailed"+statement[:5]+"LosesNobody", func(t *testing.T) {
+			t.Parallel()
+			s, w := openSQLiteForTest(t)
+			var failed atomic.Bool
+			seen := 0
+			w.conn.failControl = func(st string) error {
+				if st == statement {
+					seen++
+				}
+				if st == statement && seen == 1 && failed.CompareAndSwap(false, true) {
+					return errors.New("disk I/O error")
+				}
+				return nil
+			}
+			out := oneBatch(t, w, insert("a"), insert("b"), insert("c"))
+			require.True(t, failed.Load())
+			for i, id := range []string{"a", "b", "c"} {
+				require.NoError(t, out[i])
+				requireExists(t, s, id, true)
+			}
+		})
+	}
+
+	t.Run("ADatabaseThatCannotCommitIsReportedToEveryCaller", func(t *testing.T) {
+		t.Parallel()
+		s, w := openSQLiteForTest(t)
+		w.conn.failControl = func(st string) error {
+			if st == commit {
+				return errors.New("disk I/O error")
+			}
+			return nil
+		}
+		out := oneBatch(t, w, insert("a"), insert("b"))
+		for i, id := range []string{"a", "b"} {
+			require.Equal(t, errs.Unavailable, errs.CodeOf(out[i]))
+			requireExists(t, s, id, false)
+		}
+	})
+}
+
+func TestGroupWriterContext(t *testing.T) {
+	t.Parallel()
+
+	t.Run("ACancelledCallerInTheQueueNeverRuns", func(t *testing.T) {
+		t.Parallel()
+		s, w := openSQLiteForTest(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		release, left := make(chan struct{}), make(chan error, 1)
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = w.write(t.Context(), func(*Tx) error { <-release; return nil }) })
+		wg.Go(func() { left <- w.write(ctx, insert("late")) })
+		require.Eventually(t, func() bool { return len(w.queue) == 1 }, 5*time.Second, 50*time.Microsecond)
+		cancel()
+		require.ErrorIs(t, <-left, context.Canceled, "it need not wait for the writer")
+		close(release)
+		wg.Wait()
+		require.NoError(t, s.Write(t.Context(), insert("next")))
+		requireExists(t, s, "late", false)
+	})
+
+	t.Run("ACancellationAfterTheStartIsNotAnAbort", func(t *testing.T) {
+		t.Parallel()
+		s, w := openSQLiteForTest(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		err := w.write(ctx, func(tx *Tx) error {
+			cancel()
+			return insert("whole")(tx)
+		})
+		require.NoError(t, err, "it was begun, so it is finished and acknowledged")
+		requireExists(t, s, "whole", true)
+	})
+
+	t.Run("ATransactionIsUselessAfterItsEnd", func(t *testing.T) {
+		t.Parallel()
+		s, _ := openSQLiteForTest(t)
+		var leaked *Tx
+		require.NoError(t, s.Write(t.Context(), func(tx *Tx) error { leaked = tx; return nil }))
+		require.ErrorIs(t, insert("ghost")(leaked), errTxOver)
+		requireExists(t, s, "ghost", false)
+	})
+
+	t.Run("CloseFinishesWhatWaitsAndRefusesTheRest", func(t *testing.T) {
+		t.Parallel()
+		s, err := Open(t.Context(), Options{Dir: t.TempDir()})
+		require.NoError(t, err)
+		w := s.writes.(*groupWriter)
+		release := make(chan struct{})
+		results := make(chan error, 2)
+		go func() {
+			results <- s.Write(t.Context(), func(tx *Tx) error { <-release; return tx.InsertAgent(testRoot()) })
+		}()
+		require.Eventually(t, func() bool { return len(w.queue) == 0 }, 5*time.Second, time.Millisecond)
+		go func() { results <- s.Write(t.Context(), func(*Tx) error { return nil }) }()
+		require.Eventually(t, func() bool { return len(w.queue) == 1 }, 5*time.Second, time.Millisecond)
+		close(release)
+		require.NoError(t, s.Close())
+		require.NoError(t, <-results)
+		require.NoError(t, <-results)
+		require.Equal(t, errs.Unavailable, errs.CodeOf(s.Write(t.Context(), insert("x"))))
+	})
+}
+
+// TestGroupWriterUnderChaos lets many callers write, fail, panic and give up at
+// random and proves that the rows are exactly those of the acknowledged callers.
+func TestGroupWriterUnderChaos(t *testing.T) {
+	t.Parallel()
+	s, w := openSQLiteForTest(t)
+	var failures atomic.Int64
+	w.conn.failControl = func(string) error {
+		if failures.Add(1)%97 == 0 {
+			return errors.New("a control statement failed")
+		}
+		return nil
+	}
+	const callers, writes = 16, 60
+	var mu sync.Mutex
+	acknowledged := map[string]bool{}
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for i := range writes {
+				id := fmt.Sprintf("agent-%d-%d", c, i)
+				ctx, cancel := context.WithCancel(context.Background())
+				err := s.Write(ctx, chaos(id, (c+i)%8, cancel))
+				cancel()
+				mu.Lock()
+				acknowledged[id] = err == nil
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for id, want := range acknowledged {
+		requireExists(t, s, id, want)
+	}
+}
+
+// chaos is an insert that misbehaves in one of several ways.
+func chaos(id string, how int, cancel context.CancelFunc) func(*Tx) error {
+	return func(tx *Tx) error {
+		if how == 1 {
+			cancel()
+		}
+		if err := insert(id)(tx); err != nil {
+			return err
+		}
+		switch how {
+		case 2:
+			panic("chaos")
+		case 3:
+			runtime.Goexit()
+		case 4:
+			_, _ = tx.exec("INSERT INTO no_such_table VALUES (1)")
+		case 5:
+			return errors.New("changed my mind")
+		case 6:
+			_, _ = tx.exec("ROLLBACK")
+		}
+		return nil
+	}
+}
