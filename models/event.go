@@ -51,3 +51,37 @@ type Job struct {
 	// LeaseUntil is when another worker may take the job over.
 	LeaseUntil time.Time
 }
+
+// AgentSnapshot is the data of agent.created: the agent as it was made.
+type AgentSnapshot struct {
+	ID           string    `json:"id"`
+	Name         string    `json:"name"`
+	Level        Level     `json:"level"`
+	SphereID     *int      `json:"sphere_id"`
+	FrequencyHz  int       `json:"frequency_hz"`
+	Capabilities []string  `json:"capabilities"`
+	Type         string    `json:"type,omitempty"`
+	ParentID     *string   `json:"parent_id"`
+	TokenBudget  *int64    `json:"token_budget"`
+	IsActive     bool      `json:"is_active"`
+	Version      int64     `json:"version"`
+	CreatedAt    time.Time `json:"created_at"`
+	Actor        string    `json:"actor"`
+}
+
+// AgentChanged is the data of agent.updated and agent.deactivated.
+type AgentChanged struct {
+	ID      string   `json:"id"`
+	Version int64    `json:"version"`
+	Actor   string   `json:"actor"`
+	Changes []Change `json:"changes"`
+}
+
+// TokenChanged is the data of the token events; it never holds a secret.
+type TokenChanged struct {
+	ID      string  `json:"id"`
+	Name    string  `json:"name"`
+	Scopes  []Scope `json:"scopes"`
+	AgentID *string `json:"agent_id"`
+	Actor   string  `json:"actor"`
+}

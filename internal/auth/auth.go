@@ -1,0 +1,123 @@
+// Package auth knows who makes a request: bearer tokens, of which only the
+// SHA-256 is kept, their scopes, and the principal in a request's context.
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+)
+
+// verifyFor is how long a verified token is not looked up again. It bounds how
+// long a revocation on another replica may go unnoticed here, which must stay
+// below one second.
+const verifyFor = 750 * time.Millisecond
+
+// cacheSize bounds how many verified tokens are remembered.
+const cacheSize = 10_000
+
+// BootstrapTokenID is the id of the admin token that the first start makes.
+const BootstrapTokenID = "bootstrap-admin"
+
+// Auth issues and verifies tokens. It is safe for concurrent use.
+type Auth struct {
+	store    *store.Store
+	verified *lru.Cache[[32]byte, verification]
+	// revocations counts changes to tokens on this replica. A look-up that began
+	// before one must not be remembered after it.
+	revocations atomic.Int64
+}
+
+type verification struct {
+	principal models.Principal
+	until     time.Time
+}
+
+// New returns an Auth over the store.
+func New(s *store.Store) *Auth {
+	cache, err := lru.New[[32]byte, verification](cacheSize)
+	if err != nil {
+		panic(err) // only for a size that is not positive
+	}
+	return &Auth{store: s, verified: cache}
+}
+
+// Verify returns who holds the secret. An unknown, expired or revoked one is
+// errs.Unauthenticated without saying which; one bound to a deactivated agent is
+// errs.AgentInactive. A revocation counts at once on this replica and within a
+// second on the others.
+func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, error) {
+	hash := sha256.Sum256([]byte(secret))
+	now := a.store.Now()
+	if v, ok := a.verified.Get(hash); ok && now.Before(v.until) {
+		return v.principal, nil
+	}
+	seen := a.revocations.Load()
+	t, agentActive, err := a.store.TokenByHash(ctx, hash)
+	if err != nil && !errs.Is(err, errs.NotFound) {
+		return models.Principal{}, err
+	}
+	if err != nil || !t.Active(now) {
+		return models.Principal{}, errs.New(errs.Unauthenticated, "the token is unknown, expired or revoked")
+	}
+	if !agentActive {
+		return models.Principal{}, errs.New(errs.AgentInactive, "the agent %q that the token belongs to is inactive", *t.AgentID)
+	}
+	p := models.Principal{TokenID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID}
+	until := now.Add(verifyFor)
+	if t.ExpiresAt != nil && t.ExpiresAt.Before(until) {
+		until = *t.ExpiresAt
+	}
+	if a.revocations.Load() == seen {
+		a.verified.Add(hash, verification{p, until})
+		if a.revocations.Load() != seen { // changed between the check and the insert
+			a.verified.Remove(hash)
+		}
+	}
+	return p, nil
+}
+
+// forget makes the next use of every token look at the store again. The change
+// has been committed.
+func (a *Auth) forget() {
+	a.revocations.Add(1)
+	a.verified.Purge()
+}
+
+// Require returns errs.MissingScope, naming the scope, unless the principal has it.
+func Require(p models.Principal, scope models.Scope) error {
+	if p.Has(scope) {
+		return nil
+	}
+	return errs.New(errs.MissingScope, "the token %q lacks the scope %q", p.Name, scope).With("scope", scope)
+}
+
+type contextKey struct{}
+
+// With returns a context that carries the principal of a request.
+func With(ctx context.Context, p models.Principal) context.Context {
+	return context.WithValue(ctx, contextKey{}, p)
+}
+
+// From returns the principal of a request; ok is false for a request that needs
+// no token.
+func From(ctx context.Context) (p models.Principal, ok bool) {
+	p, ok = ctx.Value(contextKey{}).(models.Principal)
+	return p, ok
+}
+
+// NewSecret returns 128 random bits as 32 hexadecimal characters.
+func NewSecret() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // never fails; it ends the program where there is no randomness
+	return hex.EncodeToString(b)
+}

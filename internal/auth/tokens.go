@@ -1,0 +1,162 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/internal/validate"
+	"comet/models"
+	"comet/store"
+)
+
+// Issued is a token with its secret, which is shown this once.
+type Issued struct {
+	Token  models.Token
+	Secret string
+}
+
+// Create issues a token. It returns errs.InvalidRequest for a bad draft,
+// including an expiry in the past and an agent that does not exist.
+func (a *Auth) Create(ctx context.Context, by models.Principal, d models.TokenDraft, once *models.Once) (Issued, error) {
+	v := validate.Struct(d)
+	if d.ExpiresAt != nil && !d.ExpiresAt.After(a.store.Now()) {
+		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
+	}
+	if err := v.Err(); err != nil {
+		return Issued{}, err
+	}
+	var out Issued
+	err := a.store.Write(ctx, func(tx *store.Tx) error {
+		return tx.Once(once, func() (any, error) {
+			var err error
+			out, err = create(tx, by, d)
+			return out, err
+		})
+	})
+	return out, err
+}
+
+func create(tx *store.Tx, by models.Principal, d models.TokenDraft) (Issued, error) {
+	if d.AgentID != nil {
+		if _, err := tx.AgentShared(*d.AgentID); errs.Is(err, errs.NotFound) {
+			var v errs.Violations
+			v.Add(errs.InvalidRequest, "/agent_id", "exists", "there is no agent %q", *d.AgentID)
+			return Issued{}, v.Err()
+		} else if err != nil {
+			return Issued{}, err
+		}
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Issued{}, err
+	}
+	secret := NewSecret()
+	t := models.Token{
+		ID: id.String(), Name: *d.Name, Hash: sha256.Sum256([]byte(secret)), Scopes: d.Scopes,
+		AgentID: d.AgentID, CreatedBy: by.Name, CreatedAt: tx.Now(),
+	}
+	if d.ExpiresAt != nil {
+		t.ExpiresAt = new(d.ExpiresAt.UTC())
+	}
+	return Issued{t, secret}, save(tx, by, t, models.EventTokenCreated)
+}
+
+// Rotate gives a token a new secret; the old one is worthless from then on. It
+// returns errs.NotFound, or errs.TokenRevoked.
+func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once *models.Once) (Issued, error) {
+	var out Issued
+	err := a.store.Write(ctx, func(tx *store.Tx) error {
+		return tx.Once(once, func() (any, error) {
+			t, err := tx.Token(id)
+			if err != nil {
+				return nil, err
+			}
+			if t.RevokedAt != nil {
+				return nil, errs.New(errs.TokenRevoked, "the token %q is revoked; create a new one", id)
+			}
+			secret := NewSecret()
+			t.Hash, t.RotatedAt = sha256.Sum256([]byte(secret)), new(tx.Now())
+			out = Issued{t, secret}
+			return out, save(tx, by, t, models.EventTokenRotated)
+		})
+	})
+	a.forget()
+	return out, err
+}
+
+// Revoke ends a token: at once on this replica, within a second elsewhere. A
+// revoked token stays as it is. It returns errs.NotFound, or errs.LastAdminToken
+// when nobody with the admin scope would be left.
+func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error {
+	err := a.store.Write(ctx, func(tx *store.Tx) error {
+		admins, err := tx.AdminTokens()
+		if err != nil {
+			return err
+		}
+		t, err := tx.Token(id)
+		if err != nil || t.RevokedAt != nil {
+			return err
+		}
+		if len(admins) == 1 && admins[0].ID == id {
+			return errs.New(errs.LastAdminToken, "%q is the last token with the scope %q; create another first", t.Name, models.ScopeAdmin)
+		}
+		t.RevokedAt = new(tx.Now())
+		return save(tx, by, t, models.EventTokenRevoked)
+	})
+	a.forget()
+	return err
+}
+
+// Get returns a token without its secret, or errs.NotFound.
+func (a *Auth) Get(ctx context.Context, id string) (models.Token, error) {
+	return a.store.Token(ctx, id)
+}
+
+// List returns up to limit tokens in the order of their creation, after the id
+// after ("" starts at the first).
+func (a *Auth) List(ctx context.Context, after string, limit int) ([]models.Token, error) {
+	return a.store.Tokens(ctx, after, limit)
+}
+
+// EnsureAdmin makes secret the bootstrap admin token. With replace it takes the
+// place of an older bootstrap secret (COMET_ADMIN_TOKEN was set or changed);
+// without, it is only stored where no usable admin token exists. made tells
+// whether it was stored.
+func (a *Auth) EnsureAdmin(ctx context.Context, secret string, replace bool) (made bool, err error) {
+	hash := sha256.Sum256([]byte(secret))
+	err = a.store.Write(ctx, func(tx *store.Tx) error {
+		made = false
+		admins, err := tx.AdminTokens()
+		if err != nil || (len(admins) > 0 && !replace) {
+			return err
+		}
+		t, err := tx.Token(BootstrapTokenID)
+		switch {
+		case errs.Is(err, errs.NotFound):
+			t = models.Token{ID: BootstrapTokenID, Name: BootstrapTokenID, CreatedBy: models.System().Name, CreatedAt: tx.Now()}
+		case err != nil:
+			return err
+		case t.Hash == hash && t.RevokedAt == nil:
+			return nil
+		default:
+			t.RotatedAt = new(tx.Now())
+		}
+		t.Hash, t.Scopes, t.RevokedAt = hash, []models.Scope{models.ScopeAdmin}, nil
+		made = true
+		return save(tx, models.System(), t, models.EventTokenCreated)
+	})
+	a.forget()
+	return made && err == nil, err
+}
+
+func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
+	if err := tx.SaveToken(t); err != nil {
+		return err
+	}
+	return tx.Emit(kind, "token:"+t.ID, models.TokenChanged{
+		ID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID, Actor: by.Name,
+	})
+}

@@ -1,0 +1,100 @@
+// Package registry keeps who the agents are: four levels, one root, and the
+// rules that hold the tree together (CHE·NU §2-§6). Every verb is one
+// transaction that also writes the audit line and the event that tell of it.
+package registry
+
+import (
+	"context"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+)
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// StrictCapabilities refuses capabilities that are neither predefined nor
+	// prefixed with custom: instead of warning of them (CHE·NU §6.2).
+	StrictCapabilities bool
+}
+
+// Registry is the agents' home. It is safe for concurrent use.
+type Registry struct {
+	store *store.Store
+	opts  Options
+}
+
+// New returns a registry over the store.
+func New(s *store.Store, opts *Options) *Registry {
+	r := &Registry{store: s}
+	if opts != nil {
+		r.opts = *opts
+	}
+	return r
+}
+
+// Get returns the agent with its children, what it used today and its
+// statistics (CHE·NU §2.5), or errs.NotFound.
+func (r *Registry) Get(ctx context.Context, id string) (models.AgentDetail, error) {
+	return r.store.AgentDetail(ctx, id, r.store.Now())
+}
+
+// List returns a page of agents (CHE·NU §2.1).
+func (r *Registry) List(ctx context.Context, q models.AgentQuery) (models.AgentPage, error) {
+	return r.store.Agents(ctx, q)
+}
+
+// Ancestors returns the agents above id, its parent first, or errs.NotFound.
+func (r *Registry) Ancestors(ctx context.Context, id string) ([]models.Agent, error) {
+	return r.store.Ancestors(ctx, id)
+}
+
+// AuditTrail returns up to limit lines of the agent's history, newest first,
+// before the line with the id before (0 starts at the newest), or errs.NotFound.
+func (r *Registry) AuditTrail(ctx context.Context, id string, before int64, limit int) ([]models.AuditEntry, error) {
+	if _, err := r.store.Agent(ctx, id); err != nil {
+		return nil, err
+	}
+	return r.store.AuditTrail(ctx, id, before, limit)
+}
+
+// Node is an agent with the agents below it.
+type Node struct {
+	models.Agent
+	Children []*Node
+}
+
+// Hierarchy returns the tree from root down to depth levels below it, and how
+// many agents it holds, or errs.NotFound. activeOnly leaves out inactive agents
+// and what stands under them.
+func (r *Registry) Hierarchy(ctx context.Context, root string, depth int, activeOnly bool) (*Node, int, error) {
+	agents, err := r.store.Subtree(ctx, root, depth, activeOnly)
+	if err != nil {
+		return nil, 0, err
+	}
+	nodes := make(map[string]*Node, len(agents))
+	for _, a := range agents { // parents come before their children
+		n := &Node{Agent: a, Children: []*Node{}}
+		nodes[a.ID] = n
+		if a.ID != root && a.ParentID != nil {
+			above := nodes[*a.ParentID]
+			above.Children = append(above.Children, n)
+		}
+	}
+	return nodes[root], len(agents), nil
+}
+
+// Each calls fn for every agent, ordered by level and id.
+func (r *Registry) Each(ctx context.Context, fn func(models.Agent) error) error {
+	return r.store.EachAgent(ctx, fn)
+}
+
+// requireRank refuses a principal that may not change agents of the level: L0
+// and L1 need the admin scope.
+func requireRank(by models.Principal, level models.Level) error {
+	if level > models.LevelOrchestrator || by.Has(models.ScopeAdmin) {
+		return nil
+	}
+	return errs.New(errs.MissingScope, "changing an L%d agent needs the scope %q", level, models.ScopeAdmin).
+		With("scope", models.ScopeAdmin)
+}

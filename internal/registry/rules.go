@@ -1,0 +1,184 @@
+package registry
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"comet/internal/errs"
+	"comet/internal/validate"
+	"comet/models"
+)
+
+// checkDraft judges what a create request says by itself: its fields, and those
+// that its level decides (CHE·NU §2.2, §4.2, §5.1).
+func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
+	v := validate.Struct(d)
+	r.checkCapabilities(&v, d.Capabilities)
+	if d.Level == nil || !d.Level.Valid() {
+		return v
+	}
+	level := *d.Level
+	if d.FrequencyHz != nil {
+		checkFrequency(&v, level, *d.FrequencyHz)
+	}
+	if level == models.LevelSystem {
+		v.Add(errs.SystemAgentExists, "/level", "single_root", "there is one L0 agent, %s; a second cannot be created", models.RootAgentID)
+		return v
+	}
+	if d.SphereID == nil {
+		v.Add(errs.InvalidRequest, "/sphere_id", "required", "sphere_id is required for an L%d agent", level)
+	}
+	if d.ParentID == nil && level != models.LevelOrchestrator {
+		v.Add(errs.InvalidRequest, "/parent_id", "required", "parent_id is required: an L%d agent stands under an L%d agent", level, level-1)
+	}
+	checkBudget(&v, level, d.TokenBudget)
+	return v
+}
+
+// agent returns the agent a valid draft describes, with the defaults of its level.
+func fromDraft(d models.AgentDraft) models.Agent {
+	a := models.Agent{
+		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *d.FrequencyHz,
+		Capabilities: d.Capabilities, Description: d.Description, Type: d.Type, ParentID: d.ParentID,
+		TokenBudget: d.TokenBudget, IsActive: true, Version: 1,
+	}
+	if a.Capabilities == nil {
+		a.Capabilities = []string{}
+	}
+	if a.ParentID == nil {
+		a.ParentID = new(models.RootAgentID)
+	}
+	if a.TokenBudget == nil {
+		a.TokenBudget = a.Level.DefaultBudget()
+	}
+	return a
+}
+
+func checkFrequency(v *errs.Violations, level models.Level, hz int) {
+	if level.AllowsFrequency(hz) {
+		return
+	}
+	allowed := make([]string, 0, 2)
+	for _, f := range level.Frequencies() {
+		allowed = append(allowed, fmt.Sprintf("%d Hz", f))
+	}
+	v.Add(errs.InvalidFrequency, "/frequency_hz", "frequency_level", "an L%d agent runs at %s, not %d Hz", level, strings.Join(allowed, " or "), hz)
+}
+
+// checkBudget compares with the level's maximum; the minimum is a field rule.
+func checkBudget(v *errs.Violations, level models.Level, budget *int64) {
+	if most := level.MaxBudget(); budget != nil && most != nil && *budget > *most {
+		v.Add(errs.BudgetExceedsMaximum, "/token_budget", "level_max", "the token budget of an L%d agent is at most %d, not %d", level, *most, *budget)
+	}
+}
+
+// checkCapabilities refuses names outside the predefined set where the server is
+// strict; otherwise warnings tells of them.
+func (r *Registry) checkCapabilities(v *errs.Violations, names []string) {
+	if !r.opts.StrictCapabilities {
+		return
+	}
+	for _, w := range capabilityWarnings(names) {
+		*v = append(*v, errs.Violation{Code: errs.InvalidRequest, Field: w})
+	}
+}
+
+// warnings lists the capabilities that should carry the custom: prefix.
+func (r *Registry) warnings(names []string) []errs.Field {
+	if r.opts.StrictCapabilities {
+		return nil
+	}
+	return capabilityWarnings(names)
+}
+
+func capabilityWarnings(names []string) []errs.Field {
+	var out []errs.Field
+	for i, name := range names {
+		if !models.IsStandardCapability(name) && !models.IsCustomCapability(name) {
+			out = append(out, errs.Field{
+				Pointer: fmt.Sprintf("/capabilities/%d", i), Rule: "custom_prefix",
+				Detail: fmt.Sprintf("%q is not a predefined capability; write %q", name, models.CustomPrefix+name),
+			})
+		}
+	}
+	return out
+}
+
+// checkParent judges the place of an agent in the tree (CHE·NU §3.2). lookup
+// returns the parent or errs.NotFound.
+func checkParent(v *errs.Violations, a models.Agent, lookup func(string) (models.Agent, error)) error {
+	if a.ParentID == nil {
+		return nil
+	}
+	parent, err := lookup(*a.ParentID)
+	if errs.Is(err, errs.NotFound) {
+		v.Add(errs.ParentNotFound, "/parent_id", "exists", "there is no agent %q", *a.ParentID)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case parent.Level != a.Level-1:
+		v.Add(errs.InvalidParentLevel, "/parent_id", "parent_level", "an L%d agent stands under an L%d agent; %q is an L%d agent", a.Level, a.Level-1, parent.ID, parent.Level)
+	case a.IsActive && !parent.IsActive:
+		v.Add(errs.ParentInactive, "/parent_id", "parent_active", "the parent %q is inactive", parent.ID)
+	}
+	return nil
+}
+
+// diff lists what changed between two forms of an agent, in the order in which
+// the documents list the fields.
+func diff(before, after models.Agent) []models.Change {
+	var out []models.Change
+	add := func(field string, from, to any, same bool) {
+		if !same {
+			out = append(out, models.Change{Field: field, From: from, To: to})
+		}
+	}
+	add("name", before.Name, after.Name, before.Name == after.Name)
+	add("sphere_id", deref(before.SphereID), deref(after.SphereID), equal(before.SphereID, after.SphereID))
+	add("capabilities", before.Capabilities, after.Capabilities, slices.Equal(before.Capabilities, after.Capabilities))
+	add("description", before.Description, after.Description, before.Description == after.Description)
+	add("type", before.Type, after.Type, before.Type == after.Type)
+	add("parent_id", deref(before.ParentID), deref(after.ParentID), equal(before.ParentID, after.ParentID))
+	add("token_budget", deref(before.TokenBudget), deref(after.TokenBudget), equal(before.TokenBudget, after.TokenBudget))
+	add("is_active", before.IsActive, after.IsActive, before.IsActive == after.IsActive)
+	return out
+}
+
+// creation lists a new agent's fields as changes from nothing.
+func creation(a models.Agent) []models.Change {
+	out := []models.Change{
+		{Field: "name", To: a.Name},
+		{Field: "level", To: a.Level},
+		{Field: "sphere_id", To: deref(a.SphereID)},
+		{Field: "frequency_hz", To: a.FrequencyHz},
+		{Field: "capabilities", To: a.Capabilities},
+		{Field: "parent_id", To: deref(a.ParentID)},
+		{Field: "token_budget", To: deref(a.TokenBudget)},
+		{Field: "is_active", To: a.IsActive},
+	}
+	if a.Description != "" {
+		out = append(out, models.Change{Field: "description", To: a.Description})
+	}
+	if a.Type != "" {
+		out = append(out, models.Change{Field: "type", To: a.Type})
+	}
+	return out
+}
+
+func deref[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+func equal[T comparable](a, b *T) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
