@@ -6,6 +6,8 @@ package migrations
 import (
 	"embed"
 	"io/fs"
+	"strconv"
+	"strings"
 )
 
 //go:embed sqlite/*.sql
@@ -26,4 +28,23 @@ func sub(files embed.FS, dir string) fs.FS {
 		panic(err) // the folder is embedded above
 	}
 	return f
+}
+
+// Newest returns the number of the newest migration for a database, "sqlite" or
+// "postgres".
+func Newest(database string) int64 {
+	files := SQLite()
+	if database == "postgres" {
+		files = Postgres()
+	}
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil || len(entries) == 0 {
+		return 0
+	}
+	number, _, _ := strings.Cut(entries[len(entries)-1].Name(), "_") // sorted by name
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		panic(err) // a file that is not NNNN_name.sql
+	}
+	return n
 }

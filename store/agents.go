@@ -193,7 +193,9 @@ func (tx *Tx) AllAgents() ([]models.Agent, error) {
 	return all, err
 }
 
-// InsertAgent stores a new agent, or returns errs.AgentExists when its id is taken.
+// InsertAgent stores a new agent. It returns errs.AgentExists when its id is
+// taken and errs.Conflict when it breaks a rule of the tables: a second L0, an
+// unknown parent, a frequency of another level.
 func (tx *Tx) InsertAgent(a models.Agent) error {
 	caps, err := json.Marshal(a.Capabilities)
 	if err != nil {
@@ -212,18 +214,24 @@ func (tx *Tx) InsertAgent(a models.Agent) error {
 	return tx.addCapabilities(a.ID, a.Capabilities)
 }
 
-// UpdateAgent stores the changed agent over the row that Agent returned.
+// UpdateAgent stores the changed agent over the row that Agent returned, all but
+// its id, level, frequency and time of creation. It returns errs.NotFound when
+// there is no such row and errs.Conflict when the change breaks a rule of the
+// tables: an unknown parent, a level without its parent, sphere or budget.
 func (tx *Tx) UpdateAgent(before, after models.Agent) error {
 	caps, err := json.Marshal(after.Capabilities)
 	if err != nil {
 		return err
 	}
-	_, err = tx.exec(`UPDATE agents SET name = ?, sphere_id = ?, capabilities = ?, description = ?, type = ?, parent_id = ?,
+	n, err := tx.exec(`UPDATE agents SET name = ?, sphere_id = ?, capabilities = ?, description = ?, type = ?, parent_id = ?,
 		token_budget = ?, is_active = ?, version = ?, updated_at = ?, search_text = ? WHERE id = ?`,
 		after.Name, nullable(after.SphereID), string(caps), after.Description, after.Type, nullable(after.ParentID),
 		nullable(after.TokenBudget), after.IsActive, after.Version, micros(after.UpdatedAt), searchText(after), after.ID)
 	if err != nil {
 		return err
+	}
+	if n == 0 {
+		return agentMissing(translate(sql.ErrNoRows), after.ID)
 	}
 	kept := map[string]bool{}
 	for _, c := range after.Capabilities {
@@ -249,8 +257,10 @@ func (tx *Tx) addCapabilities(id string, capabilities []string) error {
 	return nil
 }
 
+// searchText joins what a search looks through with a character that none of it
+// may hold, so that no match spans two of them.
 func searchText(a models.Agent) string {
-	return strings.ToLower(a.ID + "\n" + a.Name + "\n" + a.Description)
+	return strings.ToLower(a.ID + "\x1f" + a.Name + "\x1f" + a.Description)
 }
 
 func agentMissing(err error, id string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
+	"comet/internal/errs"
 	"comet/migrations"
 )
 
@@ -126,4 +127,17 @@ func migrationError(err error) error {
 		return nil
 	}
 	return fmt.Errorf("migrate the database: %w", err)
+}
+
+// CheckSchema returns errs.Unavailable unless every migration this program
+// brings has been applied.
+func (s *Store) CheckSchema(ctx context.Context) error {
+	var version int64
+	if err := s.queryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE "+s.dialect.isTrue("is_applied"), nil, &version); err != nil {
+		return err
+	}
+	if newest := migrations.Newest(s.dialect.name); version < newest {
+		return errs.New(errs.Unavailable, "the database is at migration %d, this program needs %d: run comet migrate up", version, newest)
+	}
+	return nil
 }

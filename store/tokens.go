@@ -51,7 +51,7 @@ func (r tokenRow) token() (models.Token, error) {
 // revoked tokens are returned like any other.
 func (s *Store) TokenByHash(ctx context.Context, hash [32]byte) (t models.Token, agentActive bool, err error) {
 	var row struct {
-		tokenRow
+		Row         tokenRow `gorm:"embedded"`
 		AgentActive *bool
 	}
 	err = s.orm.WithContext(ctx).Table("tokens").
@@ -61,7 +61,7 @@ func (s *Store) TokenByHash(ctx context.Context, hash [32]byte) (t models.Token,
 	if err != nil {
 		return t, false, translate(err)
 	}
-	t, err = row.token()
+	t, err = row.Row.token()
 	return t, row.AgentActive == nil || *row.AgentActive, err
 }
 

@@ -2,7 +2,9 @@ package store
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // micros is how times are kept: UTC, whole microseconds since 1970.
@@ -30,4 +32,26 @@ func decodeStrings(s string) ([]string, error) {
 	var out []string
 	err := json.Unmarshal([]byte(s), &out)
 	return out, err
+}
+
+// inList returns the placeholders of an IN list and their arguments.
+func inList(values []string) (string, []any) {
+	args := make([]any, len(values))
+	for i, v := range values {
+		args[i] = v
+	}
+	return "(?" + strings.Repeat(", ?", len(values)-1) + ")", args
+}
+
+// storable makes any text one that both databases keep: at most limit bytes of
+// valid UTF-8 without NUL.
+func storable(s string, limit int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	for !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
 }

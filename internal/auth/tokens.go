@@ -160,3 +160,14 @@ func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventTy
 		ID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID, Actor: by.Name,
 	})
 }
+
+// HasAdmin reports whether a usable token with the admin scope exists.
+func (a *Auth) HasAdmin(ctx context.Context) (bool, error) {
+	has := false
+	err := a.store.Write(ctx, func(tx *store.Tx) error {
+		admins, err := tx.AdminTokens()
+		has = len(admins) > 0
+		return err
+	})
+	return has, err
+}

@@ -220,14 +220,8 @@ func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after 
 	if err := tx.UpdateAgent(before, after); err != nil {
 		return after, err
 	}
-	deactivated := before.IsActive && !after.IsActive
-	action := models.AuditUpdated
-	switch {
-	case deactivated:
-		action = models.AuditDeactivated
-	case after.IsActive && !before.IsActive:
-		action = models.AuditRestored
-	}
+	action := actionOf(before, after)
+	deactivated := action == models.AuditDeactivated
 	if err := audit(ctx, tx, by, after, action, changes); err != nil {
 		return after, err
 	}
@@ -241,6 +235,16 @@ func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after 
 		return after, tx.Emit(models.EventAgentDeactivated, after.ID, data)
 	}
 	return after, nil
+}
+
+func actionOf(before, after models.Agent) models.AuditAction {
+	switch {
+	case before.IsActive && !after.IsActive:
+		return models.AuditDeactivated
+	case after.IsActive && !before.IsActive:
+		return models.AuditRestored
+	}
+	return models.AuditUpdated
 }
 
 func clip(s string) string {

@@ -31,7 +31,7 @@ CREATE UNIQUE INDEX agents_one_root ON agents (level) WHERE level = 0;
 -- for every combination of the documented filters without touching the table.
 CREATE INDEX agents_sphere ON agents (sphere_id, id, level, is_active, frequency_hz);
 CREATE INDEX agents_level ON agents (level, id, is_active, frequency_hz);
-CREATE INDEX agents_parent ON agents (parent_id, id, level, is_active);
+CREATE INDEX agents_parent ON agents (parent_id, id, level, is_active, sphere_id, frequency_hz);
 CREATE INDEX agents_inactive ON agents (id) WHERE NOT is_active;
 CREATE INDEX agents_name ON agents (name, id);
 CREATE INDEX agents_created ON agents (created_at, id);

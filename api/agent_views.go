@@ -1,0 +1,106 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/registry"
+	"comet/models"
+)
+
+// agentItem is an agent in a list (CHE·NU §2.1).
+type agentItem struct {
+	ID           string       `json:"id" example:"finance-personal"`
+	Name         string       `json:"name" example:"Personal Finance Agent"`
+	Level        models.Level `json:"level" example:"2"`
+	SphereID     *int         `json:"sphere_id" example:"1"` // Null only for L0.
+	FrequencyHz  int          `json:"frequency_hz" example:"555"`
+	Capabilities []string     `json:"capabilities" example:"budgeting,expense_tracking,savings"`
+	ParentID     *string      `json:"parent_id" example:"orch-personnel"` // Null only for L0.
+	TokenBudget  *int64       `json:"token_budget" example:"20000"`       // Tokens a UTC day. Null is unlimited, only for L0.
+	IsActive     bool         `json:"is_active" example:"true"`
+	Type         string       `json:"type,omitempty" example:"research"`
+}
+
+// agentList is one page of agents (CHE·NU §2.1).
+type agentList struct {
+	Agents     []agentItem `json:"agents"`
+	Total      *int64      `json:"total,omitempty" example:"287"` // How many agents the filters select.
+	Limit      int         `json:"limit" example:"100"`
+	Offset     *int        `json:"offset,omitempty" example:"0"`                                // Absent on a page by cursor.
+	NextCursor string      `json:"next_cursor,omitempty" example:"eyJpZCI6Im9yY2gtc29jaWFsIn0"` // Absent on the last page.
+}
+
+// agentCreated is the answer to a create request (CHE·NU §2.2).
+type agentCreated struct {
+	ID        string       `json:"id" example:"custom-assistant"`
+	Name      string       `json:"name" example:"Custom Assistant"`
+	CreatedAt time.Time    `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	Status    string       `json:"status" example:"active" enums:"active"`
+	Warnings  []errs.Field `json:"warnings,omitempty"` // What was accepted but should be mended.
+}
+
+// agentDetail is one agent with what is known of it (CHE·NU §2.5).
+type agentDetail struct {
+	ID                string            `json:"id" example:"finance-personal"`
+	Name              string            `json:"name" example:"Personal Finance Agent"`
+	Level             models.Level      `json:"level" example:"2"`
+	SphereID          *int              `json:"sphere_id" example:"1"` // Null only for L0.
+	FrequencyHz       int               `json:"frequency_hz" example:"555"`
+	Capabilities      []string          `json:"capabilities" example:"budgeting,expense_tracking,savings"`
+	Description       string            `json:"description" example:"L2 Specialist for personal finance management"`
+	Type              string            `json:"type,omitempty" example:"research"`
+	ParentID          *string           `json:"parent_id" example:"orch-personnel"` // Null only for L0.
+	TokenBudget       *int64            `json:"token_budget" example:"20000"`       // Tokens a UTC day. Null is unlimited, only for L0.
+	TokensUsedToday   int64             `json:"tokens_used_today" example:"3450"`
+	IsActive          bool              `json:"is_active" example:"true"`
+	CreatedAt         time.Time         `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	UpdatedAt         time.Time         `json:"updated_at" example:"2026-01-10T15:30:00Z"`
+	Children          []models.AgentRef `json:"children"`
+	ChildrenTruncated bool              `json:"children_truncated,omitempty" example:"true"` // There are more than 1,000.
+	Stats             models.AgentStats `json:"stats"`
+	Warnings          []errs.Field      `json:"warnings,omitempty"` // What a change brought that should be mended.
+}
+
+func newAgentItem(a models.Agent) agentItem {
+	return agentItem{
+		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
+		ParentID: a.ParentID, TokenBudget: a.TokenBudget, IsActive: a.IsActive, Type: a.Type,
+	}
+}
+
+func newAgentList(page models.AgentPage, q models.AgentQuery) agentList {
+	list := agentList{Agents: make([]agentItem, len(page.Agents)), Total: page.Total, Limit: q.Limit}
+	for i, a := range page.Agents {
+		list.Agents[i] = newAgentItem(a)
+	}
+	if q.After == nil {
+		list.Offset = &q.Offset
+	}
+	return list
+}
+
+func newAgentCreated(c registry.Created) agentCreated {
+	return agentCreated{ID: c.Agent.ID, Name: c.Agent.Name, CreatedAt: c.Agent.CreatedAt, Status: "active", Warnings: c.Warnings}
+}
+
+func newAgentDetail(d models.AgentDetail) agentDetail {
+	return agentDetail{
+		ID: d.ID, Name: d.Name, Level: d.Level, SphereID: d.SphereID, FrequencyHz: d.FrequencyHz, Capabilities: d.Capabilities,
+		Description: d.Description, Type: d.Type, ParentID: d.ParentID, TokenBudget: d.TokenBudget, TokensUsedToday: d.TokensUsedToday,
+		IsActive: d.IsActive, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Children: d.Children,
+		ChildrenTruncated: d.ChildrenTruncated, Stats: d.Stats,
+	}
+}
+
+// writeAgent answers with the agent as it is now.
+func (s *Server) writeAgent(w http.ResponseWriter, r *http.Request, id string, warnings []errs.Field) error {
+	d, err := s.registry.Get(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	view := newAgentDetail(d)
+	view.Warnings = warnings
+	return s.writeEntity(w, r, http.StatusOK, d.Version, view)
+}

@@ -1,0 +1,31 @@
+// Package api is the REST door: it turns HTTP requests into calls of the core
+// and what comes back into answers. It holds no rules of the domain. Handlers
+// return errors, one function writes them as problem documents (RFC 9457), and
+// nothing is sent before it is encoded. router.go shows the whole chain.
+package api
+
+//	@title			comet
+//	@version		1.0.0
+//	@description	comet is a control plane for AI agents. This is its REST door: the registry of who the agents are, in four levels from L0 (NOVA, the system) to L3 (assistants), and the tokens that may ask.
+//	@description
+//	@description	Errors are problem documents (RFC 9457): `title` is the rule's short text, `code` its stable name, `errors[]` names each bad field by JSON pointer. Every answer carries `X-Request-Id`. Reads carry a strong `ETag`; changes take `If-Match`. POST requests that change something take `Idempotency-Key`.
+//	@contact.name	The comet project
+//	@license.name	Apache-2.0
+//	@license.url	https://www.apache.org/licenses/LICENSE-2.0.html
+//	@host			127.0.0.1:8080
+//	@BasePath		/
+//	@schemes		http
+//	@tag.name		agents
+//	@tag.description	The registry's agents.
+//	@tag.name		hierarchy
+//	@tag.description	The tree the agents form.
+//	@tag.name		roster
+//	@tag.description	The whole organisation as one document.
+//	@tag.name		tokens
+//	@tag.description	Who may ask, and for what.
+//	@tag.name		service
+//	@tag.description	The server itself.
+//	@securityDefinitions.apikey	BearerAuth
+//	@in				header
+//	@name			Authorization
+//	@description	A token of `POST /api/v1/tokens`, sent as `Authorization: Bearer <token>`.

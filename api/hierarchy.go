@@ -1,0 +1,183 @@
+package api
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strconv"
+
+	"github.com/go-chi/chi/v5"
+
+	"comet/internal/registry"
+	"comet/models"
+)
+
+// hierarchyNode is an agent with the agents below it (CHE·NU §3.1).
+type hierarchyNode struct {
+	ID          string          `json:"id" example:"orch-personnel"`
+	Name        string          `json:"name" example:"Personnel Orchestrator"`
+	Level       models.Level    `json:"level" example:"1"`
+	SphereID    *int            `json:"sphere_id" example:"1"` // Null only for L0.
+	FrequencyHz int             `json:"frequency_hz" example:"888"`
+	IsActive    bool            `json:"is_active" example:"true"`
+	Children    []hierarchyNode `json:"children"`
+}
+
+// hierarchy is the tree of agents, or a part of it.
+type hierarchy struct {
+	Root  hierarchyNode `json:"root"`
+	Total int           `json:"total" example:"287"` // How many agents the answer holds.
+}
+
+// ancestry is the chain of command above an agent.
+type ancestry struct {
+	AgentID   string         `json:"agent_id" example:"budget-assistant"`
+	Ancestors []chainElement `json:"ancestors"` // The parent first, nova last.
+}
+
+// chainElement is one agent in a chain of command.
+type chainElement struct {
+	ID       string       `json:"id" example:"finance-personal"`
+	Name     string       `json:"name" example:"Personal Finance Agent"`
+	Level    models.Level `json:"level" example:"2"`
+	IsActive bool         `json:"is_active" example:"true"`
+}
+
+// auditTrail is a page of an agent's history, newest first.
+type auditTrail struct {
+	AgentID    string              `json:"agent_id" example:"finance-personal"`
+	Entries    []models.AuditEntry `json:"entries"`
+	NextCursor string              `json:"next_cursor,omitempty" example:"NDE"` // Absent on the last page.
+}
+
+// getHierarchy returns the tree of agents (CHE·NU §3).
+//
+//	@Summary		Get the hierarchy
+//	@Description	The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it.
+//	@ID				getHierarchy
+//	@Tags			hierarchy
+//	@Produce		json
+//	@Security		BearerAuth[agents:read]
+//	@Param			root			query	string	false	"The agent to begin at"	maxlength(64)	default(nova)
+//	@Param			depth			query	int		false	"How many levels below the root"	minimum(0)	maximum(3)	default(3)
+//	@Param			active			query	bool	false	"Leave out inactive agents"	default(false)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	hierarchy	"The tree"
+//	@Header			200	{string}	ETag
+//	@Success		304	"Nothing changed"
+//	@Failure		400	"A parameter is unknown or out of range"
+//	@Failure		404	"No such root"
+//	@Router			/api/v1/hierarchy [get]
+func (s *Server) getHierarchy(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r, "root", "depth", "active")
+	root := models.RootAgentID
+	if id := q.OptString("root", models.MaxIDLength); id != nil {
+		root = *id
+	}
+	depth, active := q.Int("depth", 0, int(models.LevelAssistant), int(models.LevelAssistant)), q.Bool("active")
+	if err := q.Err(); err != nil {
+		return err
+	}
+	node, total, err := s.registry.Hierarchy(r.Context(), root, depth, active)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusOK, hierarchy{newHierarchyNode(node), total})
+}
+
+func newHierarchyNode(n *registry.Node) hierarchyNode {
+	out := hierarchyNode{
+		ID: n.ID, Name: n.Name, Level: n.Level, SphereID: n.SphereID, FrequencyHz: n.FrequencyHz,
+		IsActive: n.IsActive, Children: make([]hierarchyNode, len(n.Children)),
+	}
+	for i, c := range n.Children {
+		out.Children[i] = newHierarchyNode(c)
+	}
+	return out
+}
+
+// listAncestors returns the chain of command above an agent.
+//
+//	@Summary		List an agent's ancestors
+//	@Description	The chain of command: the parent first, `nova` last; empty for `nova`.
+//	@ID				listAncestors
+//	@Tags			hierarchy
+//	@Produce		json
+//	@Security		BearerAuth[agents:read]
+//	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(budget-assistant)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	ancestry	"The chain"
+//	@Header			200	{string}	ETag
+//	@Success		304	"Nothing changed"
+//	@Failure		404	"No such agent"
+//	@Router			/api/v1/agents/{agent_id}/ancestors [get]
+func (s *Server) listAncestors(w http.ResponseWriter, r *http.Request) error {
+	if err := newQuery(r).Err(); err != nil {
+		return err
+	}
+	id := chi.URLParam(r, "agent_id")
+	above, err := s.registry.Ancestors(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusOK, ancestry{id, newChain(above)})
+}
+
+func newChain(agents []models.Agent) []chainElement {
+	chain := make([]chainElement, len(agents))
+	for i, a := range agents {
+		chain[i] = chainElement{a.ID, a.Name, a.Level, a.IsActive}
+	}
+	return chain
+}
+
+// listAudit returns an agent's history.
+//
+//	@Summary		List an agent's audit trail
+//	@Description	Who changed what, when, from what to what; newest first.
+//	@ID				listAudit
+//	@Tags			agents
+//	@Produce		json
+//	@Security		BearerAuth[agents:read]
+//	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
+//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
+//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(100)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	auditTrail	"One page"
+//	@Header			200	{string}	ETag
+//	@Header			200	{string}	Link
+//	@Success		304	"Nothing changed"
+//	@Failure		400	"A parameter is unknown or out of range"
+//	@Failure		404	"No such agent"
+//	@Router			/api/v1/agents/{agent_id}/audit [get]
+func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r, "limit", "cursor")
+	limit := q.Int("limit", 1, maxLimit, defaultLimit)
+	before := int64(0)
+	if text := q.OptString("cursor", 100); text != nil {
+		raw, err := base64.RawURLEncoding.DecodeString(*text)
+		if err == nil {
+			before, err = strconv.ParseInt(string(raw), 10, 64)
+		}
+		if err != nil || before <= 0 {
+			q.Fail("cursor", "cursor", "cursor is not one this server gave out")
+		}
+	}
+	if err := q.Err(); err != nil {
+		return err
+	}
+	id := chi.URLParam(r, "agent_id")
+	entries, err := s.registry.AuditTrail(r.Context(), id, before, limit+1)
+	if err != nil {
+		return err
+	}
+	page := auditTrail{AgentID: id, Entries: entries}
+	if len(entries) > limit {
+		page.Entries = entries[:limit]
+		page.NextCursor = opaque(strconv.FormatInt(page.Entries[limit-1].ID, 10))
+		w.Header().Set("Link", links(r, page.NextCursor))
+	}
+	return s.writeJSON(w, r, http.StatusOK, page)
+}
+
+// opaque makes a cursor of a simple key.
+func opaque(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }

@@ -1,0 +1,66 @@
+package api
+
+import (
+	"context"
+	"math"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/go-chi/httprate"
+
+	"comet/internal/errs"
+)
+
+// rateLimit lets each token make limit requests a window, counted over a sliding
+// window; a request without a token counts for its remote address. tokenID reads
+// the token's id from the context, so authentication comes first. Every answer
+// tells where the caller stands: RateLimit-Limit, RateLimit-Remaining, and
+// RateLimit-Reset in seconds. A limit of 0 or less limits nothing.
+func (p *responder) rateLimit(limit int, window time.Duration, tokenID func(context.Context) string) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		if limit <= 0 {
+			return next
+		}
+		limiter := httprate.NewRateLimiter(limit, window, httprate.WithResponseHeaders(httprate.ResponseHeaders{
+			Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset",
+		}))
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			refused := limiter.OnLimit(w, r, rateKey(r, tokenID))
+			reset := secondsToReset(w.Header())
+			if !refused {
+				next.ServeHTTP(w, r)
+				return
+			}
+			// The old window fades out of the sliding one at an even pace; half a
+			// request after the reset there is room for one again.
+			wait := reset + int(math.Ceil(window.Seconds()/float64(2*limit)))
+			p.fail(w, r, errs.New(errs.RateLimited, "the limit is %d requests in %s; try again in %d s", limit, window, wait).
+				With("retry_after", wait))
+		})
+	}
+}
+
+// secondsToReset turns the limiter's absolute time into seconds from now.
+func secondsToReset(h http.Header) int {
+	at, err := strconv.ParseInt(h.Get("RateLimit-Reset"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	seconds := max(0, int(math.Ceil(time.Until(time.Unix(at, 0)).Seconds())))
+	h.Set("RateLimit-Reset", strconv.Itoa(seconds))
+	return seconds
+}
+
+// rateKey says whose request it is.
+func rateKey(r *http.Request, tokenID func(context.Context) string) string {
+	if id := tokenID(r.Context()); id != "" {
+		return "token:" + id
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return "address:" + httprate.CanonicalizeIP(host)
+}

@@ -1,0 +1,31 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// defaultTimeout is how long a request may take.
+const defaultTimeout = 30 * time.Second
+
+// timeout ends a request's context after limit, which handlers report as
+// errs.Timeout. Requests that except selects (nil: none) are streams and have no
+// end of their own, as have those that ask to change the protocol. A limit of 0
+// or less sets nothing.
+func timeout(limit time.Duration, except func(*http.Request) bool) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		if limit <= 0 {
+			return next
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") != "" || except != nil && except(r) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), limit)
+			defer cancel()
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+}

@@ -1,0 +1,137 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/auth"
+	"comet/internal/registry"
+	"comet/models"
+	"comet/openapi"
+	"comet/store"
+)
+
+// described is the part of the API description these tests look at.
+type described struct {
+	Paths      map[string]map[string]describedOperation `json:"paths"`
+	Components struct {
+		Responses map[string]describedResponse `json:"responses"`
+		Schemas   map[string]*describedSchema  `json:"schemas"`
+	} `json:"components"`
+}
+
+type describedOperation struct {
+	Security  []map[string][]string        `json:"security"`
+	Scopes    []models.Scope               `json:"x-required-scopes"`
+	Responses map[string]describedResponse `json:"responses"`
+}
+
+type describedResponse struct {
+	Ref     string                                       `json:"$ref"`
+	Content map[string]struct{ Schema *describedSchema } `json:"content"`
+	Headers map[string]any                               `json:"headers"`
+}
+
+func readDescription(t *testing.T) described {
+	t.Helper()
+	var d described
+	require.NoError(t, json.Unmarshal(openapi.JSON(), &d))
+	return d
+}
+
+// describedDoor is the whole REST door over a real database.
+type describedDoor struct {
+	*Server
+	auth  *auth.Auth
+	admin string // a token with the scope admin
+}
+
+func openDescribedDoor(t *testing.T) *describedDoor {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Options{Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	reg, tokens := registry.New(s, nil), auth.New(s)
+	require.NoError(t, reg.Bootstrap(t.Context()))
+	d := &describedDoor{Server: New(reg, tokens, &Options{Metrics: http.NotFoundHandler()}), auth: tokens}
+	d.admin = d.token(t, models.ScopeAdmin)
+	return d
+}
+
+func (d *describedDoor) token(t *testing.T, scopes ...models.Scope) string {
+	t.Helper()
+	issued, err := d.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("a test"), Scopes: scopes}, nil)
+	require.NoError(t, err)
+	return issued.Secret
+}
+
+// operations calls fn for every operation of the description, with an address
+// that matches its path.
+func (d described) operations(fn func(method, path, address string, op describedOperation)) {
+	for path, item := range d.Paths {
+		address := strings.NewReplacer("{agent_id}", "orch-scholar", "{token_id}", auth.BootstrapTokenID, "{code}", "not-found").Replace(path)
+		for method, op := range item {
+			fn(strings.ToUpper(method), path, address, op)
+		}
+	}
+}
+
+func TestEveryRouteIsDescribed(t *testing.T) {
+	t.Parallel()
+	routes := openDescribedDoor(t).handler.(chi.Routes)
+	var served, listed []string
+	require.NoError(t, chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if !strings.HasPrefix(route, "/docs/") { // the files of the page are no part of the API
+			served = append(served, method+" "+route)
+		}
+		return nil
+	}))
+	readDescription(t).operations(func(method, path, _ string, _ describedOperation) {
+		listed = append(listed, method+" "+path)
+	})
+	require.ElementsMatch(t, served, listed)
+}
+
+func TestDescribedSecurityIsTheRouters(t *testing.T) {
+	t.Parallel()
+	d := openDescribedDoor(t)
+	useless := d.token(t, models.ScopeToolsCall)
+	ask := func(t *testing.T, method, address, token string) (int, Problem) {
+		t.Helper()
+		var p Problem
+		status, header, body := d.send(t, method, address, token, "", nil)
+		if strings.HasPrefix(header.Get("Content-Type"), contentTypeProblem) {
+			require.NoError(t, json.Unmarshal(body, &p))
+			var members map[string]any
+			require.NoError(t, json.Unmarshal(body, &members))
+			p.Meta = members
+		}
+		return status, p
+	}
+
+	readDescription(t).operations(func(method, path, address string, op describedOperation) {
+		t.Run(method+" "+path, func(t *testing.T) {
+			t.Parallel()
+			status, _ := ask(t, method, address, "")
+			if len(op.Security) == 0 {
+				require.NotEqual(t, http.StatusUnauthorized, status, "described as public")
+				return
+			}
+			require.Equal(t, http.StatusUnauthorized, status, "described as secured")
+
+			status, problem := ask(t, method, address, useless)
+			if len(op.Scopes) == 0 {
+				require.NotEqual(t, http.StatusForbidden, status, "described as open to any token")
+				return
+			}
+			require.Equal(t, http.StatusForbidden, status)
+			require.Len(t, op.Scopes, 1)
+			require.Equal(t, string(op.Scopes[0]), problem.Meta["scope"])
+		})
+	})
+}

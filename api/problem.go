@@ -1,0 +1,187 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/errs"
+	"comet/internal/requestid"
+)
+
+// statusClientClosed is what the log says of a request whose client went away;
+// nobody receives it.
+const statusClientClosed = 499
+
+// retryAfterSeconds is how long a client should wait when the error does not
+// know better.
+const retryAfterSeconds = 1
+
+// Problem is the body of every answer that is an error (RFC 9457). Further
+// members depend on the code.
+type Problem struct {
+	Type      string         `json:"type" example:"/problems/invalid-request"`
+	Title     string         `json:"title" example:"Invalid request"`
+	Status    int            `json:"status" example:"400"`
+	Detail    string         `json:"detail,omitempty" example:"level must be an integer, not a string"`
+	Instance  string         `json:"instance,omitempty" example:"/api/v1/agents"`
+	Code      errs.Code      `json:"code" example:"invalid-request"`
+	RequestID string         `json:"request_id,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
+	Errors    []errs.Field   `json:"errors,omitempty"`
+	Meta      map[string]any `json:",embed" swaggerignore:"true"`
+}
+
+// statusOf is the one place that knows the HTTP status of an error.
+func statusOf(class errs.Class) int {
+	switch class {
+	case errs.ClassInvalid:
+		return http.StatusBadRequest
+	case errs.ClassUnauthenticated:
+		return http.StatusUnauthorized
+	case errs.ClassForbidden:
+		return http.StatusForbidden
+	case errs.ClassNotFound:
+		return http.StatusNotFound
+	case errs.ClassMethod:
+		return http.StatusMethodNotAllowed
+	case errs.ClassNotAcceptable:
+		return http.StatusNotAcceptable
+	case errs.ClassConflict:
+		return http.StatusConflict
+	case errs.ClassPrecondition:
+		return http.StatusPreconditionFailed
+	case errs.ClassTooLarge:
+		return http.StatusRequestEntityTooLarge
+	case errs.ClassMediaType:
+		return http.StatusUnsupportedMediaType
+	case errs.ClassUnprocessable:
+		return http.StatusUnprocessableEntity
+	case errs.ClassTooMany:
+		return http.StatusTooManyRequests
+	case errs.ClassTimeout, errs.ClassUnavailable:
+		return http.StatusServiceUnavailable
+	case errs.ClassInternal:
+	}
+	return http.StatusInternalServerError
+}
+
+// fail writes err as a problem document. The cause of a fault of ours goes to
+// the log, where the context's request id is added, and never to the client.
+func (p *responder) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if clientGone(r.Context(), err) {
+		p.log.LogAttrs(r.Context(), slog.LevelDebug, "client went away", slog.Any("error", err))
+		w.WriteHeader(statusClientClosed)
+		return
+	}
+	e := knownError(r.Context(), err)
+	status := statusOf(e.Code.Class())
+	if status >= http.StatusInternalServerError {
+		p.log.LogAttrs(r.Context(), slog.LevelError, "request failed",
+			slog.String("method", r.Method), slog.String("path", clipPath(r.URL.Path)),
+			slog.String("code", string(e.Code)), slog.Any("error", err))
+	}
+	p.writeProblem(w, r, status, e)
+}
+
+// clientGone reports whether err follows from the client's own disconnect. The
+// server also cancels the context when a body does not arrive in time; that
+// client still listens.
+func clientGone(ctx context.Context, err error) bool {
+	if !errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	class := errs.CodeOf(err).Class()
+	return errors.Is(err, context.Canceled) || class == errs.ClassInternal || class == errs.ClassUnavailable || class == errs.ClassTimeout
+}
+
+// knownError gives every error a code: a deadline that passed is a timeout, what
+// has no code is a fault of ours.
+func knownError(ctx context.Context, err error) *errs.Error {
+	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded)
+	if errs.Is(err, errs.Internal) && late {
+		return errs.Wrap(errs.Timeout, err, "the request took longer than the server allows")
+	}
+	e := errs.From(err)
+	if e.Code.Class() == errs.ClassInternal {
+		return errs.Wrap(errs.Internal, err, "something went wrong on our side; the log has more under this request id")
+	}
+	return e
+}
+
+func (p *responder) writeProblem(w http.ResponseWriter, r *http.Request, status int, e *errs.Error) {
+	h := w.Header()
+	setErrorHeaders(h, r, e)
+	doc := Problem{
+		Type: "/problems/" + string(e.Code), Title: e.Code.Title(), Status: status,
+		Detail: e.Detail, Instance: clipPath(r.URL.EscapedPath()), Code: e.Code,
+		RequestID: requestid.From(r.Context()), Errors: e.Fields, Meta: extensions(e.Meta),
+	}
+	err := p.borrow(func(buf *bytes.Buffer) error {
+		// What a client sent and a detail repeats need not be UTF-8.
+		if err := json.MarshalWrite(buf, &doc, p.json, jsontext.AllowInvalidUTF8(true)); err != nil {
+			return err
+		}
+		h.Set("Content-Type", contentTypeProblem)
+		h.Set("Content-Length", strconv.Itoa(buf.Len()))
+		w.WriteHeader(status)
+		_, _ = w.Write(buf.Bytes())
+		return nil
+	})
+	if err != nil { // a member that is not JSON, a mistake of ours
+		p.log.LogAttrs(r.Context(), slog.LevelError, "encode problem",
+			slog.String("code", string(e.Code)), slog.Any("error", err))
+		http.Error(w, e.Code.Title(), status)
+	}
+}
+
+// extensions returns the further members of a problem without those whose names
+// the document has for itself.
+func extensions(meta map[string]any) map[string]any {
+	for _, name := range []string{"type", "title", "status", "detail", "instance", "code", "request_id", "errors"} {
+		if _, taken := meta[name]; !taken {
+			continue
+		}
+		rest := map[string]any{}
+		for k, v := range meta {
+			if k != name {
+				rest[k] = v
+			}
+		}
+		meta = rest
+	}
+	return meta
+}
+
+// setErrorHeaders sets the headers that belong to an error, and takes back those
+// a handler may have set for the answer it meant to give.
+func setErrorHeaders(h http.Header, r *http.Request, e *errs.Error) {
+	h.Del("ETag")
+	h.Del("Content-Encoding")
+	h.Set("Cache-Control", "no-store")
+	switch e.Code.Class() {
+	case errs.ClassUnauthenticated:
+		challenge := `Bearer realm="comet"`
+		if r.Header.Get("Authorization") != "" {
+			challenge += `, error="invalid_token"`
+		}
+		h.Set("WWW-Authenticate", challenge)
+	case errs.ClassForbidden:
+		if scope, ok := e.Meta["scope"]; ok {
+			h.Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="comet", error="insufficient_scope", scope="%v"`, scope))
+		}
+	case errs.ClassTimeout, errs.ClassUnavailable, errs.ClassTooMany:
+		if seconds, ok := e.Meta["retry_after"]; ok {
+			h.Set("Retry-After", fmt.Sprint(seconds))
+		} else if h.Get("Retry-After") == "" {
+			h.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"comet/internal/errs"
+)
+
+// ProblemType explains one code; it is what a problem's type leads to.
+type ProblemType struct {
+	Type    string    `json:"type" example:"/problems/parent-not-found"`
+	Code    errs.Code `json:"code" example:"parent-not-found"`
+	Title   string    `json:"title" example:"Parent not found"`
+	Status  int       `json:"status" example:"400"`
+	Meaning string    `json:"meaning" example:"parent_id names no agent."`
+}
+
+// problemPage explains a problem type.
+//
+//	@Summary		Explain a problem type
+//	@Description	What the `type` of a problem document leads to: what the code means and what to do about it.
+//	@ID				getProblemType
+//	@Tags			service
+//	@Produce		json
+//	@Security
+//	@Param			code			path	string	true	"The problem's code"	example(parent-not-found)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	ProblemType	"The explanation"
+//	@Header			200	{string}	ETag
+//	@Success		304	"Nothing changed"
+//	@Failure		404	"No such problem type"
+//	@Router			/problems/{code} [get]
+func (p *responder) problemPage(w http.ResponseWriter, r *http.Request) error {
+	code := errs.Code(chi.URLParam(r, "code"))
+	if meaning(code) == "" {
+		return errs.New(errs.NotFound, "there is no problem type %q", clip(string(code)))
+	}
+	return p.writeJSON(w, r, http.StatusOK, ProblemType{
+		Type: "/problems/" + string(code), Code: code, Title: code.Title(),
+		Status: statusOf(code.Class()), Meaning: meaning(code),
+	})
+}
+
+// meaning says what a code tells a client and what to do about it; "" for an
+// unknown code.
+func meaning(code errs.Code) string {
+	switch code {
+	case errs.Internal:
+		return "A fault of the server. The log has the cause under the request id; trying again may help."
+	case errs.InvalidRequest:
+		return "A part of the body breaks a rule. errors names each one by JSON pointer and rule."
+	case errs.MalformedJSON:
+		return "The body is not one strict JSON value: a syntax error, a key given twice, text after the value, or bytes that are not UTF-8."
+	case errs.MalformedYAML:
+		return "The document is not one YAML value of the known shape."
+	case errs.InvalidParameter:
+		return "A query parameter is unknown, repeated, or has a value that is not allowed. errors names each one."
+	case errs.InvalidHeader:
+		return "A request header cannot be understood. errors names it."
+	case errs.InvalidFrequency:
+		return "frequency_hz is not one the agent's level allows: L0 999, L1 888, L2 555 or 666, L3 444."
+	case errs.ParentNotFound:
+		return "parent_id names no agent."
+	case errs.InvalidParentLevel:
+		return "The parent must stand exactly one level above: L1 under L0, L2 under L1, L3 under L2."
+	case errs.ImmutableField:
+		return "id, level and frequency_hz cannot be changed once the agent exists."
+	}
+	return accessMeaning(code)
+}
+
+// accessMeaning goes on with who may ask for what.
+func accessMeaning(code errs.Code) string {
+	switch code {
+	case errs.Unauthenticated:
+		return "The request has no bearer token, or one that is unknown, expired or revoked."
+	case errs.MissingScope:
+		return "The token is valid but lacks the scope that the request needs; scope names it."
+	case errs.AgentInactive:
+		return "The token is bound to an agent that is deactivated."
+	case errs.NotFound:
+		return "There is nothing at this address."
+	case errs.MethodNotAllowed:
+		return "The address exists for other methods; the Allow header lists them."
+	case errs.NotAcceptable:
+		return "The Accept header asks for a form the server does not have."
+	case errs.RateLimited:
+		return "The token has used up its requests for now; Retry-After says when to try again."
+	case errs.Timeout:
+		return "The request took longer than the server allows. What it was to change may or may not have been changed."
+	case errs.Unavailable:
+		return "The database or the message bus does not answer. Try again after Retry-After."
+	case errs.Busy:
+		return "A queue of the server is full. Try again after Retry-After."
+	}
+	return stateMeaning(code)
+}
+
+// stateMeaning goes on with what stands in the way of a change.
+func stateMeaning(code errs.Code) string {
+	switch code {
+	case errs.AgentExists:
+		return "An agent with this id exists, perhaps deactivated. Ids are never used again."
+	case errs.SystemAgentExists:
+		return "There is exactly one L0 agent, and it exists."
+	case errs.ProtectedAgent:
+		return "L0 and L1 agents can be neither deleted nor deactivated."
+	case errs.ActiveChildren:
+		return "The agent has active children; deactivate or move them first."
+	case errs.ParentInactive:
+		return "An active agent cannot stand under a parent that is deactivated."
+	case errs.LastAdminToken:
+		return "The change would leave no token with the scope admin."
+	case errs.TokenRevoked:
+		return "The token is already revoked."
+	case errs.IdempotencyKeyReused:
+		return "The Idempotency-Key was used before with another request."
+	case errs.Conflict:
+		return "The change met another one. Read the resource again and repeat it."
+	case errs.PreconditionFailed:
+		return "If-Match or If-None-Match does not hold: the resource has changed; current_version is where it stands."
+	case errs.BodyTooLarge:
+		return "The body is longer than the route allows; limit gives the bytes."
+	case errs.UnsupportedMediaType:
+		return "The body's Content-Type or Content-Encoding is not one the route takes; the Accept header lists the types."
+	case errs.BudgetExceedsMaximum:
+		return "token_budget is over the maximum of the agent's level: L1 500,000, L2 100,000, L3 50,000."
+	}
+	return ""
+}

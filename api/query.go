@@ -1,0 +1,208 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"comet/internal/errs"
+	"comet/internal/nearest"
+)
+
+// query reads the query string of a request strictly: every parameter must be
+// known, given once and of its type. What is wrong is collected; Err reports all
+// of it at once.
+type query struct {
+	known  []string
+	values map[string][]string
+	wrong  errs.Violations
+}
+
+// newQuery parses the query string; known are the parameters of the route.
+func newQuery(r *http.Request, known ...string) *query {
+	q := &query{known: known, values: map[string][]string{}}
+	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		if pair != "" {
+			q.add(pair)
+		}
+	}
+	return q
+}
+
+// add takes one name=value pair.
+func (q *query) add(pair string) {
+	rawName, rawValue, _ := strings.Cut(pair, "=")
+	name, err := url.QueryUnescape(rawName)
+	if err != nil || !utf8.ValidString(name) {
+		q.Fail(clip(rawName), "encoding", "the name of the parameter %s is not percent-encoded UTF-8", quote(rawName))
+		return
+	}
+	if !slices.Contains(q.known, name) {
+		q.unknown(name)
+		return
+	}
+	value, err := url.QueryUnescape(rawValue)
+	switch {
+	case err != nil || !utf8.ValidString(value):
+		q.Fail(name, "encoding", "%s is not percent-encoded UTF-8", name)
+	case strings.ContainsFunc(value, unicode.IsControl):
+		q.Fail(name, "printable", "%s must not contain control characters", name)
+	default:
+		q.values[name] = append(q.values[name], value)
+	}
+}
+
+func (q *query) unknown(name string) {
+	if len(q.wrong) >= 20 {
+		return // one mistake repeated by a program; the first of them tell enough
+	}
+	known := "this address takes no parameters"
+	if len(q.known) > 0 {
+		known = "known are " + strings.Join(q.known, ", ")
+	}
+	hint := ""
+	if near, ok := nearest.Word(name, q.known); ok {
+		hint = "; did you mean " + near + "?"
+	}
+	q.Fail(clip(name), "unknown_parameter", "%s is not a known parameter; %s%s", quote(name), known, hint)
+}
+
+// Fail records a rule that a parameter breaks.
+func (q *query) Fail(parameter, rule, format string, args ...any) {
+	q.wrong = append(q.wrong, errs.Violation{
+		Code:  errs.InvalidParameter,
+		Field: errs.Field{Parameter: parameter, Rule: rule, Detail: fmt.Sprintf(format, args...)},
+	})
+}
+
+// Err returns nil or one errs.InvalidParameter that names every bad parameter.
+func (q *query) Err() error { return q.wrong.Err() }
+
+// Has reports whether the parameter was sent with a value that could be read.
+func (q *query) Has(name string) bool { return len(q.values[name]) > 0 }
+
+// one returns the value of a parameter that may be given once.
+func (q *query) one(name string) (string, bool) {
+	values := q.values[name]
+	if len(values) > 1 {
+		q.Fail(name, "repeated", "%s is given %d times; it may be given once", name, len(values))
+		return "", false
+	}
+	if len(values) == 0 {
+		return "", false
+	}
+	return values[0], true
+}
+
+// OptInt returns an integer between low and high, nil where it was not sent.
+func (q *query) OptInt(name string, low, high int) *int {
+	text, ok := q.one(name)
+	if !ok {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil && !isDigits(text) || strings.HasPrefix(text, "+") {
+		q.Fail(name, "type", "%s must be an integer, not %s", name, quote(text))
+		return nil
+	}
+	switch {
+	case n < int64(low):
+		q.Fail(name, "min", "%s must be at least %d, not %s", name, low, clip(text))
+	case n > int64(high):
+		q.Fail(name, "max", "%s must be at most %d, not %s", name, high, clip(text))
+	default:
+		return new(int(n))
+	}
+	return nil
+}
+
+// Int is OptInt with a default.
+func (q *query) Int(name string, low, high, def int) int {
+	if n := q.OptInt(name, low, high); n != nil {
+		return *n
+	}
+	return def
+}
+
+// OptBool returns a truth value, nil where it was not sent: true, false, 1 or 0.
+func (q *query) OptBool(name string) *bool {
+	text, ok := q.one(name)
+	if !ok {
+		return nil
+	}
+	switch text {
+	case "true", "1":
+		return new(true)
+	case "false", "0":
+		return new(false)
+	}
+	q.Fail(name, "type", "%s must be true or false, not %s", name, quote(text))
+	return nil
+}
+
+// Bool is OptBool with false as the default.
+func (q *query) Bool(name string) bool {
+	b := q.OptBool(name)
+	return b != nil && *b
+}
+
+// OptString returns a text of 1 to most characters, nil where it was not sent.
+func (q *query) OptString(name string, most int) *string {
+	text, ok := q.one(name)
+	if !ok || !q.fits(name, text, most) {
+		return nil
+	}
+	return &text
+}
+
+// Strings returns the values of a parameter that may be given up to count times,
+// each of 1 to most characters.
+func (q *query) Strings(name string, count, most int) []string {
+	values := q.values[name]
+	if len(values) > count {
+		q.Fail(name, "max", "%s may be given at most %d times, not %d", name, count, len(values))
+		return nil
+	}
+	for _, text := range values {
+		if !q.fits(name, text, most) {
+			return nil
+		}
+	}
+	return values
+}
+
+func (q *query) fits(name, text string, most int) bool {
+	switch n := utf8.RuneCountInString(text); {
+	case n == 0:
+		q.Fail(name, "min", "%s must not be empty", name)
+	case n > most:
+		q.Fail(name, "max", "%s must be at most %d characters long, not %d", name, most, n)
+	default:
+		return true
+	}
+	return false
+}
+
+// Enum returns one of the allowed words, def where it was not sent.
+func (q *query) Enum(name, def string, allowed ...string) string {
+	text, ok := q.one(name)
+	if !ok {
+		return def
+	}
+	if !slices.Contains(allowed, text) {
+		q.Fail(name, "enum", "%s must be one of %s, not %s", name, strings.Join(allowed, ", "), quote(text))
+		return def
+	}
+	return text
+}
+
+// isDigits reports whether text is a whole number, perhaps one too large to hold.
+func isDigits(text string) bool {
+	text = strings.TrimPrefix(text, "-")
+	return text != "" && strings.Trim(text, "0123456789") == ""
+}

@@ -1,0 +1,77 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"comet/models"
+)
+
+// router is the whole door at a glance: the chain every request passes, then the
+// routes and the scope each of them needs.
+func (s *Server) router() http.Handler {
+	r := chi.NewRouter()
+	r.Use(
+		requestIDs,
+		accessLog(s.opts.Logger, s.opts.AccessSample),
+		s.recoverPanics,
+		s.measure,
+		securityHeaders,
+		compress(),
+		timeout(s.opts.RequestTimeout, nil),
+		middleware.GetHead,
+	)
+	r.NotFound(s.notFound)
+	r.MethodNotAllowed(s.methodNotAllowed(r))
+
+	r.Get("/healthz", s.handle(s.health))
+	r.Get("/readyz", s.handle(s.ready))
+	if s.opts.Metrics != nil {
+		r.Get("/metrics", s.metrics)
+	}
+	r.Get("/problems/{code}", s.handle(s.problemPage))
+	docsRoutes(r)
+
+	r.Group(func(r chi.Router) {
+		r.Use(
+			s.authenticate,
+			s.rateLimit(s.opts.RateLimit, s.opts.RateWindow, tokenID),
+		)
+		read, write, admin := s.require(models.ScopeAgentsRead), s.require(models.ScopeAgentsWrite), s.require(models.ScopeAdmin)
+
+		r.Get("/api/v1/me", s.handle(s.me))
+
+		r.With(read).Get("/api/v1/agents", s.handle(s.listAgents))
+		r.With(write).Post("/api/v1/agents", s.handle(s.createAgent))
+		r.With(read).Get("/api/v1/agents/{agent_id}", s.handle(s.getAgent))
+		r.With(write).Patch("/api/v1/agents/{agent_id}", s.handle(s.updateAgent))
+		r.With(write).Delete("/api/v1/agents/{agent_id}", s.handle(s.deleteAgent))
+		r.With(read).Get("/api/v1/agents/{agent_id}/ancestors", s.handle(s.listAncestors))
+		r.With(read).Get("/api/v1/agents/{agent_id}/audit", s.handle(s.listAudit))
+
+		r.With(read).Get("/api/v1/hierarchy", s.handle(s.getHierarchy))
+
+		r.With(read).Get("/api/v1/roster", s.handle(s.exportRoster))
+		r.With(write).Post("/api/v1/roster", s.handle(s.importRoster))
+
+		r.With(admin).Get("/api/v1/tokens", s.handle(s.listTokens))
+		r.With(admin).Post("/api/v1/tokens", s.handle(s.createToken))
+		r.With(admin).Get("/api/v1/tokens/{token_id}", s.handle(s.getToken))
+		r.With(admin).Delete("/api/v1/tokens/{token_id}", s.handle(s.revokeToken))
+		r.With(admin).Post("/api/v1/tokens/{token_id}/rotate", s.handle(s.rotateToken))
+	})
+	return r
+}
+
+func (s *Server) measure(next http.Handler) http.Handler {
+	if s.opts.Measure == nil {
+		return next
+	}
+	return s.opts.Measure(next)
+}
+
+// tokenID names the caller to the rate limiter.
+func tokenID(ctx context.Context) string { return principalFrom(ctx).TokenID }

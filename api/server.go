@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/registry"
+	"comet/internal/strictjson"
+	"comet/models"
+)
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Logger hears of every request, default discards.
+	Logger *slog.Logger
+	// AccessSample logs every n-th successful request, default 1: all.
+	AccessSample int
+	// Checks are what /readyz asks, by name; each returns nil when its part is ready.
+	Checks map[string]func(context.Context) error
+	// Metrics serves /metrics; nil leaves the route out.
+	Metrics http.Handler
+	// Measure wraps the whole chain to count requests; nil does not.
+	Measure func(http.Handler) http.Handler
+	// RequestTimeout ends a request, default 30 s.
+	RequestTimeout time.Duration
+	// MaxBody is the largest JSON body in bytes, default 1 MiB.
+	MaxBody int64
+	// MaxRoster is the largest roster document in bytes, default 8 MiB.
+	MaxRoster int64
+	// RateLimit is how many requests a token may make a RateWindow, default
+	// unlimited.
+	RateLimit int
+	// RateWindow is the window of RateLimit, default one minute.
+	RateWindow time.Duration
+}
+
+// Server answers the REST door's requests.
+type Server struct {
+	*responder
+	registry *registry.Registry
+	auth     *auth.Auth
+	opts     Options
+	handler  http.Handler
+}
+
+// New returns the REST door to the registry and the tokens.
+func New(reg *registry.Registry, tokens *auth.Auth, opts *Options) *Server {
+	s := &Server{registry: reg, auth: tokens}
+	if opts != nil {
+		s.opts = *opts
+	}
+	if s.opts.Logger == nil {
+		s.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if s.opts.RequestTimeout <= 0 {
+		s.opts.RequestTimeout = defaultTimeout
+	}
+	if s.opts.MaxBody <= 0 {
+		s.opts.MaxBody = maxBody
+	}
+	if s.opts.MaxRoster <= 0 {
+		s.opts.MaxRoster = 8 << 20
+	}
+	if s.opts.RateWindow <= 0 {
+		s.opts.RateWindow = time.Minute
+	}
+	s.responder = newResponder(s.opts.Logger)
+	s.handler = s.router()
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// decode reads a JSON body into v and returns the body as it came. What the
+// fields must hold is the core's business.
+func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
+	accepted := []string{contentTypeJSON}
+	if r.Method == http.MethodPatch {
+		accepted = append(accepted, contentTypeMergePatch)
+	}
+	body, _, err := readBody(w, r, s.opts.MaxBody, accepted...)
+	if err != nil {
+		return nil, err
+	}
+	return body, strictjson.Decode(body, v)
+}
+
+// caller returns who makes the request; authenticate has put it there.
+func caller(r *http.Request) models.Principal {
+	p, _ := auth.From(r.Context())
+	return p
+}
+
+// refuseBody answers a request that must not have one.
+func refuseBody(r *http.Request) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	return errs.New(errs.InvalidRequest, "this request takes no body")
+}

@@ -1,0 +1,52 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gofrs/flock"
+)
+
+// dirLock keeps a second process out of the data directory.
+type dirLock struct{ file *flock.Flock }
+
+// lockDir makes the data directory where it is missing and locks it.
+func lockDir(dir string) (*dirLock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	f := flock.New(filepath.Join(dir, "comet.lock"), flock.SetPermissions(0o600))
+	ok, err := f.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory %s: %w", dir, err)
+	}
+	if !ok {
+		return nil, fmt.Errorf("another comet already runs on the data directory %s: talk to it with --server, or give this one its own --data", dir)
+	}
+	return &dirLock{f}, nil
+}
+
+func (l *dirLock) unlock() error { return l.file.Unlock() }
+
+// writeSecret stores a secret that only the owner may read; the file is whole or
+// not there.
+func writeSecret(path, secret string) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	if _, err = f.WriteString(secret + "\n"); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err = errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

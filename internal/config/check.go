@@ -1,0 +1,100 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MinAdminTokenLength is the fewest characters a configured admin token may have.
+const MinAdminTokenLength = 32
+
+// between checks a number or a duration against its bounds, both included.
+func between[T cmp.Ordered](low, high T) func(any) string {
+	show := func(v T) string {
+		if d, ok := any(v).(time.Duration); ok {
+			return duration(d)
+		}
+		return fmt.Sprint(v)
+	}
+	return func(value any) string {
+		if v := value.(T); v < low || v > high {
+			return fmt.Sprintf("must be between %s and %s", show(low), show(high))
+		}
+		return ""
+	}
+}
+
+func oneOf(words ...string) func(any) string {
+	return func(value any) string {
+		if slices.Contains(words, value.(string)) {
+			return ""
+		}
+		last := len(words) - 1
+		return fmt.Sprintf("must be %s or %s", strings.Join(words[:last], ", "), words[last])
+	}
+}
+
+func notEmpty(value any) string {
+	if text := value.(string); text == "" || strings.ContainsRune(text, 0) {
+		return "must not be empty"
+	}
+	return ""
+}
+
+func address(value any) string {
+	_, port, err := net.SplitHostPort(value.(string))
+	if err != nil {
+		return "must be host:port, for example 127.0.0.1:8080"
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return "must end in a port from 0 to 65535"
+	}
+	return ""
+}
+
+func postgresURL(value any) string {
+	text := value.(string)
+	if text == "" {
+		return ""
+	}
+	if u, err := url.Parse(text); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		return "must be a URL of the form postgres://user:password@host:5432/database"
+	}
+	return ""
+}
+
+func natsURL(value any) string {
+	text := value.(string)
+	if text == "" {
+		return ""
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Host == "" {
+			return "must be URLs of the form nats://host:4222, separated by commas"
+		}
+	}
+	return ""
+}
+
+func adminToken(value any) string {
+	text := value.(string)
+	if text == "" {
+		return ""
+	}
+	for _, r := range text {
+		if r <= ' ' || r > '~' {
+			return "must be printable ASCII without spaces"
+		}
+	}
+	if len(text) < MinAdminTokenLength {
+		return fmt.Sprintf("must have at least %d characters", MinAdminTokenLength)
+	}
+	return ""
+}

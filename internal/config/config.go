@@ -1,0 +1,184 @@
+// Package config is the one place that knows what `comet serve` can be told,
+// and by which flag, environment variable or line of a file. It is strict: a
+// name it does not know is an error, because a misspelt setting that is ignored
+// is worse than a server that does not start. Only cmd and app import it.
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+)
+
+// Config is everything `comet serve` can be told. A field's koanf tag is its
+// path in the file; docs/configuration.md has the table of all of them.
+type Config struct {
+	// Listen is host:port; port 0 picks a free one.
+	Listen string `koanf:"listen"`
+	// Data is the directory of the embedded database.
+	Data string `koanf:"data"`
+	// DatabaseURL is postgres://…; "" is the embedded SQLite.
+	DatabaseURL string `koanf:"database_url"`
+	// NATSURL is nats://… (several with commas); "" is the embedded server.
+	NATSURL string `koanf:"nats_url"`
+	// AdminToken is the bootstrap admin token; "" makes one at the first start.
+	AdminToken string `koanf:"admin_token"`
+
+	Log      Log      `koanf:"log"`
+	HTTP     HTTP     `koanf:"http"`
+	Registry Registry `koanf:"registry"`
+	Store    Store    `koanf:"store"`
+	Events   Events   `koanf:"events"`
+
+	origins map[string]string // key → where its value came from
+	file    string            // the file that was read, "" for none
+}
+
+// Log says how the server logs.
+type Log struct {
+	// Level is debug, info, warn or error.
+	Level string `koanf:"level"`
+	// Format is auto (text on a terminal, JSON otherwise), text or json.
+	Format string `koanf:"format"`
+	// Sample logs every n-th successful request; 1 logs all.
+	Sample int `koanf:"sample"`
+}
+
+// HTTP holds the limits of the HTTP server.
+type HTTP struct {
+	RequestTimeout  time.Duration `koanf:"request_timeout"`
+	MaxBodyBytes    int64         `koanf:"max_body_bytes"`
+	MaxRosterBytes  int64         `koanf:"max_roster_bytes"`
+	RateLimit       RateLimit     `koanf:"rate_limit"`
+	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`
+}
+
+// RateLimit is how often one token may ask: Requests in a Window.
+type RateLimit struct {
+	// Requests is 0 for no limit.
+	Requests int           `koanf:"requests"`
+	Window   time.Duration `koanf:"window"`
+}
+
+// Registry holds the rules of the registry that can be chosen.
+type Registry struct {
+	// StrictCapabilities refuses a capability that is neither predefined nor
+	// prefixed custom: (CHE·NU §6.2) instead of warning about it.
+	StrictCapabilities bool `koanf:"strict_capabilities"`
+}
+
+// Store sizes the database connections.
+type Store struct {
+	// ReadConnections are those of SQLite's reading pool.
+	ReadConnections int `koanf:"read_connections"`
+	// MaxConnections are those of PostgreSQL's pool.
+	MaxConnections int `koanf:"max_connections"`
+}
+
+// Events says how the feed of events is kept.
+type Events struct {
+	// Retention is how long an event can be read again.
+	Retention time.Duration `koanf:"retention"`
+	// PollInterval is how often the relay looks for events nobody woke it for.
+	PollInterval time.Duration `koanf:"poll_interval"`
+}
+
+// Sources is where a configuration is read from.
+type Sources struct {
+	// Flags are the command's, as registered by Flags; nil for none. Only those
+	// that were given count.
+	Flags *pflag.FlagSet
+	// Environ is the environment as "NAME=value", as os.Environ returns it.
+	// An empty variable counts as not set.
+	Environ []string
+}
+
+// Load reads the configuration: a flag beats the environment, which beats the
+// file named by --config or COMET_CONFIG, which beats the default. The error is
+// an *Error that lists every problem of every source.
+func Load(src Sources) (Config, error) {
+	env, problems := readEnviron(src.Environ)
+	flags, ps := readFlags(src.Flags)
+	problems = append(problems, ps...)
+
+	path := configPath(src)
+	file := layer{}
+	if path != "" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return Config{}, &Error{Problems: []string{fmt.Sprintf("The configuration file cannot be read: %v.", err)}}
+		}
+		file, ps = readFile(path, data)
+		problems = append(problems, ps...)
+	}
+	if len(problems) > 0 {
+		return Config{}, &Error{Problems: problems}
+	}
+	c, err := merge(defaults(), file, env, flags)
+	c.file = path
+	return c, err
+}
+
+// Default returns the configuration of a server that is told nothing.
+func Default() Config {
+	c, err := merge(defaults())
+	if err != nil {
+		panic(fmt.Sprintf("config: the defaults do not fit the struct: %v", err))
+	}
+	return c
+}
+
+// merge lays the layers over each other, the last on top.
+func merge(layers ...layer) (Config, error) {
+	k := koanf.New(".")
+	c := Config{origins: map[string]string{}}
+	for _, l := range layers {
+		values := map[string]any{}
+		for key, v := range l {
+			values[key] = v.value
+			c.origins[key] = v.origin
+		}
+		if err := k.Load(confmap.Provider(values, "."), nil); err != nil {
+			return Config{}, fmt.Errorf("merge configuration: %w", err)
+		}
+	}
+	if err := k.Unmarshal("", &c); err != nil {
+		return Config{}, fmt.Errorf("merge configuration: %w", err)
+	}
+	return c, nil
+}
+
+// Error lists what is wrong with a configuration, one sentence each.
+type Error struct{ Problems []string }
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := ""
+	for i, p := range e.Problems {
+		if i > 0 {
+			text += "\n"
+		}
+		text += p
+	}
+	return text
+}
+
+// LogValue implements slog.LogValuer with the secrets masked.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// String returns the effective configuration with the secrets masked.
+func (c Config) String() string {
+	text, err := c.Effective()
+	if err != nil {
+		return "config: " + err.Error()
+	}
+	return string(text)
+}
+
+// GoString keeps %#v from showing secrets.
+func (c Config) GoString() string { return c.String() }

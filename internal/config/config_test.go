@@ -1,0 +1,230 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/config"
+)
+
+const adminToken = "an-admin-token-of-forty-characters-long!"
+
+// load runs Load over a file's text (none when empty), variables and flags.
+func load(t *testing.T, file string, environ []string, args ...string) (config.Config, error) {
+	t.Helper()
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	config.Flags(fs)
+	require.NoError(t, fs.Parse(args))
+	if file != "" {
+		path := filepath.Join(t.TempDir(), "comet.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
+		environ = append(environ, "COMET_CONFIG="+path)
+	}
+	return config.Load(config.Sources{Flags: fs, Environ: environ})
+}
+
+func TestLoadPrecedence(t *testing.T) {
+	t.Parallel()
+
+	t.Run("nothing said gives the defaults", func(t *testing.T) {
+		t.Parallel()
+		c, err := load(t, "", nil)
+		require.NoError(t, err)
+		require.Equal(t, config.Default(), c)
+		require.Equal(t, "127.0.0.1:8080", c.Listen)
+		require.Equal(t, 720*time.Hour, c.Events.Retention)
+		require.Equal(t, int64(8<<20), c.HTTP.MaxRosterBytes)
+	})
+
+	t.Run("no flag set is needed", func(t *testing.T) {
+		t.Parallel()
+		c, err := config.Load(config.Sources{})
+		require.NoError(t, err)
+		require.Equal(t, config.Default(), c)
+	})
+
+	t.Run("a flag beats the environment beats the file beats the default", func(t *testing.T) {
+		t.Parallel()
+		file := "listen: 127.0.0.1:1\ndata: from-file\nlog:\n  level: debug\n"
+		c, err := load(t, file, []string{"COMET_LISTEN=127.0.0.1:2", "COMET_DATA=from-env"}, "--listen", "127.0.0.1:3")
+		require.NoError(t, err)
+		require.Equal(t, "127.0.0.1:3", c.Listen)
+		require.Equal(t, "from-env", c.Data)
+		require.Equal(t, "debug", c.Log.Level)
+		require.Equal(t, "auto", c.Log.Format)
+	})
+
+	t.Run("--config beats COMET_CONFIG", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "other.yaml")
+		require.NoError(t, os.WriteFile(path, []byte("data: other\n"), 0o600))
+		c, err := load(t, "data: first\n", nil, "--config", path)
+		require.NoError(t, err)
+		require.Equal(t, "other", c.Data)
+	})
+
+	t.Run("every nested key has its variable", func(t *testing.T) {
+		t.Parallel()
+		c, err := load(t, "", []string{
+			"COMET_HTTP_REQUEST_TIMEOUT=5s", "COMET_HTTP_RATE_LIMIT_REQUESTS=7",
+			"COMET_REGISTRY_STRICT_CAPABILITIES=true", "COMET_ADMIN_TOKEN=" + adminToken,
+		})
+		require.NoError(t, err)
+		require.Equal(t, 5*time.Second, c.HTTP.RequestTimeout)
+		require.Equal(t, 7, c.HTTP.RateLimit.Requests)
+		require.True(t, c.Registry.StrictCapabilities)
+		require.Equal(t, adminToken, c.AdminToken)
+	})
+
+	t.Run("an empty variable counts as not set", func(t *testing.T) {
+		t.Parallel()
+		c, err := load(t, "data: from-file\n", []string{"COMET_DATA=", "COMET_ADMIN_TOKEN="})
+		require.NoError(t, err)
+		require.Equal(t, "from-file", c.Data)
+	})
+
+	t.Run("the clients' and the tests' variables are not ours", func(t *testing.T) {
+		t.Parallel()
+		_, err := load(t, "", []string{
+			"COMET_SERVER=x", "COMET_TOKEN=x", "COMET_OUTPUT=x", "COMET_CLIENT_CONFIG=x",
+			"COMET_TEST_POSTGRES=x", "PATH=/bin", "COMETARY=1",
+		})
+		require.NoError(t, err)
+	})
+
+	t.Run("an empty file and a file of comments are fine", func(t *testing.T) {
+		t.Parallel()
+		for _, file := range []string{"\n", "# nothing here\n", "{}\n", "log: {}\n"} {
+			_, err := load(t, file, nil)
+			require.NoError(t, err, file)
+		}
+	})
+}
+
+func TestLoadRefuses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		file string
+		env  string
+		args string
+		says []string
+	}{
+		"an unknown key, with its line and a near miss":         {file: "data: x\nlog:\n  levle: info\n", says: []string{":3: log.levle is not a setting; did you mean log.level?"}},
+		"an unknown key without a near miss":                    {file: "colour: red\n", says: []string{":1: colour is not a setting."}},
+		"an unknown section":                                    {file: "tls:\n  cert: x\n", says: []string{":1: tls is not a setting."}},
+		"a repeated key":                                        {file: "data: x\ndata: y\n", says: []string{":2:", "already given on line 1"}},
+		"an alias":                                              {file: "data: &d x\nlisten: *d\n", says: []string{":1:", "&d", ":2:", "*d"}},
+		"a file that is no mapping":                             {file: "- listen\n", says: []string{":1: the file must hold settings"}},
+		"a file that is not YAML":                               {file: "listen: [\n", says: []string{"the document is not YAML"}},
+		"a section given a value":                               {file: "log: debug\n", says: []string{":1: log must hold settings of its own"}},
+		"a setting given a section":                             {file: "listen:\n  port: 1\n", says: []string{"listen must be text"}},
+		"a key without a value":                                 {file: "data:\n", says: []string{":1: data has no value"}},
+		"a number where text is wanted":                         {file: "data: 12\n", says: []string{`data (`, `:1) is "12" but must be text; put it in quotes`}},
+		"text where a number is wanted":                         {file: "log:\n  sample: many\n", says: []string{`log.sample (`, `:2) is "many" but must be a whole number.`}},
+		"a quoted number":                                       {file: "log:\n  sample: '5'\n", says: []string{"must be a whole number"}},
+		"a number that is not decimal":                          {file: "http:\n  max_body_bytes: 0x1000\n", says: []string{"must be a whole number"}},
+		"yes where true is wanted":                              {file: "registry:\n  strict_capabilities: yes\n", says: []string{`is "yes" but must be true or false`}},
+		"a duration without a unit":                             {file: "http:\n  request_timeout: 30\n", says: []string{"must be a duration such as 30s"}},
+		"an unknown variable, with a near miss":                 {env: "COMET_LISTN=x", says: []string{"The environment variable COMET_LISTN is not a setting; did you mean COMET_LISTEN?"}},
+		"an unknown variable even when it is empty":             {env: "COMET_LISTN=", says: []string{"COMET_LISTN"}},
+		"underscores in a variable that are not the key's":      {env: "COMET_LOGLEVEL=debug", says: []string{"did you mean COMET_LOG_LEVEL?"}},
+		"a variable out of range":                               {env: "COMET_STORE_READ_CONNECTIONS=0", says: []string{`store.read_connections (environment variable COMET_STORE_READ_CONNECTIONS) is "0" but must be between 1 and 64.`}},
+		"a variable of the wrong type":                          {env: "COMET_HTTP_REQUEST_TIMEOUT=30", says: []string{"COMET_HTTP_REQUEST_TIMEOUT", "must be a duration"}},
+		"a flag out of range":                                   {args: "--log-level=loud", says: []string{`log.level (--log-level) is "loud" but must be debug, info, warn or error.`}},
+		"an address without a port":                             {args: "--listen=localhost", says: []string{"must be host:port"}},
+		"a port that does not exist":                            {args: "--listen=:99999", says: []string{"0 to 65535"}},
+		"an empty data directory":                               {args: "--data=", says: []string{"must not be empty"}},
+		"a database that is not PostgreSQL":                     {args: "--database-url=mysql://u:hunter2@h/d", says: []string{"postgres://"}},
+		"a message bus that is not NATS":                        {args: "--nats-url=nats://a:1,http://b", says: []string{"nats://host:4222"}},
+		"a short admin token":                                   {env: "COMET_ADMIN_TOKEN=hunter2", says: []string{"admin_token", "COMET_ADMIN_TOKEN", "at least 32 characters"}},
+		"an admin token with a space":                           {env: "COMET_ADMIN_TOKEN=" + strings.Repeat("hunter2 ", 8), says: []string{"printable ASCII"}},
+		"an admin token with an accent":                         {env: "COMET_ADMIN_TOKEN=" + strings.Repeat("é", 40), says: []string{"printable ASCII"}},
+		"a bad value in the file though a flag replaces it":     {file: "listen: nowhere\n", args: "--listen=:0", says: []string{"nowhere"}},
+		"every problem of every source in one go":               {file: "a1: 1\nb2: 2\n", env: "COMET_X=1", args: "--log-level=x", says: []string{"a1", "b2", "COMET_X", "--log-level"}},
+		"a number that does not fit":                            {env: "COMET_HTTP_MAX_BODY_BYTES=99999999999999999999", says: []string{"must be a whole number"}},
+		"a window longer than a day":                            {env: "COMET_HTTP_RATE_LIMIT_WINDOW=25h", says: []string{"between 1s and 24h"}},
+		"a shutdown timeout of nothing":                         {env: "COMET_HTTP_SHUTDOWN_TIMEOUT=0s", says: []string{"between 100ms and 1h"}},
+		"a log sample of nothing":                               {env: "COMET_LOG_SAMPLE=0", says: []string{"between 1 and 1000000"}},
+		"one connection to PostgreSQL, which would stop itself": {env: "COMET_STORE_MAX_CONNECTIONS=1", says: []string{"between 2 and"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var environ, args []string
+			if c.env != "" {
+				environ = []string{c.env}
+			}
+			if c.args != "" {
+				args = []string{c.args}
+			}
+			_, err := load(t, c.file, environ, args...)
+			require.Error(t, err)
+			for _, s := range c.says {
+				require.ErrorContains(t, err, s)
+			}
+			require.NotContains(t, err.Error(), "hunter2")
+			var list *config.Error
+			require.ErrorAs(t, err, &list)
+		})
+	}
+
+	t.Run("a file that is not there", func(t *testing.T) {
+		t.Parallel()
+		_, err := load(t, "", nil, "--config", filepath.Join(t.TempDir(), "none.yaml"))
+		require.ErrorContains(t, err, "none.yaml")
+	})
+}
+
+func TestEffective(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, "log:\n  level: debug\n",
+		[]string{"COMET_ADMIN_TOKEN=" + adminToken, "COMET_DATABASE_URL=postgres://comet:hunter2@db/comet", "COMET_NATS_URL=nats://hunter2@n1"},
+		"--listen", "127.0.0.1:0")
+	require.NoError(t, err)
+	text, err := c.Effective()
+	require.NoError(t, err)
+
+	t.Run("each value stands with its source", func(t *testing.T) {
+		t.Parallel()
+		require.Contains(t, string(text), "listen: 127.0.0.1:0 # flag --listen\n")
+		require.Contains(t, string(text), "data: ./comet-data # default\n")
+		require.Regexp(t, `(?m)^  level: debug # .*comet.yaml:2$`, string(text))
+		require.Contains(t, string(text), "database_url: postgres://comet:********@db/comet # env COMET_DATABASE_URL\n")
+	})
+	t.Run("no secret is in it, however the configuration is printed", func(t *testing.T) {
+		t.Parallel()
+		for _, s := range []string{string(text), fmt.Sprint(c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), c.LogValue().String()} {
+			require.NotContains(t, s, adminToken)
+			require.NotContains(t, s, "hunter2")
+		}
+	})
+	t.Run("without secrets it loads again to the same values", func(t *testing.T) {
+		t.Parallel()
+		want := config.Default()
+		text, err := want.Effective()
+		require.NoError(t, err)
+		got, err := load(t, string(text), nil)
+		require.NoError(t, err)
+		again, err := got.Effective()
+		require.NoError(t, err)
+		require.Equal(t, uncomment(string(text)), uncomment(string(again)))
+	})
+}
+
+// uncomment drops the comments, which name the sources.
+func uncomment(text string) string {
+	var out []string
+	for line := range strings.Lines(text) {
+		before, _, _ := strings.Cut(line, "#")
+		if strings.TrimSpace(before) != "" {
+			out = append(out, strings.TrimRight(before, " \n"))
+		}
+	}
+	return strings.Join(out, "\n")
+}

@@ -1,0 +1,134 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"comet/internal/redact"
+)
+
+// setting is one thing that can be configured. The table in settings() is what
+// the loader, the flags, the printer and the documentation are made from.
+type setting struct {
+	key  string // path in the file, parts joined with dots
+	flag string // "" where there is no flag
+	help string // one sentence without its full stop
+	def  any    // its type is the setting's type
+	// check returns what is wrong with a value, as in "must be …", or "".
+	check func(value any) string
+	// mask returns the value to show; nil for one that is no secret.
+	mask func(string) string
+}
+
+// env is the variable that sets the key.
+func (s setting) env() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.key, ".", "_"))
+}
+
+const (
+	kib int64 = 1 << 10
+	mib int64 = 1 << 20
+	gib int64 = 1 << 30
+)
+
+// settings returns the table, in the order in which it is shown.
+func settings() []setting {
+	return []setting{
+		{key: "listen", flag: "listen", def: "127.0.0.1:8080", check: address,
+			help: "Address to listen on, `host:port`; port 0 picks a free one and prints it"},
+		{key: "data", flag: "data", def: "./comet-data", check: notEmpty,
+			help: "Directory of the embedded database and of the first admin token"},
+		{key: "database_url", flag: "database-url", def: "", check: postgresURL, mask: redact.URL,
+			help: "PostgreSQL to use instead of the embedded SQLite, `postgres://…`"},
+		{key: "nats_url", flag: "nats-url", def: "", check: natsURL, mask: redact.URL,
+			help: "NATS servers for several replicas, `nats://…`, separated by commas; checked now, used once the message bus exists"},
+		{key: "admin_token", def: "", check: adminToken, mask: maskAll,
+			help: "Bootstrap admin token, at least 32 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"},
+
+		{key: "log.level", flag: "log-level", def: "info", check: oneOf("debug", "info", "warn", "error"),
+			help: "Least severe level that is logged: `debug`, `info`, `warn` or `error`"},
+		{key: "log.format", flag: "log-format", def: "auto", check: oneOf("auto", "text", "json"),
+			help: "`text`, `json`, or `auto`: text on a terminal and JSON otherwise"},
+		{key: "log.sample", def: 1, check: between(1, 1_000_000),
+			help: "Log every n-th successful request; 1 logs all. Failed requests are always logged"},
+
+		{key: "http.request_timeout", def: 30 * time.Second, check: between(100*time.Millisecond, time.Hour),
+			help: "Longest time a request may take"},
+		{key: "http.max_body_bytes", def: mib, check: between(kib, gib),
+			help: "Largest request body, in bytes"},
+		{key: "http.max_roster_bytes", def: 8 * mib, check: between(kib, gib),
+			help: "Largest roster that can be imported, in bytes"},
+		{key: "http.rate_limit.requests", def: 0, check: between(0, 1_000_000_000),
+			help: "Requests one token may make in a window; 0 is no limit"},
+		{key: "http.rate_limit.window", def: time.Minute, check: between(time.Second, 24*time.Hour),
+			help: "Length of that window"},
+		{key: "http.shutdown_timeout", def: 20 * time.Second, check: between(100*time.Millisecond, time.Hour),
+			help: "Longest wait for requests in flight when the server stops"},
+
+		{key: "registry.strict_capabilities", def: false,
+			help: "Refuse a capability that is neither predefined nor prefixed `custom:`, instead of a warning"},
+
+		{key: "store.read_connections", def: 4, check: between(1, 64),
+			help: "Connections that read from SQLite"},
+		{key: "store.max_connections", def: 20, check: between(2, 10_000),
+			help: "Connections to PostgreSQL"},
+
+		{key: "events.retention", def: 720 * time.Hour, check: between(time.Hour, 10*365*24*time.Hour),
+			help: "How long an event can be read again"},
+		{key: "events.poll_interval", def: 500 * time.Millisecond, check: between(10*time.Millisecond, time.Minute),
+			help: "How often the relay looks for events it was not woken for"},
+	}
+}
+
+// byKey returns the table by key.
+func byKey() map[string]setting {
+	table := map[string]setting{}
+	for _, s := range settings() {
+		table[s.key] = s
+	}
+	return table
+}
+
+// typeName is how a message or the documentation calls the setting's type.
+func (s setting) typeName() string {
+	switch s.def.(type) {
+	case bool:
+		return "true or false"
+	case int, int64:
+		return "a whole number"
+	case time.Duration:
+		return "a duration such as 30s, 5m or 24h"
+	default:
+		return "text"
+	}
+}
+
+// show is the value as text, masked where it is a secret.
+func (s setting) show(value any) string {
+	text := ""
+	switch v := value.(type) {
+	case time.Duration:
+		text = duration(v)
+	default:
+		text = fmt.Sprint(v)
+	}
+	if s.mask != nil && text != "" {
+		return s.mask(text)
+	}
+	return text
+}
+
+// duration writes 1m and 720h where the standard library has 1m0s and 720h0m0s.
+func duration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func maskAll(string) string { return redact.Mask }

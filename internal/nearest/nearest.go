@@ -1,0 +1,44 @@
+// Package nearest finds the known word somebody probably meant, so that an
+// error about an unknown name can say so.
+package nearest
+
+import "unicode/utf8"
+
+// Word returns the known word closest to the given one; ok is false when none
+// is close enough to be worth suggesting (more than a third of it differs).
+func Word(word string, known []string) (best string, ok bool) {
+	limit := max(1, utf8.RuneCountInString(word)/3)
+	for _, k := range known {
+		if d := distance(word, k); d <= limit && k != word {
+			best, ok, limit = k, true, d-1
+		}
+	}
+	return best, ok
+}
+
+// distance is the Levenshtein distance with swapped neighbours counted as one
+// edit, in runes.
+func distance(from, to string) int {
+	a, b := []rune(from), []rune(to)
+	var before []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,145 @@
+// Package redact hides secrets in text that a person or a log will see. The
+// configuration printer and the log handler share it, so that what one of them
+// hides the other hides too.
+package redact
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// Mask stands where a secret was.
+const Mask = "********"
+
+// patterns are what a secret looks like in free text: a run of 32 or more hex
+// digits (our tokens and their hashes), a bearer or basic credential, user
+// information in a URL, and name=value or "name":"value" of a secret name.
+// Read-only.
+var patterns = []struct {
+	find    *regexp.Regexp
+	replace string
+}{
+	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[^\s"',;]+`), "${1} " + Mask},
+	{regexp.MustCompile(`(?i)([a-z][a-z0-9+.-]*://)([^\s/?#@:"']*):([^\s/?#"']*)@`), "${1}${2}:" + Mask + "@"},
+	{regexp.MustCompile(`(?i)((?:token|secret|password|passwd|authorization)\\?["']?\s*[=:]\s*\\?["']?)[^\s"'&,;\\}]+`), "${1}" + Mask},
+	{regexp.MustCompile(`[0-9a-fA-F]{32,}`), Mask},
+}
+
+// Text returns s with everything that looks like a secret masked.
+func Text(s string) string {
+	if !suspicious(s) {
+		return s
+	}
+	for _, p := range patterns {
+		s = p.find.ReplaceAllString(s, p.replace)
+	}
+	return s
+}
+
+// Key reports whether a field of this name holds a secret: its last word is
+// authorization, cookie, password, secret or token, in any case and with any
+// separator. Names that only begin with one (token_budget, token_id) do not.
+func Key(name string) bool {
+	start := len(name)
+	for start > 0 && isLetter(name[start-1]) {
+		start--
+		if isUpper(name[start]) && start+1 < len(name) && !isUpper(name[start+1]) {
+			break // the hump in adminToken
+		}
+	}
+	switch strings.ToLower(name[start:]) {
+	case "authorization", "cookie", "password", "passwd", "secret", "token":
+		return true
+	}
+	return false
+}
+
+func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
+
+func isLetter(c byte) bool { return isUpper(c) || c >= 'a' && c <= 'z' }
+
+// URL returns a connection address without its credentials: the password, the
+// lone user name of a URL like nats://token@host, and the values of query
+// parameters that hold a secret. A list separated by commas is taken apart. What
+// is not a URL is masked whole.
+func URL(raw string) string {
+	if raw == "" {
+		return ""
+	}
+	if strings.Contains(raw, ",") && strings.Count(raw, "://") > 1 {
+		parts := strings.Split(raw, ",")
+		for i, p := range parts {
+			parts[i] = URL(strings.TrimSpace(p))
+		}
+		return strings.Join(parts, ",")
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme == "" {
+		return Mask
+	}
+	u.RawQuery = maskQuery(u.RawQuery)
+	user := u.User
+	u.User = nil
+	text := u.String()
+	if user == nil {
+		return text
+	}
+	shown := url.User(user.Username()).String()
+	if _, hasPassword := user.Password(); hasPassword {
+		shown += ":" + Mask
+	} else if u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		shown = Mask
+	}
+	return strings.Replace(text, "://", "://"+shown+"@", 1)
+}
+
+func maskQuery(query string) string {
+	parts := strings.Split(query, "&")
+	for i, p := range parts {
+		name, _, found := strings.Cut(p, "=")
+		if found && (Key(name) || strings.HasSuffix(name, "password")) {
+			parts[i] = name + "=" + Mask
+		}
+	}
+	return strings.Join(parts, "&")
+}
+
+// suspicious is the cheap question asked of every string that is logged: could
+// any pattern match?
+func suspicious(s string) bool {
+	run := 0
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' {
+			if run++; run >= 32 {
+				return true
+			}
+			continue
+		}
+		run = 0
+		switch c {
+		case '@':
+			if strings.Contains(s[:i], "://") {
+				return true
+			}
+		case '=', ':', ' ', '\t':
+			if endsInSecretWord(s[:i]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// endsInSecretWord reports whether the text before a separator ends in a word
+// that makes what follows a secret.
+func endsInSecretWord(before string) bool {
+	before = strings.TrimRight(before, "\"'\\ ")
+	for _, word := range []string{"bearer", "basic", "token", "secret", "password", "passwd", "authorization"} {
+		if len(before) >= len(word) && strings.EqualFold(before[len(before)-len(word):], word) {
+			return true
+		}
+	}
+	return false
+}

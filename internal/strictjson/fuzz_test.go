@@ -1,0 +1,73 @@
+package strictjson_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/strictjson"
+	"comet/models"
+)
+
+// FuzzDecode holds Decode against encoding/json: what it takes is JSON and
+// survives a round trip; what it refuses is either not JSON or broken by a rule
+// that encoding/json does not have.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		`{"id":"custom-assistant","level":3,"capabilities":["a","custom:b"],"parent_id":null,"token_budget":15000}`,
+		`{"name":"é","expires_at":"2026-01-10T15:30:00Z"}`, `{"a":1,"a":2}`, `{"level":1e3}`, `[1,2.5,"x",null,{"y":[]}]`,
+		"{\"name\":\"\xff\"}", `{"name":"\ud800"}`, `{"name":"\u0000"}`, `{} {}`, ``, `null`, "{\n\"level\":\n\"3\"}", `{"x":1e400}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	stricter := []string{"duplicate_key", "utf8", "depth", "range", "printable"}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var draft models.AgentDraft
+		if err := strictjson.Decode(data, &draft); err == nil {
+			if draft.Capabilities == nil {
+				draft.Capabilities = []string{} // encoding/json would write null
+			}
+			again := new(models.AgentDraft)
+			text, err := json.Marshal(draft)
+			require.NoError(t, err)
+			require.NoError(t, strictjson.Decode(text, again), "%s", text)
+			require.Equal(t, &draft, again)
+		} else {
+			requireWellFormed(t, err)
+		}
+		var patch models.AgentPatch
+		if err := strictjson.Decode(data, &patch); err != nil {
+			requireWellFormed(t, err)
+		}
+
+		var ours, theirs any
+		err := strictjson.Decode(data, &ours)
+		if err == nil {
+			require.NoError(t, json.Unmarshal(data, &theirs))
+			require.Equal(t, theirs, ours)
+			return
+		}
+		e := requireWellFormed(t, err)
+		if json.Valid(data) {
+			require.True(t, slices.Contains(stricter, e.Fields[0].Rule), "%v", e)
+		}
+	})
+}
+
+// requireWellFormed checks that an error can be shown to a client.
+func requireWellFormed(t *testing.T, err error) *errs.Error {
+	t.Helper()
+	var e *errs.Error
+	require.ErrorAs(t, err, &e)
+	require.Contains(t, []errs.Code{errs.MalformedJSON, errs.InvalidRequest}, e.Code)
+	require.NotEmpty(t, e.Fields)
+	for _, f := range e.Fields {
+		require.NotEmpty(t, f.Rule)
+		require.NotEmpty(t, f.Detail)
+		require.True(t, f.Pointer == "" || f.Pointer[0] == '/', f.Pointer)
+	}
+	return e
+}

@@ -1,0 +1,175 @@
+// Package telemetry is how comet tells what it is doing: structured logs in
+// which no secret can appear, and metrics in a registry of its own. Any room may
+// import it.
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"comet/internal/redact"
+	"comet/internal/requestid"
+)
+
+// LogOptions says how to log; the zero value logs from info on, as text on a
+// terminal and JSON otherwise.
+type LogOptions struct {
+	// Level is debug, info, warn or error; "" is info.
+	Level string
+	// Format is auto, text or json; "" is auto.
+	Format string
+	// Secrets are values that must never be written, such as a configured admin
+	// token, whatever they look like. Short ones are ignored.
+	Secrets []string
+}
+
+// minSecretLength keeps a short "secret" from blotting out ordinary words.
+const minSecretLength = 8
+
+// NewLogger returns a logger that writes to w. Every record carries the request
+// id of its context as request_id. The error says which option is not known.
+func NewLogger(w io.Writer, opts *LogOptions) (*slog.Logger, error) {
+	if opts == nil {
+		opts = &LogOptions{}
+	}
+	var level slog.Level
+	if opts.Level != "" {
+		if err := level.UnmarshalText([]byte(opts.Level)); err != nil {
+			return nil, fmt.Errorf("unknown log level %q", opts.Level)
+		}
+	}
+	r := newRedactor(opts.Secrets)
+	handlerOpts := &slog.HandlerOptions{Level: level, ReplaceAttr: r.replace}
+	var h slog.Handler
+	switch opts.Format {
+	case "text":
+		h = slog.NewTextHandler(w, handlerOpts)
+	case "json":
+		h = slog.NewJSONHandler(w, handlerOpts)
+	case "", "auto":
+		if IsTerminal(w) {
+			h = slog.NewTextHandler(w, handlerOpts)
+		} else {
+			h = slog.NewJSONHandler(w, handlerOpts)
+		}
+	default:
+		return nil, fmt.Errorf("unknown log format %q", opts.Format)
+	}
+	return slog.New(contextHandler{h}), nil
+}
+
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// contextHandler adds what the context knows of a record.
+type contextHandler struct{ slog.Handler }
+
+func (h contextHandler) Handle(ctx context.Context, r slog.Record) error {
+	if id := requestid.From(ctx); id != "" {
+		r = r.Clone()
+		r.AddAttrs(slog.String("request_id", id))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h contextHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return contextHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h contextHandler) WithGroup(name string) slog.Handler {
+	return contextHandler{h.Handler.WithGroup(name)}
+}
+
+// redactor masks secrets in every attribute, the message included.
+type redactor struct{ literal *strings.Replacer }
+
+func newRedactor(secrets []string) redactor {
+	var pairs []string
+	for _, s := range secrets {
+		if len(s) >= minSecretLength {
+			pairs = append(pairs, s, redact.Mask)
+		}
+	}
+	if pairs == nil {
+		return redactor{}
+	}
+	return redactor{strings.NewReplacer(pairs...)}
+}
+
+func (r redactor) replace(groups []string, a slog.Attr) slog.Attr {
+	if redact.Key(a.Key) && a.Value.Kind() != slog.KindGroup {
+		return slog.String(a.Key, redact.Mask)
+	}
+	switch a.Value.Kind() {
+	case slog.KindString:
+		return slog.String(a.Key, r.text(a.Value.String()))
+	case slog.KindTime:
+		return slog.Time(a.Key, a.Value.Time().UTC())
+	case slog.KindAny:
+		a.Value = r.any(a.Value.Any())
+	}
+	return a
+}
+
+func (r redactor) text(s string) string {
+	if r.literal != nil {
+		s = r.literal.Replace(s)
+	}
+	return redact.Text(s)
+}
+
+// any masks inside values that are not plain: an error or a Stringer becomes
+// its text, anything else what encoding/json makes of it.
+func (r redactor) any(v any) slog.Value {
+	switch v := v.(type) {
+	case nil:
+		return slog.AnyValue(nil)
+	case slog.Level:
+		return slog.StringValue(v.String())
+	case error:
+		return slog.StringValue(r.text(v.Error()))
+	case fmt.Stringer:
+		return slog.StringValue(r.text(v.String()))
+	case []byte:
+		return slog.StringValue(r.text(string(v)))
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return slog.StringValue(r.text(fmt.Sprintf("%+v", v)))
+	}
+	var tree any
+	if err := json.Unmarshal(data, &tree); err != nil {
+		return slog.StringValue(r.text(string(data)))
+	}
+	return slog.AnyValue(r.tree(tree))
+}
+
+func (r redactor) tree(v any) any {
+	switch v := v.(type) {
+	case string:
+		return r.text(v)
+	case []any:
+		for i := range v {
+			v[i] = r.tree(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			if redact.Key(k) {
+				v[k] = redact.Mask
+				continue
+			}
+			v[k] = r.tree(v[k])
+		}
+	}
+	return v
+}

@@ -1,0 +1,149 @@
+package telemetry
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Metrics are what /metrics shows. They live in a registry of their own, so two
+// servers in one process (or one test binary) never meet.
+type Metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+}
+
+// NewMetrics returns metrics that tell of the Go runtime, the process and the
+// build.
+func NewMetrics(build Build) *Metrics {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	create := promauto.With(reg)
+	create.NewGauge(prometheus.GaugeOpts{
+		Name: "comet_build_info",
+		Help: "Constant 1, labelled with the build that is running.",
+		ConstLabels: prometheus.Labels{
+			"version": build.Version, "revision": build.Revision, "goversion": build.Go,
+		},
+	}).Set(1)
+	return &Metrics{
+		registry: reg,
+		requests: create.NewCounterVec(prometheus.CounterOpts{
+			Name: "comet_http_requests_total",
+			Help: "HTTP requests answered, by route pattern, method and status class.",
+		}, []string{"route", "method", "status"}),
+		duration: create.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "comet_http_request_duration_seconds",
+			Help:    "Time from the first byte of a request to the last of its answer, by route pattern and method.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"route", "method"}),
+		inFlight: create.NewGauge(prometheus.GaugeOpts{
+			Name: "comet_http_requests_in_flight",
+			Help: "HTTP requests being answered now.",
+		}),
+	}
+}
+
+// Registerer is where other parts of the program add their own metrics.
+func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
+
+// Measure returns a middleware that counts and times requests. route is asked
+// after the handler has run and names the router's pattern, "" where no route
+// matched; it must not return the path, whose values are without number. Where
+// an outer middleware's writer knows the status already, that is used.
+func (m *Metrics) Measure(route func(*http.Request) string) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			started, finished := time.Now(), false
+			known, ok := w.(statusWriter)
+			if !ok {
+				known = &recorder{ResponseWriter: w}
+			}
+			m.inFlight.Inc()
+			// Deferred, because a panic is an answer too.
+			defer func() {
+				m.inFlight.Dec()
+				status := known.Status()
+				switch {
+				case status == 0 && finished:
+					status = http.StatusOK
+				case !finished:
+					status = http.StatusInternalServerError
+				}
+				m.observe(route(r), r.Method, status, time.Since(started))
+			}()
+			next.ServeHTTP(known, r)
+			finished = true
+		})
+	}
+}
+
+func (m *Metrics) observe(route, method string, status int, elapsed time.Duration) {
+	if route == "" {
+		route = "unmatched"
+	}
+	method = knownMethod(method)
+	m.requests.WithLabelValues(route, method, statusClass(status)).Inc()
+	m.duration.WithLabelValues(route, method).Observe(elapsed.Seconds())
+}
+
+// statusWriter is a writer that knows which status went out, 0 for none yet.
+type statusWriter interface {
+	http.ResponseWriter
+	Status() int
+}
+
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *recorder) Status() int { return w.status }
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 && status >= http.StatusOK {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Handler serves the metrics in the form the client asks for.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+}
+
+// knownMethod keeps what a client invents from becoming a label.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "other"
+}
+
+func statusClass(status int) string {
+	if status < 100 || status > 599 {
+		return "other"
+	}
+	return strconv.Itoa(status/100) + "xx"
+}

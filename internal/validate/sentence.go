@@ -1,0 +1,154 @@
+package validate
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-playground/validator/v10"
+
+	"comet/models"
+)
+
+// ruleOf is the word an answer uses for a tag.
+func ruleOf(tag string) string {
+	switch tag {
+	case "agentid":
+		return "agent_id"
+	case "notblank":
+		return "not_blank"
+	case "text":
+		return "printable"
+	case "gte":
+		return "min"
+	case "lte":
+		return "max"
+	}
+	return tag
+}
+
+// sentence tells what the rule wants and what came.
+func sentence(pointer string, f validator.FieldError) string {
+	name, value := nameOf(pointer), deref(f.Value())
+	switch f.Tag() {
+	case "required":
+		return name + " is required"
+	case "min", "gte", "max", "lte", "len":
+		return name + " must " + bound(f.Tag(), f.Param(), value)
+	case "oneof":
+		return fmt.Sprintf("%s must be one of %s, not %s", name, strings.Join(strings.Fields(f.Param()), ", "), show(value))
+	}
+	return name + " must " + wants(f.Tag()) + came(value)
+}
+
+// wants completes "… must" for the tags of this package.
+func wants(tag string) string {
+	switch tag {
+	case "agentid":
+		return fmt.Sprintf("be 1 to %d lowercase letters and digits, in parts separated by single hyphens", models.MaxIDLength)
+	case "capability":
+		return fmt.Sprintf("be 1 to %d of the characters A-Z a-z 0-9 _ . : / - and begin with a letter or digit", models.MaxCapabilityLength)
+	case "word":
+		return fmt.Sprintf("be 1 to %d lowercase letters, digits, hyphens and underscores and begin with a letter or digit", models.MaxTypeLength)
+	case "scope":
+		names := make([]string, 0, len(models.Scopes()))
+		for _, s := range models.Scopes() {
+			names = append(names, string(s))
+		}
+		return "be one of " + strings.Join(names, ", ")
+	case "notblank":
+		return "not be blank"
+	case "printable":
+		return "not contain control characters"
+	case "text":
+		return "not contain control characters other than line breaks and tabs"
+	case "unique":
+		return "not contain an entry twice"
+	}
+	return "satisfy the rule " + strconv.Quote(tag)
+}
+
+// came adds the value to a sentence where that helps.
+func came(value reflect.Value) string {
+	if value.Kind() == reflect.String && strings.TrimSpace(value.String()) == "" {
+		return ""
+	}
+	if s := show(value); s != "" {
+		return ", not " + s
+	}
+	return ""
+}
+
+// bound completes "… must" for a limit: of a number, a text or a list.
+func bound(tag, limit string, value reflect.Value) string {
+	way := map[string]string{"min": "at least", "gte": "at least", "max": "at most", "lte": "at most", "len": "exactly"}[tag]
+	switch value.Kind() {
+	case reflect.String:
+		n := utf8.RuneCountInString(value.String())
+		return fmt.Sprintf("be %s %s long, not %d", way, plural(limit, "character", "characters"), n)
+	case reflect.Slice, reflect.Map, reflect.Array:
+		return fmt.Sprintf("have %s %s, not %d", way, plural(limit, "entry", "entries"), value.Len())
+	}
+	return fmt.Sprintf("be %s %s, not %s", way, limit, show(value))
+}
+
+func plural(count, one, many string) string {
+	if count == "1" {
+		return "1 " + one
+	}
+	return count + " " + many
+}
+
+// show writes a value for a sentence, "" for one that is not worth showing.
+func show(value reflect.Value) string {
+	switch value.Kind() {
+	case reflect.String:
+		return strconv.Quote(clip(value.String()))
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
+		return fmt.Sprint(value.Interface())
+	}
+	return ""
+}
+
+func deref(v any) reflect.Value {
+	value := reflect.ValueOf(v)
+	for value.Kind() == reflect.Pointer && !value.IsNil() {
+		value = value.Elem()
+	}
+	return value
+}
+
+// nameOf writes a JSON pointer the way people write a path: capabilities[2].
+func nameOf(pointer string) string {
+	if pointer == "" {
+		return "the value"
+	}
+	var b strings.Builder
+	for token := range strings.SplitSeq(pointer[1:], "/") {
+		if _, err := strconv.ParseUint(token, 10, 32); err == nil && b.Len() > 0 {
+			b.WriteString("[" + token + "]")
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(strings.NewReplacer("~1", "/", "~0", "~").Replace(token))
+	}
+	return b.String()
+}
+
+// clip keeps what a client sent from filling the sentence about it.
+func clip(s string) string {
+	const most = 60
+	count := 0
+	for i := range s {
+		if count == most {
+			return s[:i] + "…"
+		}
+		count++
+	}
+	return s
+}

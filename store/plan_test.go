@@ -1,0 +1,136 @@
+package store
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+)
+
+// listFilter is one filter of the agent list.
+type listFilter struct {
+	name  string
+	apply func(*models.AgentQuery)
+}
+
+// documentedFilters are those of CHE·NU §2.1.
+func documentedFilters() []listFilter {
+	return []listFilter{
+		{"sphere_id", func(q *models.AgentQuery) { q.SphereID = new(3) }},
+		{"level", func(q *models.AgentQuery) { q.Level = new(2) }},
+		{"frequency", func(q *models.AgentQuery) { q.FrequencyHz = new(555) }},
+		{"active", func(q *models.AgentQuery) { q.Active = new(true) }},
+		{"inactive", func(q *models.AgentQuery) { q.Active = new(false) }},
+	}
+}
+
+// furtherFilters are those that comet adds to the document's.
+func furtherFilters() []listFilter {
+	return []listFilter{
+		{"parent_id", func(q *models.AgentQuery) { q.ParentID = new("orch-business") }},
+		{"capability", func(q *models.AgentQuery) { q.Capabilities = []string{"plan"} }},
+		{"two capabilities", func(q *models.AgentQuery) { q.Capabilities = []string{"plan", "email"} }},
+		{"q", func(q *models.AgentQuery) { q.Text = "finance" }},
+	}
+}
+
+// combinations calls fn with every subset of the filters.
+func combinations(filters []listFilter, fn func(name string, q models.AgentQuery)) {
+	for set := range 1 << len(filters) {
+		q := models.AgentQuery{Limit: 100, Sort: models.SortID}
+		var names []string
+		for i, f := range filters {
+			if set&(1<<i) != 0 {
+				f.apply(&q)
+				names = append(names, f.name)
+			}
+		}
+		fn(strings.Join(names, "+"), q)
+	}
+}
+
+func explain(t *testing.T, s *Store, query string, args []any) string {
+	t.Helper()
+	var steps []string
+	err := s.query(t.Context(), "EXPLAIN QUERY PLAN "+query, args, func(rows *sql.Rows) error {
+		var id, parent, unused int
+		var detail string
+		err := rows.Scan(&id, &parent, &unused, &detail)
+		steps = append(steps, detail)
+		return err
+	})
+	require.NoError(t, err)
+	return strings.Join(steps, "\n")
+}
+
+// everyPage calls fn with the first and a later page of the list in every order.
+func everyPage(q models.AgentQuery, fn func(q models.AgentQuery)) {
+	for _, sort := range []models.AgentSort{models.SortID, models.SortName, models.SortLevel, models.SortCreatedAt} {
+		for _, descending := range []bool{false, true} {
+			for _, after := range []*models.AgentPosition{nil, {ID: "m", Name: "M", Level: 1, CreatedAt: time.Now()}} {
+				q.Sort, q.Descending, q.After = sort, descending, after
+				fn(q)
+			}
+		}
+	}
+}
+
+// TestListPlans reads SQLite's plans of the list's statements, so that a page
+// costs the same at any depth and a total does not read the rows it counts.
+func TestListPlans(t *testing.T) {
+	t.Parallel()
+	s, _ := openSQLiteForTest(t)
+
+	t.Run("NoPageIsSorted", func(t *testing.T) {
+		t.Parallel()
+		combinations(append(documentedFilters(), furtherFilters()...), func(name string, q models.AgentQuery) {
+			everyPage(q, func(q models.AgentQuery) {
+				if (q.ParentID != nil || q.Capabilities != nil) && q.Sort != models.SortID {
+					return // one parent's children or one capability's agents are found first and few enough to sort
+				}
+				query, args := s.pageQuery(q)
+				plan := explain(t, s, query, args)
+				require.NotContains(t, plan, "TEMP B-TREE", "%s by %s\n%s", name, q.Sort, query)
+			})
+		})
+	})
+
+	t.Run("ALaterPageStartsAtItsPosition", func(t *testing.T) {
+		t.Parallel()
+		combinations(append(documentedFilters(), furtherFilters()...), func(name string, q models.AgentQuery) {
+			everyPage(q, func(q models.AgentQuery) {
+				if q.After == nil {
+					return
+				}
+				query, args := s.pageQuery(q)
+				plan := explain(t, s, query, args)
+				require.NotContains(t, plan, "SCAN agents", "%s by %s\n%s", name, q.Sort, query)
+			})
+		})
+	})
+
+	t.Run("TotalsOfTheDocumentsFiltersAndOfAParentComeFromCoveringIndexes", func(t *testing.T) {
+		t.Parallel()
+		parent := furtherFilters()[0]
+		combinations(append(documentedFilters(), parent), func(name string, q models.AgentQuery) {
+			query, args := s.countQuery(q)
+			plan := explain(t, s, query, args)
+			require.Contains(t, plan, "USING COVERING INDEX", "%s\n%s", name, query)
+		})
+	})
+
+	t.Run("TotalsOfACapabilityStartFromItsAgents", func(t *testing.T) {
+		t.Parallel()
+		combinations(documentedFilters(), func(name string, q models.AgentQuery) {
+			q.Capabilities = []string{"plan"}
+			query, args := s.countQuery(q)
+			plan := explain(t, s, query, args)
+			require.NotContains(t, plan, "SCAN agents", "%s\n%s", name, query)
+			require.Contains(t, plan, "SEARCH agent_capabilities USING PRIMARY KEY", "%s\n%s", name, query)
+		})
+	})
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// member is what swag forgets about a field of a struct.
+type member struct {
+	name string // in JSON
+	// optional is set for omitempty and omitzero.
+	optional bool
+	// pointer is set where the encoder writes null for nil.
+	pointer bool
+	// format is the OpenAPI format of the value, or of each entry of a list.
+	format string
+}
+
+// structs maps a type, as package.Name, to its members in the order of the source.
+type structs map[string][]member
+
+// readFacts parses the Go files in dirs, tests aside.
+func readFacts(dirs []string) (structs, error) {
+	facts := structs{}
+	embedded := map[string][]string{}
+	for _, dir := range dirs {
+		files, err := fs.Glob(os.DirFS(dir), "*.go")
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return nil, err
+			}
+			collect(file, facts, embedded)
+		}
+	}
+	for name := range embedded {
+		facts.flatten(name, embedded)
+	}
+	return facts, nil
+}
+
+func collect(file *ast.File, facts structs, embedded map[string][]string) {
+	pkg := file.Name.Name
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		body, ok := spec.Type.(*ast.StructType)
+		if !ok {
+			return true
+		}
+		name := pkg + "." + spec.Name.Name
+		facts[name] = nil
+		for _, field := range body.Fields.List {
+			if len(field.Names) == 0 && jsonName(field) == "" {
+				embedded[name] = append(embedded[name], qualified(pkg, field.Type))
+				continue
+			}
+			if m, ok := memberOf(field); ok {
+				facts[name] = append(facts[name], m)
+			}
+		}
+		return true
+	})
+}
+
+// flatten puts the members of embedded structs first, as they stand at the head
+// of the types that have any.
+func (s structs) flatten(name string, embedded map[string][]string) {
+	parents := embedded[name]
+	delete(embedded, name)
+	var inherited []member
+	for _, p := range parents {
+		s.flatten(p, embedded)
+		inherited = append(inherited, s[p]...)
+	}
+	s[name] = append(inherited, s[name]...)
+}
+
+// renamed returns the facts under the names of the schemas.
+func (s structs) renamed(names map[string]string) structs {
+	out := make(structs, len(names))
+	for short, long := range names {
+		generic, _, _ := strings.Cut(long, "-")
+		if members, ok := s[generic]; ok {
+			out[short] = members
+		}
+	}
+	return out
+}
+
+func memberOf(field *ast.Field) (member, bool) {
+	name := jsonName(field)
+	if name == "" || name == "-" {
+		return member{}, false
+	}
+	_, pointer := field.Type.(*ast.StarExpr)
+	return member{
+		name:     name,
+		optional: jsonOption(field, "omitempty") || jsonOption(field, "omitzero"),
+		pointer:  pointer,
+		format:   format(field.Type),
+	}, true
+}
+
+func jsonTag(field *ast.Field) string {
+	if field.Tag == nil {
+		return ""
+	}
+	text, err := strconv.Unquote(field.Tag.Value)
+	if err != nil {
+		return ""
+	}
+	return reflect.StructTag(text).Get("json")
+}
+
+func jsonName(field *ast.Field) string {
+	name, _, _ := strings.Cut(jsonTag(field), ",")
+	return name
+}
+
+func jsonOption(field *ast.Field, option string) bool {
+	_, options, _ := strings.Cut(jsonTag(field), ",")
+	for o := range strings.SplitSeq(options, ",") {
+		if o == option {
+			return true
+		}
+	}
+	return false
+}
+
+// format looks through pointers, lists, maps and type arguments.
+func format(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return format(t.X)
+	case *ast.ArrayType:
+		return format(t.Elt)
+	case *ast.MapType:
+		return format(t.Value)
+	case *ast.IndexExpr:
+		return format(t.Index)
+	case *ast.SelectorExpr:
+		if qualified("", t) == "time.Time" {
+			return "date-time"
+		}
+	case *ast.Ident:
+		switch t.Name {
+		case "int64", "uint64":
+			return "int64"
+		case "float64":
+			return "double"
+		}
+	}
+	return ""
+}
+
+func qualified(pkg string, t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return qualified(pkg, t.X)
+	case *ast.IndexExpr:
+		return qualified(pkg, t.X)
+	case *ast.SelectorExpr:
+		if x, ok := t.X.(*ast.Ident); ok {
+			return x.Name + "." + t.Sel.Name
+		}
+	case *ast.Ident:
+		return pkg + "." + t.Name
+	}
+	return ""
+}

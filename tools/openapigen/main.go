@@ -1,0 +1,55 @@
+// Command openapigen writes comet's OpenAPI description. swag reads the
+// annotations on the handlers and makes a Swagger 2.0 document of them, kin-openapi
+// turns that into OpenAPI 3.0.3, and a normaliser adds what is lost or never known
+// on the way: nullable members, formats, required members of answers, problem
+// documents, shared headers, bearer tokens. The same input gives the same bytes.
+//
+// It lives in a module of its own so that none of this reaches the program.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+func main() {
+	api := flag.String("api", "../api", "folder of the annotated handlers; its doc.go holds the general part")
+	types := flag.String("types", "../models,../internal/errs,../internal/registry", "further folders with types the handlers name, separated by commas")
+	out := flag.String("out", "../openapi", "folder that gets openapi.json and openapi.yaml")
+	flag.Parse()
+
+	if err := run(*api, strings.Split(*types, ","), *out); err != nil {
+		fmt.Fprintln(os.Stderr, "openapigen:", err)
+		os.Exit(1)
+	}
+}
+
+func run(api string, types []string, out string) error {
+	jsonText, yamlText, err := generate(append([]string{api}, types...))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(out, "openapi.json"), jsonText, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, "openapi.yaml"), yamlText, 0o644)
+}
+
+// generate describes the API whose handlers are in the first folder.
+func generate(dirs []string) (jsonText, yamlText []byte, err error) {
+	facts, err := readFacts(dirs)
+	if err != nil {
+		return nil, nil, err
+	}
+	doc, names, err := convert(dirs)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := normalise(doc, facts.renamed(names)); err != nil {
+		return nil, nil, err
+	}
+	return render(doc, facts.renamed(names))
+}
