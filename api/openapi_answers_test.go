@@ -66,7 +66,7 @@ func (d described) ofType(at string, s *describedSchema, value any) (all []strin
 		right = s.Type == "object" || s.Type == ""
 		all = d.members(at, s, v)
 	case []any:
-		right = s.Type == "array"
+		right = s.Type == "array" || s.Type == ""
 		for i, entry := range v {
 			if s.Items != nil {
 				all = append(all, d.complaints(at+"/"+strconv.Itoa(i), s.Items, entry)...)

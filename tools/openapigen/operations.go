@@ -143,6 +143,12 @@ func (n *normaliser) headers(where, status string, op *openapi3.Operation, r *op
 	if secured(op) && strings.HasPrefix(status, "2") {
 		always = append(always, "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
 	}
+	switch status {
+	case "304":
+		always = append(always, "ETag")
+	case "503":
+		always = append(always, "Retry-After")
+	}
 	for _, name := range always {
 		if r.Headers[name] == nil {
 			r.Headers[name] = &openapi3.HeaderRef{Ref: headersRef + name}

@@ -63,7 +63,7 @@ func sharedResponses() []sharedResponse {
 		{"415", "UnsupportedMediaType", "The body is of a type the route does not take.", nil, hasBody},
 		{"429", "TooManyRequests", "The token asks too often. Only where rate limits are on.",
 			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, secured},
-		{"default", "Failure", "Any other failure; `type` and `status` tell which.", nil, always},
+		{"default", "Failure", "Any other failure; `type` and `status` tell which.", []string{"Retry-After"}, always},
 	}
 }
 
