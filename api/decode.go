@@ -26,27 +26,43 @@ const contentTypeMergePatch = "application/merge-patch+json"
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, accepted ...string) (body []byte, mediaType string, err error) {
 	mediaType, err = checkMediaType(r, accepted)
 	if err != nil {
-		var refused *errs.Error
-		if errors.As(err, &refused) {
-			w.Header().Set("Accept", strings.Join(accepted, ", "))
-		}
+		w.Header().Set("Accept", strings.Join(accepted, ", "))
 		return nil, "", err
 	}
-	if r.ContentLength > limit {
-		return nil, "", tooLarge(limit)
-	}
+	conn := http.NewResponseController(w)
 	if deadline, ok := r.Context().Deadline(); ok && r.ContentLength != 0 {
 		// A context does not interrupt a read; a body that stops coming would
-		// hold the request for ever. Not every writer of a test can do this.
-		conn := http.NewResponseController(w)
+		// hold the request for ever. Only a test's writer cannot do this.
 		_ = conn.SetReadDeadline(deadline)
-		defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
+	}
+	inner := innermost(w)
+	if r.ContentLength > limit {
+		if r.Header.Get("Expect") == "" {
+			// One byte tells the server that the rest is not wanted, so that it
+			// closes in a way that lets the answer through. A client that waits
+			// for "100 Continue" has not sent anything yet.
+			_, _ = http.MaxBytesReader(inner, r.Body, 0).Read(make([]byte, 1))
+		}
+		return nil, "", tooLarge(limit)
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, max(r.ContentLength, 0)+bytes.MinRead))
-	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
-		return nil, "", readError(r, err, limit)
+	if _, err := buf.ReadFrom(http.MaxBytesReader(inner, r.Body, limit)); err != nil {
+		return nil, "", readError(r, err, limit) // the deadline stays: the server reads on
 	}
+	_ = conn.SetReadDeadline(time.Time{})
 	return buf.Bytes(), mediaType, nil
+}
+
+// innermost returns the server's own writer, which MaxBytesReader tells of a body
+// that is too large; it does not look behind those of the middlewares.
+func innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
+	}
 }
 
 // checkMediaType judges Content-Type and Content-Encoding.

@@ -129,9 +129,17 @@ func TestBodyLimit(t *testing.T) {
 	}
 }
 
+func TestAClientThatAsksFirstIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, doorOptions{})
+	a := rawRequest(t, d, "POST /things HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\nExpect: 100-continue\r\n\r\n", func(net.Conn) {})
+	a.problem(t, 413, errs.BodyTooLarge)
+}
+
 // rawRequest sends bytes as they are and reads one answer; afterwards is called
 // once they are sent.
 func rawRequest(t *testing.T, d *door, text string, afterwards func(net.Conn)) answer {
+	t.Helper()
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(d.url, "http://"))
 	require.NoError(t, err)

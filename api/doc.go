@@ -10,8 +10,6 @@ package api
 //	@description
 //	@description	Errors are problem documents (RFC 9457): `title` is the rule's short text, `code` its stable name, `errors[]` names each bad field by JSON pointer. Every answer carries `X-Request-Id`. Reads carry a strong `ETag`; changes take `If-Match`. POST requests that change something take `Idempotency-Key`.
 //	@contact.name	The comet project
-//	@license.name	Apache-2.0
-//	@license.url	https://www.apache.org/licenses/LICENSE-2.0.html
 //	@host			127.0.0.1:8080
 //	@BasePath		/
 //	@schemes		http

@@ -193,7 +193,7 @@ func (l *logBuffer) lines(t *testing.T, message string) []map[string]any {
 	return found
 }
 
-func newLog(t testing.TB) (*slog.Logger, *logBuffer) {
+func newLog(t *testing.T) (*slog.Logger, *logBuffer) {
 	t.Helper()
 	buf := &logBuffer{}
 	log, err := telemetry.NewLogger(buf, &telemetry.LogOptions{Format: "json", Level: "debug"})

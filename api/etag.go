@@ -114,7 +114,7 @@ func precondition(r *http.Request) (models.Precondition, error) {
 		return nil, err
 	}
 	if match == nil && none == nil {
-		return nil, nil //nolint:nilnil // no precondition is the common case
+		return nil, nil
 	}
 	return func(version int64) error {
 		if match != nil && !match.names(version, false) {
@@ -136,7 +136,7 @@ type condition struct {
 func conditionOf(r *http.Request, header string) (*condition, error) {
 	lines := r.Header.Values(header)
 	if len(lines) == 0 {
-		return nil, nil //nolint:nilnil // the header is optional
+		return nil, nil
 	}
 	tags, star, ok := parseTags(lines)
 	if !ok {

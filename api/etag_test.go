@@ -229,3 +229,29 @@ func TestAnswers(t *testing.T) {
 	require.Equal(t, "10", head.Header.Get("Content-Length"))
 	require.Empty(t, head.body)
 }
+
+// FuzzParseTags checks that what is read as a list of tags reads the same when it
+// is written again.
+func FuzzParseTags(f *testing.F) {
+	for _, seed := range []string{`"a"`, `W/"a", "b"`, `*`, `"a" "b"`, `W/`, `"`, `,"",`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		tags, star, ok := parseTags([]string{line})
+		if !ok || star {
+			require.Empty(t, tags)
+			return
+		}
+		var written []string
+		for _, tag := range tags {
+			prefix := ""
+			if tag.weak {
+				prefix = "W/"
+			}
+			written = append(written, prefix+`"`+tag.opaque+`"`)
+		}
+		again, _, ok := parseTags(written)
+		require.True(t, ok)
+		require.Equal(t, tags, again)
+	})
+}

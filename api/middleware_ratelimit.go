@@ -33,9 +33,9 @@ func (p *responder) rateLimit(limit int, window time.Duration, tokenID func(cont
 				next.ServeHTTP(w, r)
 				return
 			}
-			// The old window fades out of the sliding one at an even pace; half a
-			// request after the reset there is room for one again.
-			wait := reset + int(math.Ceil(window.Seconds()/float64(2*limit)))
+			// The old window fades out of the sliding one at an even pace, and the
+			// limiter rounds: when half a request has faded there is room for one.
+			wait := reset + int(window.Seconds()/float64(2*limit)) + 1
 			p.fail(w, r, errs.New(errs.RateLimited, "the limit is %d requests in %s; try again in %d s", limit, window, wait).
 				With("retry_after", wait))
 		})

@@ -14,6 +14,7 @@ const maxRequestID = 64
 
 // requestIDs gives every request an id: the client's own X-Request-Id where it
 // is short and plain, else a fresh one. It is in the context and in the answer.
+// The context also takes what accessLog will want to know.
 func requestIDs(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
@@ -21,7 +22,7 @@ func requestIDs(next http.Handler) http.Handler {
 			id = newID()
 		}
 		w.Header().Set("X-Request-Id", id)
-		next.ServeHTTP(w, r.WithContext(requestid.With(r.Context(), id)))
+		next.ServeHTTP(w, r.WithContext(&accessRecord{Context: requestid.With(r.Context(), id)}))
 	})
 }
 

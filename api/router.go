@@ -62,6 +62,10 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Get("/api/v1/tokens/{token_id}", s.handle(s.getToken))
 		r.With(admin).Delete("/api/v1/tokens/{token_id}", s.handle(s.revokeToken))
 		r.With(admin).Post("/api/v1/tokens/{token_id}/rotate", s.handle(s.rotateToken))
+
+		if s.opts.Mount != nil {
+			s.opts.Mount(r)
+		}
 	})
 	return r
 }

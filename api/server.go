@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/registry"
@@ -36,6 +38,9 @@ type Options struct {
 	RateLimit int
 	// RateWindow is the window of RateLimit, default one minute.
 	RateWindow time.Duration
+	// Mount adds routes of other rooms behind the chain and the authentication;
+	// nil adds none.
+	Mount func(chi.Router)
 }
 
 // Server answers the REST door's requests.

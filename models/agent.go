@@ -85,8 +85,8 @@ type AgentDraft struct {
 // already have.
 type AgentPatch struct {
 	Name         Optional[string]   `json:"name" validate:"omitnil,notblank,printable,max=120" swaggertype:"string" example:"Updated Assistant Name" minLength:"1" maxLength:"120"`
-	Description  Optional[string]   `json:"description" validate:"omitnil,text,max=2000" swaggertype:"string" example:"Helps organise daily stand-ups" maxLength:"2000"`
-	Type         Optional[string]   `json:"type" validate:"omitempty,word" swaggertype:"string" example:"research" maxLength:"64"`
+	Description  Optional[string]   `json:"description" validate:"omitnil,text,max=2000" swaggertype:"string" example:"Helps organise daily stand-ups" maxLength:"2000" extensions:"x-nullable"`
+	Type         Optional[string]   `json:"type" validate:"omitempty,word" swaggertype:"string" example:"research" maxLength:"64" extensions:"x-nullable"`
 	Capabilities Optional[[]string] `json:"capabilities" validate:"omitnil,max=256,unique,dive,capability" swaggertype:"array,string" example:"scheduling,reminders"`
 	SphereID     Optional[int]      `json:"sphere_id" validate:"omitnil,min=1,max=9" swaggertype:"integer" example:"2" minimum:"1" maximum:"9" extensions:"x-nullable"`
 	ParentID     Optional[string]   `json:"parent_id" validate:"omitnil,agentid" swaggertype:"string" example:"project-business" maxLength:"64" extensions:"x-nullable"`

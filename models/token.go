@@ -51,8 +51,8 @@ func (t Token) Active(now time.Time) bool {
 type TokenDraft struct {
 	Name      *string    `json:"name" validate:"required,notblank,printable,max=120" example:"ci-importer" minLength:"1" maxLength:"120"`
 	Scopes    []Scope    `json:"scopes" validate:"required,min=1,unique,dive,scope" example:"agents:read,agents:write" minItems:"1"`
-	AgentID   *string    `json:"agent_id" validate:"omitnil,agentid" example:"finance-personal" maxLength:"64"`
-	ExpiresAt *time.Time `json:"expires_at" example:"2027-01-10T00:00:00Z"`
+	AgentID   *string    `json:"agent_id" validate:"omitnil,agentid" example:"finance-personal" maxLength:"64" extensions:"x-nullable"`
+	ExpiresAt *time.Time `json:"expires_at" example:"2027-01-10T00:00:00Z" extensions:"x-nullable"`
 }
 
 // Principal is who makes a request.

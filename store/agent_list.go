@@ -167,9 +167,9 @@ func sortKey(sort models.AgentSort, p models.AgentPosition) any {
 	}
 }
 
-// Subtree returns the agents from root down to depth levels below it, root
-// first and the rest by id, or errs.NotFound. activeOnly leaves inactive agents
-// out, and so whatever stands under them.
+// Subtree returns the agents from root down to depth levels below it, level by
+// level and by id, or errs.NotFound. activeOnly leaves inactive agents below the
+// root out, and so whatever stands under them.
 func (s *Store) Subtree(ctx context.Context, root string, depth int, activeOnly bool) ([]models.Agent, error) {
 	filter := ""
 	if activeOnly {
@@ -193,7 +193,7 @@ func (s *Store) Subtree(ctx context.Context, root string, depth int, activeOnly 
 }
 
 // EachAgent calls fn for every agent in the order (level, id), without holding
-// all of them.
+// all of them, and stops at the first error of fn, which it returns.
 func (s *Store) EachAgent(ctx context.Context, fn func(models.Agent) error) error {
 	return s.query(ctx, "SELECT "+agentColumns+" FROM agents ORDER BY level, id", nil, func(rows *sql.Rows) error {
 		a, err := scanAgent(rows)

@@ -163,8 +163,8 @@ func (tx *Tx) agent(id, lock string) (models.Agent, error) {
 	return r.agent()
 }
 
-// HasActiveChildren reports whether an active agent stands under id. The caller
-// has locked id, so none can be added meanwhile.
+// HasActiveChildren reports whether an active agent stands under id; an unknown
+// id has none. The caller has locked id, so none can be added meanwhile.
 func (tx *Tx) HasActiveChildren(id string) (bool, error) {
 	var n int
 	err := tx.queryRow("SELECT count(*) FROM (SELECT 1 FROM agents WHERE parent_id = ? AND "+
@@ -197,13 +197,13 @@ func (tx *Tx) AllAgents() ([]models.Agent, error) {
 // taken and errs.Conflict when it breaks a rule of the tables: a second L0, an
 // unknown parent, a frequency of another level.
 func (tx *Tx) InsertAgent(a models.Agent) error {
-	caps, err := json.Marshal(a.Capabilities)
+	caps, err := encodeStrings(a.Capabilities)
 	if err != nil {
 		return err
 	}
 	n, err := tx.exec(`INSERT INTO agents (`+agentColumns+`, search_text)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-		a.ID, a.Name, int(a.Level), nullable(a.SphereID), a.FrequencyHz, string(caps), a.Description, a.Type,
+		a.ID, a.Name, int(a.Level), nullable(a.SphereID), a.FrequencyHz, caps, a.Description, a.Type,
 		nullable(a.ParentID), nullable(a.TokenBudget), a.IsActive, a.Version, micros(a.CreatedAt), micros(a.UpdatedAt), searchText(a))
 	if err != nil {
 		return err
@@ -219,13 +219,13 @@ func (tx *Tx) InsertAgent(a models.Agent) error {
 // there is no such row and errs.Conflict when the change breaks a rule of the
 // tables: an unknown parent, a level without its parent, sphere or budget.
 func (tx *Tx) UpdateAgent(before, after models.Agent) error {
-	caps, err := json.Marshal(after.Capabilities)
+	caps, err := encodeStrings(after.Capabilities)
 	if err != nil {
 		return err
 	}
 	n, err := tx.exec(`UPDATE agents SET name = ?, sphere_id = ?, capabilities = ?, description = ?, type = ?, parent_id = ?,
 		token_budget = ?, is_active = ?, version = ?, updated_at = ?, search_text = ? WHERE id = ?`,
-		after.Name, nullable(after.SphereID), string(caps), after.Description, after.Type, nullable(after.ParentID),
+		after.Name, nullable(after.SphereID), caps, after.Description, after.Type, nullable(after.ParentID),
 		nullable(after.TokenBudget), after.IsActive, after.Version, micros(after.UpdatedAt), searchText(after), after.ID)
 	if err != nil {
 		return err

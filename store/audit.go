@@ -23,7 +23,7 @@ type auditRow struct {
 // TableName implements gorm's schema.Tabler.
 func (auditRow) TableName() string { return "audit" }
 
-// Audit writes a line of an agent's history.
+// Audit writes a line of an agent's history; its id and time are the store's own.
 func (tx *Tx) Audit(e models.AuditEntry) error {
 	changes, err := json.Marshal(e.Changes)
 	if err != nil {
@@ -35,7 +35,8 @@ func (tx *Tx) Audit(e models.AuditEntry) error {
 }
 
 // AuditTrail returns up to limit lines of an agent's history, newest first,
-// before the line with the id before (0 starts at the newest).
+// before the line with the id before (0 starts at the newest). It is empty for an
+// agent without history, known or not.
 func (s *Store) AuditTrail(ctx context.Context, agentID string, before int64, limit int) ([]models.AuditEntry, error) {
 	q := s.orm.WithContext(ctx).Where("agent_id = ?", agentID).Order("id DESC").Limit(limit)
 	if before > 0 {

@@ -40,6 +40,7 @@ const (
 	pgDeadlock             = "40P01"
 	pgLockNotAvailable     = "55P03"
 	pgQueryCanceled        = "57014"
+	pgUntranslatable       = "22021" // text with a NUL or that is not UTF-8
 )
 
 // translate turns a driver's error into one with a code, by its number:
@@ -48,6 +49,7 @@ const (
 //	unique, foreign key or check violation  errs.Conflict
 //	busy, locked, lock timeout              errs.Busy
 //	disk full, I/O, lost connection         errs.Unavailable
+//	text PostgreSQL cannot keep             errs.InvalidRequest
 //
 // The end of a context passes through, and so does an error that has a code.
 func translate(err error) error {
@@ -92,8 +94,10 @@ func classify(err error) (errs.Code, string) {
 			return errs.Conflict, conflict
 		case pgSerializationFailure, pgDeadlock, pgLockNotAvailable, pgQueryCanceled:
 			return errs.Busy, busy
+		case pgUntranslatable:
+			return errs.InvalidRequest, "a text holds a character that cannot be stored"
 		}
-		switch pg.Code[:2] { // connection, resources, operator, system
+		switch pg.Code[:min(2, len(pg.Code))] { // connection, resources, operator, system
 		case "08", "53", "57", "58":
 			return errs.Unavailable, unavailable
 		}

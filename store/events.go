@@ -52,7 +52,8 @@ func (tx *Tx) NumberEvents() (n int64, more bool, err error) {
 }
 
 // EventsAfter returns up to limit numbered events with a position above after,
-// in order.
+// in order. Who has read position n has seen, or will never see, every event up
+// to n: lower positions do not appear later.
 func (s *Store) EventsAfter(ctx context.Context, after int64, limit int) ([]models.Event, error) {
 	var out []models.Event
 	err := s.query(ctx, s.dialect.bind(`SELECT id, position, type, key, at, data FROM events

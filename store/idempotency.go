@@ -12,8 +12,8 @@ import (
 // Once runs do unless a request with the same key was answered before, and
 // stores its answer in this transaction. Then once.Replay holds the earlier
 // answer. It returns errs.IdempotencyKeyReused when the key came with another
-// request. A failed request stores nothing, so its key may be tried again. A nil
-// once only runs do.
+// request, and the error of do or of once.Render as it is. A failed request
+// stores nothing, so its key may be tried again. A nil once only runs do.
 //
 // It must be the transaction's first statement: on PostgreSQL a second request
 // with the key waits here until the first has ended.

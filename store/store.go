@@ -5,6 +5,13 @@
 // Everything that changes state goes through Write. A write's closure sees one
 // transaction, may be run again from the start, and is answered only after its
 // commit. Reads use their own connections.
+//
+// Every call may return the error of its ended context, errs.Busy for what may be
+// tried again at once, and errs.Unavailable while the database does not answer.
+// What else a call must return is said with it; store/storetest holds both
+// databases to it. A read that finds nothing returns an empty list or
+// errs.NotFound, and inside a transaction that does not end the transaction; any
+// other error of a statement does.
 package store
 
 import (
@@ -61,7 +68,8 @@ type transactor interface {
 }
 
 // Open opens the database, brings its schema up to date under a lock and returns
-// the store. The caller must Close it.
+// the store. The caller must Close it. It returns errs.InvalidRequest for a URL
+// that cannot be read and errs.Unavailable when PostgreSQL does not answer.
 func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.ReadConnections <= 0 {
 		opts.ReadConnections = 4
@@ -111,7 +119,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Ping checks that the database answers.
+// Ping checks that the database answers; it returns errs.Unavailable when it
+// does not.
 func (s *Store) Ping(ctx context.Context) error {
 	var one int
 	if err := s.reads.QueryRowContext(ctx, "SELECT 1").Scan(&one); err != nil {
@@ -129,12 +138,14 @@ func (s *Store) Now() time.Time { return s.clock().UTC().Truncate(time.Microseco
 // Write runs fn in a transaction and returns after its commit: nil means that
 // everything fn wrote is durable, an error that none of it is. (The one
 // exception is a connection lost during a PostgreSQL COMMIT; the error then says
-// that the outcome is unknown.)
+// that the outcome is unknown.) It returns the closure's own error as it is, or
+// that of the statement the closure ignored.
 //
 // ctx is checked before fn starts and not after, so fn is never cut off half-way.
 // fn may run several times and must set its results anew each time. A statement
 // that failed ends the transaction even where fn ignores the error. Panics and
-// runtime.Goexit inside fn become errors.
+// runtime.Goexit inside fn become errs.Internal. After Close it returns
+// errs.Unavailable.
 func (s *Store) Write(ctx context.Context, fn func(*Tx) error) error {
 	return s.writes.write(ctx, fn)
 }
@@ -179,18 +190,36 @@ func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return st, nil
 }
 
-// queryRow runs a query on the read pool and scans its only row.
+// start runs a statement that prepare returned.
+func (s *Store) start(ctx context.Context, st *sql.Stmt, query string, args []any) (*sql.Rows, error) {
+	rows, err := st.QueryContext(ctx, args...)
+	if err != nil {
+		if now, _ := s.prepared.Peek(query); now != st { // pushed out of the cache and closed meanwhile
+			return s.reads.QueryContext(ctx, query, args...)
+		}
+	}
+	return rows, err
+}
+
+// queryRow runs a query on the read pool and scans its only row; it returns
+// errs.NotFound when there is none.
 func (s *Store) queryRow(ctx context.Context, query string, args []any, dest ...any) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// A point read is shorter than the watch on a cancellable context costs.
-	ctx = context.WithoutCancel(ctx)
-	st, err := s.prepare(ctx, query)
-	if err != nil {
-		return err
+	if s.dialect.name == "sqlite" {
+		// A point read is shorter than the watch on a cancellable context costs.
+		ctx = context.WithoutCancel(ctx)
 	}
-	return translate(st.QueryRowContext(ctx, args...).Scan(dest...))
+	found := false
+	err := s.query(ctx, query, args, func(rows *sql.Rows) error {
+		found = true
+		return rows.Scan(dest...)
+	})
+	if err == nil && !found {
+		return translate(sql.ErrNoRows)
+	}
+	return err
 }
 
 // query runs a query on the read pool and calls scan for each row.
@@ -199,7 +228,7 @@ func (s *Store) query(ctx context.Context, query string, args []any, scan func(*
 	if err != nil {
 		return err
 	}
-	rows, err := st.QueryContext(ctx, args...)
+	rows, err := s.start(ctx, st, query, args)
 	return eachRow(rows, err, scan)
 }
 

@@ -122,7 +122,8 @@ func (tx *Tx) AdminTokens() ([]models.Token, error) {
 }
 
 // SaveToken stores a new token or the changed form of one that Token returned.
-// It returns errs.Conflict when another token has the same secret.
+// It returns errs.Conflict when another token has the same secret and when its
+// agent is unknown.
 func (tx *Tx) SaveToken(t models.Token) error {
 	row, err := newTokenRow(t)
 	if err != nil {

@@ -23,6 +23,15 @@ func nullable[T any](p *T) any {
 	return *p
 }
 
+// encodeStrings makes the JSON array that decodeStrings reads; nil is an empty one.
+func encodeStrings(list []string) (string, error) {
+	if len(list) == 0 {
+		return "[]", nil
+	}
+	b, err := json.Marshal(list)
+	return string(b), err
+}
+
 // decodeStrings reads a JSON array of strings as the store writes them; the
 // plain case, without escapes, needs no decoder.
 func decodeStrings(s string) ([]string, error) {

@@ -7,6 +7,7 @@ tool github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
 require (
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/go-openapi/spec v0.20.4
+	github.com/stretchr/testify v1.12.1
 	github.com/swaggo/swag v1.16.6
 	go.yaml.in/yaml/v3 v3.0.6
 )

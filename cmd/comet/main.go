@@ -1,16 +1,18 @@
 // Command comet is a control plane for AI agents: server, client and tools in
-// one binary.
+// one binary. A subcommand is one file and a thin layer: the server's commands
+// call app, the client's commands call the generated client.
 package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
-
-	"github.com/spf13/cobra"
 )
+
+// version is set by release builds: -ldflags "-X main.version=v1.2.3".
+// The linker can set nothing but a variable.
+var version string
 
 func main() { os.Exit(run()) }
 
@@ -18,11 +20,10 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	root := &cobra.Command{Use: "comet", Short: "A control plane for AI agents", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(newServeCommand(), newMigrateCommand(), newHealthcheckCommand())
-	if err := root.ExecuteContext(ctx); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "comet:", err)
-		return 1
+	root, started := newRootCommand()
+	err := root.ExecuteContext(ctx)
+	if err != nil && !*started {
+		err = usageError{err}
 	}
-	return 0
+	return report(root.ErrOrStderr(), err)
 }

@@ -28,17 +28,17 @@ type Error struct {
 // document as a whole is meant.
 type Field struct {
 	// Pointer is an RFC 6901 JSON pointer into the body, e.g. "/capabilities/2".
-	Pointer string `json:"pointer,omitempty"`
+	Pointer string `json:"pointer,omitempty" example:"/frequency_hz"`
 	// Parameter is the name of a query or path parameter.
-	Parameter string `json:"parameter,omitempty"`
+	Parameter string `json:"parameter,omitempty" example:"limit"`
 	// Header is the name of a request header.
-	Header string `json:"header,omitempty"`
+	Header string `json:"header,omitempty" example:"If-Match"`
 	// Rule is a short stable word, e.g. "required", "max", "frequency_level".
-	Rule string `json:"rule"`
+	Rule string `json:"rule" example:"frequency_level"`
 	// Detail is one sentence for a person.
-	Detail string `json:"detail"`
+	Detail string `json:"detail" example:"an L3 agent runs at 444 Hz, not 555 Hz"`
 	// Line is the 1-based line in an imported document, 0 where there is none.
-	Line int `json:"line,omitempty"`
+	Line int `json:"line,omitempty" example:"42"`
 }
 
 // New returns an error with a code and a sentence for the caller.

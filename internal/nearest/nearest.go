@@ -4,9 +4,15 @@ package nearest
 
 import "unicode/utf8"
 
+// maxLength is the longest word, in bytes, that is worth comparing.
+const maxLength = 100
+
 // Word returns the known word closest to the given one; ok is false when none
 // is close enough to be worth suggesting (more than a third of it differs).
 func Word(word string, known []string) (best string, ok bool) {
+	if len(word) > maxLength {
+		return "", false
+	}
 	limit := max(1, utf8.RuneCountInString(word)/3)
 	for _, k := range known {
 		if d := distance(word, k); d <= limit && k != word {

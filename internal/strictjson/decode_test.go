@@ -236,8 +236,8 @@ func TestDecodeReads(t *testing.T) {
 		t.Parallel()
 		var list []int
 		require.NoError(t, strictjson.Decode([]byte(`[1,2]`), &list))
-		var any any
-		require.NoError(t, strictjson.Decode([]byte(`null`), &any))
+		var anything any
+		require.NoError(t, strictjson.Decode([]byte(`null`), &anything))
 		var text string
 		require.NoError(t, strictjson.Decode([]byte(`"x"`), &text))
 	})

@@ -96,13 +96,16 @@ func syntaxProblem(err error, data []byte) Problem {
 		message = m[2]
 		if fromParser(message) {
 			line++
-			message += ", in what begins on this line"
+			if !strings.HasSuffix(message, "content") && !strings.HasSuffix(message, "start>") {
+				message += ", in what begins on this line"
+			}
 		}
 	}
 	if m := regexp.MustCompile(`^unknown anchor '(.*)' referenced$`).FindStringSubmatch(message); m != nil {
 		line = 1 + bytes.Count(data[:max(0, bytes.Index(data, []byte("*"+m[1])))], []byte("\n"))
 		return Problem{line, "", "alias", fmt.Sprintf("the alias *%s is not allowed; write the value out", m[1])}
 	}
+	line = min(line, 1+bytes.Count(bytes.TrimRight(data, " \t\r\n"), []byte("\n"))) // not behind the text
 	if n := tabIndent(data, line); n > 0 {
 		return Problem{n, "", "syntax", "a tab is used to indent; YAML allows only spaces there"}
 	}

@@ -35,7 +35,7 @@ func TestParseRefuses(t *testing.T) {
 		"a tab for indentation":     {"a:\n\tb: 1\n", 2, "", "syntax", "tab"},
 		"an unclosed bracket":       {"a: 1\nb: [1, 2\n", 2, "", "syntax", "not YAML"},
 		"nesting that is too deep":  {strings.Repeat("[", 40) + strings.Repeat("]", 40), 1, strings.Repeat("/0", 33), "depth", "32"},
-		"a second document's error": {"a: 1\n---\n[\n", 4, "", "syntax", "not YAML"},
+		"a second document's error": {"a: 1\n---\n[\n", 3, "", "syntax", "not YAML"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

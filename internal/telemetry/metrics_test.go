@@ -63,9 +63,11 @@ func TestMetrics(t *testing.T) {
 		t.Parallel()
 		m := telemetry.NewMetrics(build)
 		outer := &knowing{httptest.NewRecorder()}
+		var inner http.ResponseWriter
 		m.Measure(func(*http.Request) string { return "/a" })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			require.Same(t, outer, w)
+			inner = w
 		})).ServeHTTP(outer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		require.Same(t, outer, inner)
 		require.Contains(t, scrape(t, m), `route="/a",status="4xx"} 1`)
 	})
 
@@ -103,7 +105,7 @@ func TestMetrics(t *testing.T) {
 }
 
 // answer sends one request through the middleware.
-func answer(t testing.TB, m *telemetry.Metrics, method, route string, handle func(http.ResponseWriter)) {
+func answer(t *testing.T, m *telemetry.Metrics, method, route string, handle func(http.ResponseWriter)) {
 	t.Helper()
 	h := m.Measure(func(*http.Request) string { return route })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { handle(w) }))
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, "/", nil))

@@ -509,7 +509,7 @@ type AgentPatch struct {
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
 	// Description Example: Helps organise daily stand-ups
-	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+	Description nullable.Nullable[string] `json:"description,omitempty" yaml:"description,omitempty"`
 
 	// FrequencyHz Example: 444
 	FrequencyHz *int `json:"frequency_hz,omitempty" yaml:"frequency_hz,omitempty"`
@@ -536,7 +536,7 @@ type AgentPatch struct {
 	TokenBudget nullable.Nullable[int64] `json:"token_budget,omitempty" yaml:"token_budget,omitempty"`
 
 	// Type Example: research
-	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
+	Type nullable.Nullable[string] `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
 // AgentRef defines model for AgentRef.
@@ -645,21 +645,33 @@ type Code string
 // Field defines model for Field.
 type Field struct {
 	// Detail Detail is one sentence for a person.
+	//
+	// Example: an L3 agent runs at 444 Hz, not 555 Hz
 	Detail string `json:"detail" yaml:"detail"`
 
 	// Header Header is the name of a request header.
+	//
+	// Example: If-Match
 	Header *string `json:"header,omitempty" yaml:"header,omitempty"`
 
 	// Line Line is the 1-based line in an imported document, 0 where there is none.
+	//
+	// Example: 42
 	Line *int `json:"line,omitempty" yaml:"line,omitempty"`
 
 	// Parameter Parameter is the name of a query or path parameter.
+	//
+	// Example: limit
 	Parameter *string `json:"parameter,omitempty" yaml:"parameter,omitempty"`
 
 	// Pointer Pointer is an RFC 6901 JSON pointer into the body, e.g. "/capabilities/2".
+	//
+	// Example: /frequency_hz
 	Pointer *string `json:"pointer,omitempty" yaml:"pointer,omitempty"`
 
 	// Rule Rule is a short stable word, e.g. "required", "max", "frequency_level".
+	//
+	// Example: frequency_level
 	Rule string `json:"rule" yaml:"rule"`
 }
 

@@ -114,8 +114,7 @@ func renameDefinitions(swagger []byte, names map[string]string) []byte {
 		short[l] = s
 	}
 	return definitionRef.ReplaceAllFunc(swagger, func(ref []byte) []byte {
-		long := string(definitionRef.FindSubmatch(ref)[1])
-		if s, ok := short[long]; ok {
+		if s, ok := short[string(definitionRef.FindSubmatch(ref)[1])]; ok {
 			return []byte(`"#/definitions/` + s + `"`)
 		}
 		return ref

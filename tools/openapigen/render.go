@@ -12,18 +12,24 @@ import (
 
 // order is how the members of OpenAPI's own objects are written, the way a person
 // would; what it does not name follows by name.
-var order = strings.Fields(`
+const order = `
 	openapi info title version summary operationId tags name in
 	get post put patch delete head options
 	description servers url required style explode parameters requestBody
 	headers content schema $ref allOf type format nullable
 	enum x-enum-varnames default minimum maximum minLength maxLength pattern minItems maxItems
 	uniqueItems items properties additionalProperties example responses security x-required-scopes
-	paths components schemas securitySchemes`)
+	paths components schemas securitySchemes`
 
-// named holds the members whose own members are names out of the API and not out
-// of OpenAPI.
-var named = []string{"paths", "responses", "headers", "schemas", "content", "properties", "securitySchemes", "example", "default"}
+// holdsNames tells the members whose own members are names out of the API and not
+// out of OpenAPI.
+func holdsNames(member string) bool {
+	switch member {
+	case "paths", "responses", "headers", "schemas", "content", "properties", "securitySchemes", "example", "default":
+		return true
+	}
+	return false
+}
 
 // render writes doc as JSON and as YAML, with members in a fixed order: those of a
 // schema as in the Go type.
@@ -92,8 +98,8 @@ func text(s string) *yaml.Node {
 }
 
 func sortedKeys(object map[string]any, path []string, facts structs) []string {
-	ranks := order
-	if n := len(path); n > 0 && slices.Contains(named, path[n-1]) && !(n > 1 && path[n-2] == "properties") {
+	ranks := strings.Fields(order)
+	if n := len(path); n > 0 && holdsNames(path[n-1]) && (n == 1 || path[n-2] != "properties") {
 		ranks = nil
 		if path[n-1] == "properties" && n == 4 && path[1] == "schemas" {
 			for _, m := range facts[path[2]] {

@@ -29,7 +29,7 @@ func sharedHeaders() openapi3.Headers {
 	text, number := openapi3.NewStringSchema, openapi3.NewIntegerSchema
 	return openapi3.Headers{
 		"ETag":                header("The version of what was sent: a strong validator for If-Match and If-None-Match.", `"3.9f2c61d07b5ae418"`, text()),
-		"Link":                header("The neighbouring pages as RFC 8288 links with rel first, prev and next.", `</api/v1/agents?cursor=eyJpZCI6Im5vdmEifQ&limit=100>; rel="next"`, text()),
+		"Link":                header("Neighbouring pages as RFC 8288 links: rel next, which the last page has not, and rel first.", `</api/v1/agents?cursor=eyJpZCI6Im5vdmEifQ&limit=100>; rel="next"`, text()),
 		"Location":            header("Where the new resource is.", "/api/v1/agents/custom-assistant", text().WithFormat("uri-reference")),
 		"X-Request-Id":        header("The request's id, as it stands in the logs.", "01890a5d-ac96-774b-bcce-b302099a8057", text()),
 		"Retry-After":         header("Seconds after which it is worth trying again.", "30", number()),

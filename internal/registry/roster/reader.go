@@ -8,10 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"comet/internal/errs"
 	"comet/internal/nearest"
+	"comet/internal/strictyaml"
 	"comet/internal/validate"
 	"comet/models"
 )
@@ -26,7 +25,7 @@ type reader struct {
 
 // at records a rule broken on a line.
 func (r *reader) at(line int, code errs.Code, pointer, rule, format string, args ...any) {
-	if len(r.violations) >= MaxViolations {
+	if r.full() {
 		r.more++
 		return
 	}
@@ -38,6 +37,8 @@ func (r *reader) at(line int, code errs.Code, pointer, rule, format string, args
 		Pointer: pointer, Rule: rule, Line: line, Detail: fmt.Sprintf(format, args...),
 	}})
 }
+
+func (r *reader) full() bool { return len(r.violations) >= MaxViolations }
 
 func (r *reader) report(n *node, pointer, rule, format string, args ...any) {
 	r.at(n.line, errs.InvalidRequest, pointer, rule, "%s %s", nameOf(pointer), fmt.Sprintf(format, args...))
@@ -55,7 +56,7 @@ func (r *reader) sorted() errs.Violations {
 // the unknown ones.
 func (r *reader) members(n *node, pointer string, fields map[string]func(*node, string)) {
 	for _, m := range n.members {
-		at := pointer + "/" + escape(m.name)
+		at := pointer + "/" + strictyaml.Escape(m.name)
 		read, ok := fields[m.name]
 		if !ok {
 			r.unknown(m, at, fields)
@@ -70,6 +71,10 @@ func (r *reader) members(n *node, pointer string, fields map[string]func(*node, 
 }
 
 func (r *reader) unknown(m member, pointer string, fields map[string]func(*node, string)) {
+	if r.full() {
+		r.more++
+		return
+	}
 	known := make([]string, 0, len(fields))
 	for name := range fields {
 		known = append(known, name)
@@ -262,47 +267,3 @@ func isDecimal(s string) bool {
 }
 
 func isEnd(err error) bool { return errors.Is(err, io.EOF) }
-
-func escape(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-}
-
-// sentence begins a detail with the place it is about.
-func sentence(pointer, detail string) string {
-	if pointer == "" {
-		return detail
-	}
-	return nameOf(pointer) + ": " + detail
-}
-
-// nameOf writes a JSON pointer the way people write a path: agents[3].level.
-func nameOf(pointer string) string {
-	if pointer == "" {
-		return "the document"
-	}
-	var b strings.Builder
-	for token := range jsontext.Pointer(pointer).Tokens() {
-		if _, err := strconv.ParseUint(token, 10, 32); err == nil && b.Len() > 0 {
-			b.WriteString("[" + token + "]")
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(clip(token))
-	}
-	return b.String()
-}
-
-// clip keeps what a document holds from filling the sentence about it.
-func clip(s string) string {
-	const most = 60
-	count := 0
-	for i := range s {
-		if count == most {
-			return s[:i] + "…"
-		}
-		count++
-	}
-	return s
-}

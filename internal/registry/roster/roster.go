@@ -6,6 +6,7 @@
 package roster
 
 import (
+	"bytes"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,6 +22,10 @@ const Version = 1
 const (
 	// MaxAgents is how many agents one document may list.
 	MaxAgents = 10_000
+	// MaxParts is how many lines (YAML) and entries a document may have. It is
+	// far more than MaxAgents need, and keeps what a document costs to read near
+	// what it says.
+	MaxParts = 300_000
 	// MaxViolations is how many broken rules are listed before the rest are
 	// only counted.
 	MaxViolations = 10_000
@@ -62,15 +67,27 @@ func (e Entry) Active() bool { return e.IsActive == nil || *e.IsActive }
 // The codes are errs.MalformedYAML, MalformedJSON and InvalidRequest.
 func Parse(data []byte, format Format) (*Document, errs.Violations) {
 	r := &reader{doc: &Document{}}
-	if format == JSON {
+	switch {
+	case tooManyParts(data, format):
+		r.at(1, errs.InvalidRequest, "", "max", "the document has more than %d lines and entries; import it in parts", MaxParts)
+	case format == JSON:
 		r.doc.root = r.readJSON(data)
-	} else {
+	default:
 		r.doc.root = r.readYAML(data)
 	}
 	if r.doc.root != nil {
 		r.document(r.doc.root)
 	}
 	return r.doc, r.sorted()
+}
+
+// tooManyParts counts what separates values; commas in text count too.
+func tooManyParts(data []byte, format Format) bool {
+	parts := bytes.Count(data, []byte(","))
+	if format != JSON {
+		parts += bytes.Count(data, []byte("\n"))
+	}
+	return parts > MaxParts
 }
 
 // ParseYAML is Parse for YAML, with the violations as one error.

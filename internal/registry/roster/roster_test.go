@@ -298,6 +298,18 @@ agents:
 		require.Len(t, errs.From(err).Fields, 11)
 	})
 
+	t.Run("a document of more parts than agents could need is not read at all", func(t *testing.T) {
+		t.Parallel()
+		for format, text := range map[roster.Format]string{
+			roster.YAML: "version: 1\nagents: []\n" + strings.Repeat("#\n", roster.MaxParts),
+			roster.JSON: "[" + strings.Repeat("1,", roster.MaxParts+1) + "1]",
+		} {
+			_, violations := roster.Parse([]byte(text), format)
+			require.Len(t, violations, 1)
+			require.Contains(t, violations[0].Detail, "more than 300000 lines and entries")
+		}
+	})
+
 	t.Run("a document of nothing but mistakes is not answered without end", func(t *testing.T) {
 		t.Parallel()
 		_, violations := roster.Parse([]byte("version: 1\nagents:\n"+strings.Repeat("  - {a: 1, b: 2}\n", 9000)), roster.YAML)

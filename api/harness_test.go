@@ -1,0 +1,148 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/api"
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/registry"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// house is the whole REST door over a real database, behind a real socket. Its
+// clock shows the document's own time, 2026-01-10T15:30:00Z (CHE·NU §2.2).
+type house struct {
+	db    *storetest.DB
+	auth  *auth.Auth
+	reg   *registry.Registry
+	url   string
+	admin string // the secret of a token with the scope admin
+
+	client *http.Transport // does what it is told: no redirects, no decompression
+}
+
+// houseOptions are what a test may choose.
+type houseOptions struct {
+	strictCapabilities bool
+	rateLimit          int
+}
+
+// setup opens a house with its ten founding agents.
+func setup(t testing.TB, db *storetest.DB, opts houseOptions) *house {
+	t.Helper()
+	h := openHouse(t, db, db.Store, opts)
+	h.admin = h.token(t, models.ScopeAdmin)
+	return h
+}
+
+// openHouse puts a replica over s together and lets it listen.
+func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions) *house {
+	t.Helper()
+	h := &house{
+		db: db, auth: auth.New(s), reg: registry.New(s, &registry.Options{StrictCapabilities: opts.strictCapabilities}),
+		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
+	}
+	require.NoError(t, h.reg.Bootstrap(t.Context()))
+	server := httptest.NewServer(api.New(h.reg, h.auth, &api.Options{RateLimit: opts.rateLimit}))
+	t.Cleanup(server.Close)
+	t.Cleanup(h.client.CloseIdleConnections)
+	h.url = server.URL
+	return h
+}
+
+// token issues a token and returns its secret.
+func (h *house) token(t testing.TB, scopes ...models.Scope) string {
+	t.Helper()
+	issued, err := h.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("test"), Scopes: scopes}, nil)
+	require.NoError(t, err)
+	return issued.Secret
+}
+
+// reply is an answer that has been read.
+type reply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// do makes a request as the admin. Headers are name, value, name, value; they
+// replace those of the harness, and an empty value leaves the header out.
+func (h *house) do(t testing.TB, method, target, body string, headers ...string) reply {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, h.url+target, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+h.admin)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Del(headers[i])
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i+1] != "" {
+			req.Header[http.CanonicalHeaderKey(headers[i])] = append(req.Header[http.CanonicalHeaderKey(headers[i])], headers[i+1])
+		}
+	}
+	return h.send(t, req)
+}
+
+// send makes a request exactly as it is and reads the answer.
+func (h *house) send(t testing.TB, req *http.Request) reply {
+	t.Helper()
+	res, err := h.client.RoundTrip(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return reply{res.StatusCode, res.Header, body}
+}
+
+// into decodes a JSON answer with the given status.
+func (r reply) into(t testing.TB, status int, v any) {
+	t.Helper()
+	require.Equal(t, status, r.status, "%s", r.body)
+	require.NoError(t, json.Unmarshal(r.body, v), "%s", r.body)
+}
+
+// problem checks that the answer is a problem document, whole and consistent,
+// and returns it.
+func (r reply) problem(t testing.TB, status int, code errs.Code) api.Problem {
+	t.Helper()
+	p := r.anyProblem(t)
+	require.Equal(t, code, p.Code, "%s", r.body)
+	require.Equal(t, status, r.status, "%s", r.body)
+	return p
+}
+
+// anyProblem is problem for an answer whose code the test cannot know.
+func (r reply) anyProblem(t testing.TB) api.Problem {
+	t.Helper()
+	require.GreaterOrEqual(t, r.status, 400, "%s", r.body)
+	require.Less(t, r.status, 500, "%s", r.body)
+	require.Equal(t, "application/problem+json", r.header.Get("Content-Type"))
+	var p api.Problem
+	dec := json.NewDecoder(bytes.NewReader(r.body))
+	require.NoError(t, dec.Decode(&p), "%s", r.body)
+	require.NotEqual(t, errs.ClassInternal, p.Code.Class(), "a code nobody knows: %s", r.body)
+	require.Equal(t, r.status, p.Status)
+	require.Equal(t, p.Code.Title(), p.Title)
+	require.Equal(t, "/problems/"+string(p.Code), p.Type)
+	require.NotEmpty(t, p.Detail)
+	require.Equal(t, r.header.Get("X-Request-Id"), p.RequestID)
+	for _, f := range p.Errors {
+		require.NotEmpty(t, f.Rule, "%s", r.body)
+		require.NotEmpty(t, f.Detail, "%s", r.body)
+	}
+	return p
+}

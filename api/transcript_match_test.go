@@ -1,0 +1,239 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// others, as an entry of an expected array, allows further entries.
+const others = "$OTHERS"
+
+// matcher compares what came with what a transcript expects. It knows what the
+// placeholders $1 to $9 met.
+type matcher struct{ kept map[string]string }
+
+// placeholders are those that stand for a part of a text.
+func placeholders() *regexp.Regexp { return regexp.MustCompile(`\$(ANY|TIME|[1-9])`) }
+
+// fill puts what was kept in the place of its placeholder.
+func (m *matcher) fill(text string) string {
+	return placeholders().ReplaceAllStringFunc(text, func(name string) string {
+		if kept, ok := m.kept[name]; ok {
+			return kept
+		}
+		return name
+	})
+}
+
+// text reports whether got is what the pattern describes, and keeps what its new
+// placeholders meet.
+func (m *matcher) text(pattern, got string) bool {
+	var expression strings.Builder
+	var fresh []string
+	last := 0
+	for _, at := range placeholders().FindAllStringIndex(pattern, -1) {
+		expression.WriteString(regexp.QuoteMeta(pattern[last:at[0]]))
+		name := pattern[at[0]:at[1]]
+		last = at[1]
+		switch kept, known := m.kept[name]; {
+		case name == "$ANY":
+			expression.WriteString(`.+?`)
+		case name == "$TIME":
+			expression.WriteString(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z`)
+		case known:
+			expression.WriteString(regexp.QuoteMeta(kept))
+		default:
+			expression.WriteString(`(.+?)`)
+			fresh = append(fresh, name)
+		}
+	}
+	expression.WriteString(regexp.QuoteMeta(pattern[last:]))
+	found := regexp.MustCompile(`(?s)^` + expression.String() + `$`).FindStringSubmatch(got)
+	for i, name := range fresh {
+		if found != nil {
+			m.kept[name] = found[i+1]
+		}
+	}
+	return found != nil
+}
+
+// value says in which points a JSON value is not the expected one.
+func (m *matcher) value(at string, want, got any) []string {
+	pattern, isText := want.(string)
+	switch {
+	case isText && pattern == "$ANY":
+		if got == nil {
+			return []string{at + " is null"}
+		}
+		return nil
+	case isText:
+		if m.text(pattern, plain(got)) && (isString(got) || strings.HasPrefix(pattern, "$")) {
+			return nil
+		}
+		return []string{fmt.Sprintf("%s is %s, not %q", at, written(got), pattern)}
+	}
+	switch want := want.(type) {
+	case map[string]any:
+		if got, ok := got.(map[string]any); ok {
+			return m.object(at, want, got)
+		}
+	case []any:
+		if got, ok := got.([]any); ok {
+			return m.list(at, want, got)
+		}
+	default:
+		if want == got {
+			return nil
+		}
+	}
+	return []string{fmt.Sprintf("%s is %s, not %s", at, written(got), written(want))}
+}
+
+func (m *matcher) object(at string, want, got map[string]any) (complaints []string) {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		value, ok := got[name]
+		if !ok {
+			complaints = append(complaints, at+"/"+name+" is missing")
+			continue
+		}
+		complaints = append(complaints, m.value(at+"/"+name, want[name], value)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[name]; !ok {
+			complaints = append(complaints, fmt.Sprintf("%s/%s is too much: %s", at, name, written(got[name])))
+		}
+	}
+	return complaints
+}
+
+func (m *matcher) list(at string, want, got []any) (complaints []string) {
+	if slices.Contains(want, any(others)) {
+		want = slices.DeleteFunc(slices.Clone(want), func(v any) bool { return v == others })
+		for _, value := range got {
+			if len(want) > 0 && len(m.value(at, want[0], value)) == 0 {
+				want = want[1:]
+			}
+		}
+		for _, value := range want {
+			complaints = append(complaints, at+" has no such entry, or not in this order: "+written(value))
+		}
+		return complaints
+	}
+	if len(want) != len(got) {
+		return []string{fmt.Sprintf("%s has %d entries, not %d: %s", at, len(got), len(want), written(got))}
+	}
+	for i := range want {
+		complaints = append(complaints, m.value(fmt.Sprintf("%s/%d", at, i), want[i], got[i])...)
+	}
+	return complaints
+}
+
+// merge adds members to what a document prints. It replaces nothing.
+func merge(printed, added any) (any, error) {
+	switch p := printed.(type) {
+	case map[string]any:
+		a, ok := added.(map[string]any)
+		if !ok {
+			break
+		}
+		for name, value := range a {
+			if _, both := p[name]; !both {
+				p[name] = value
+				continue
+			}
+			merged, err := merge(p[name], value)
+			if err != nil {
+				return nil, err
+			}
+			p[name] = merged
+		}
+		return p, nil
+	case []any:
+		if a, ok := added.([]any); ok {
+			return append(p, a...), nil
+		}
+	}
+	return nil, fmt.Errorf("%s is printed and cannot be replaced by %s", written(printed), written(added))
+}
+
+// parse reads one JSON value; numbers stay as they are written.
+func parse(data []byte) (value any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := dec.Decode(&value); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more after the JSON value")
+	}
+	return value, nil
+}
+
+func isString(v any) bool { _, ok := v.(string); return ok }
+
+// plain is a scalar as text, without the quotes of a string.
+func plain(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	return written(v)
+}
+
+func written(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func TestTranscriptsMissNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		want, got string
+		complaint string // "" for none
+	}{
+		"equal values":                    {`{"a":[1,"x",null,true],"b":{}}`, `{"b":{},"a":[1,"x",null,true]}`, ""},
+		"another number":                  {`{"a":1}`, `{"a":2}`, "/a is 2, not 1"},
+		"a number written otherwise":      {`{"a":1}`, `{"a":1.0}`, "/a is 1.0, not 1"},
+		"a number for a string":           {`{"a":"1"}`, `{"a":1}`, "/a is 1"},
+		"a missing member":                {`{"a":1,"b":2}`, `{"a":1}`, "/b is missing"},
+		"a member too much":               {`{"a":1}`, `{"a":1,"b":2}`, "/b is too much: 2"},
+		"another order of a list":         {`[1,2]`, `[2,1]`, "/0 is 2, not 1"},
+		"a list that is longer":           {`[1]`, `[1,2]`, " has 2 entries, not 1"},
+		"null for anything":               {`{"a":"$ANY"}`, `{"a":null}`, "/a is null"},
+		"anything":                        {`{"a":"$ANY"}`, `{"a":[1]}`, ""},
+		"a time":                          {`{"a":"$TIME"}`, `{"a":"2026-01-10T15:30:00.5Z"}`, ""},
+		"a time of another zone":          {`{"a":"$TIME"}`, `{"a":"2026-01-10T15:30:00+01:00"}`, "/a is"},
+		"something kept and met again":    {`["$1","x $1","$2",3]`, `["a","x a",3,3]`, ""},
+		"something else than what was":    {`["$1","$1"]`, `["a","b"]`, "/1 is"},
+		"entries among others":            {`[2,"$OTHERS",4]`, `[1,2,3,4,5]`, ""},
+		"entries among others, misplaced": {`[4,"$OTHERS",2]`, `[1,2,3,4,5]`, "no such entry"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want, err := parse([]byte(c.want))
+			require.NoError(t, err)
+			got, err := parse([]byte(c.got))
+			require.NoError(t, err)
+			complaints := (&matcher{kept: map[string]string{}}).value("", want, got)
+			if c.complaint == "" {
+				require.Empty(t, complaints)
+			} else {
+				require.Contains(t, strings.Join(complaints, "\n"), c.complaint)
+			}
+		})
+	}
+	_, err := merge(map[string]any{"a": "printed"}, map[string]any{"a": "ours"})
+	require.Error(t, err, "what a document prints cannot be replaced")
+}

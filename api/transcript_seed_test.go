@@ -1,0 +1,152 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+	"comet/store"
+)
+
+// readOptions reads the section "options", one a line: strict_capabilities, or
+// rate_limit and a number.
+func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
+	t.Helper()
+	var opts houseOptions
+	for _, section := range archive.Files {
+		if section.Name != "options" {
+			continue
+		}
+		for line := range strings.Lines(string(section.Data)) {
+			var err error
+			switch name, value, _ := strings.Cut(strings.TrimSpace(line), " "); name {
+			case "strict_capabilities":
+				opts.strictCapabilities = true
+			case "rate_limit":
+				opts.rateLimit, err = strconv.Atoi(value)
+			default:
+				err = fmt.Errorf("there is no option %q", name)
+			}
+			require.NoError(t, err)
+		}
+	}
+	return opts
+}
+
+// seed runs the lines of a section that prepares what a rule is about, as the
+// system itself and past the door:
+//
+//	agent {…}                            creates an agent
+//	inactive ID                          deactivates it
+//	fill N                               adds agents until there are N
+//	token NAME SCOPE[,SCOPE] [AGENT]     issues a token; <NAME> is its secret
+//	usage ID TOKENS                      records what an agent used
+//	outcomes ID SESSIONS N SUCCESSES MS  records N outcomes, all of that duration
+//	clock DURATION                       lets time pass
+func (p *player) seed(text string) {
+	p.t.Helper()
+	for line := range strings.Lines(text) {
+		command, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		words := strings.Fields(rest)
+		switch {
+		case command == "" || command == "#":
+		case command == "agent":
+			p.seedAgent(rest)
+		case command == "inactive" && len(words) == 1:
+			require.NoError(p.t, p.h.reg.Deactivate(p.t.Context(), models.System(), words[0], nil))
+		case command == "fill" && len(words) == 1:
+			p.fillRegistry(p.number(words[0]))
+		case command == "token" && len(words) >= 2:
+			p.seedToken(words)
+		case command == "usage" && len(words) == 2:
+			p.seedUsage(words[0], int64(p.number(words[1])))
+		case command == "outcomes" && len(words) == 5:
+			p.seedOutcomes(words[0], p.number(words[1]), p.number(words[2]), p.number(words[3]), p.number(words[4]))
+		case command == "clock" && len(words) == 1:
+			d, err := time.ParseDuration(words[0])
+			require.NoError(p.t, err)
+			p.h.db.Clock.Advance(d)
+		default:
+			require.Fail(p.t, "a seed that is not understood", line)
+		}
+	}
+}
+
+func (p *player) number(word string) int {
+	p.t.Helper()
+	n, err := strconv.Atoi(word)
+	require.NoError(p.t, err)
+	return n
+}
+
+func (p *player) seedAgent(text string) {
+	p.t.Helper()
+	var d models.AgentDraft
+	require.NoError(p.t, json.Unmarshal([]byte(text), &d), text)
+	_, err := p.h.reg.Create(p.t.Context(), models.System(), d, nil)
+	require.NoError(p.t, err, text)
+}
+
+// fillRegistry adds specialists of one sphere after another.
+func (p *player) fillRegistry(n int) {
+	p.t.Helper()
+	page, err := p.h.reg.List(p.t.Context(), models.AgentQuery{Sort: models.SortID, Limit: 1, Count: true})
+	require.NoError(p.t, err)
+	parents := []string{"orch-personnel", "orch-business", "orch-government"}
+	for i := int(*page.Total); i < n; i++ {
+		_, err := p.h.reg.Create(p.t.Context(), models.System(), models.AgentDraft{
+			ID: new(fmt.Sprintf("specialist-%03d", i)), Name: new(fmt.Sprintf("Specialist %d", i)), Level: new(models.LevelSpecialist),
+			SphereID: new(i%3 + 1), FrequencyHz: new(555), ParentID: &parents[i%3],
+		}, nil)
+		require.NoError(p.t, err)
+	}
+}
+
+func (p *player) seedToken(words []string) {
+	p.t.Helper()
+	d := models.TokenDraft{Name: &words[0]}
+	for scope := range strings.SplitSeq(words[1], ",") {
+		d.Scopes = append(d.Scopes, models.Scope(scope))
+	}
+	if len(words) > 2 {
+		d.AgentID = &words[2]
+	}
+	issued, err := p.h.auth.Create(p.t.Context(), models.System(), d, nil)
+	require.NoError(p.t, err)
+	p.tokens[words[0]], p.tokens[words[0]+".id"] = issued.Secret, issued.Token.ID
+}
+
+func (p *player) seedUsage(id string, tokens int64) {
+	p.t.Helper()
+	above, err := p.h.reg.Ancestors(p.t.Context(), id)
+	require.NoError(p.t, err)
+	path := []string{id}
+	for _, a := range above {
+		path = append(path, a.ID)
+	}
+	slices.Reverse(path)
+	require.NoError(p.t, p.h.db.Write(p.t.Context(), func(tx *store.Tx) error {
+		return tx.AddUsage(id, strings.Join(path, "/"), tx.Now(), tokens)
+	}))
+}
+
+func (p *player) seedOutcomes(id string, sessions, n, successes, milliseconds int) {
+	p.t.Helper()
+	require.NoError(p.t, p.h.db.Write(p.t.Context(), func(tx *store.Tx) error {
+		for i := range n {
+			session := fmt.Sprintf("session-%d", i%sessions)
+			if err := tx.AddOutcome(id, session, i < successes, time.Duration(milliseconds)*time.Millisecond, tx.Now()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDocumentation proves that docs/cli.md and the commands say the same.
+func TestDocumentation(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../docs/cli.md")
+	require.NoError(t, err)
+	doc := string(data)
+	rows := map[string]string{} // command → its row
+	for _, m := range regexp.MustCompile("(?m)^\\| `(comet[a-z -]*)`.*$").FindAllStringSubmatch(doc, -1) {
+		rows[m[1]] = m[0]
+	}
+	root, _ := newRootCommand()
+	root.InitDefaultCompletionCmd()
+
+	t.Run("every command has its row, and every row its command", func(t *testing.T) {
+		t.Parallel()
+		var commands, documented []string
+		walk(root, func(c *cobra.Command) { commands = append(commands, c.CommandPath()) })
+		for name := range rows {
+			documented = append(documented, name)
+		}
+		require.ElementsMatch(t, commands, documented)
+	})
+
+	t.Run("a client command's row names exactly its own flags", func(t *testing.T) {
+		t.Parallel()
+		walk(root, func(c *cobra.Command) {
+			if c.GroupID == groupServer || c.Parent().GroupID == groupServer || c.GroupID+c.Parent().GroupID == "" {
+				return
+			}
+			var flags []string
+			c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+				if f.Name != "help" {
+					flags = append(flags, "--"+f.Name)
+				}
+			})
+			require.ElementsMatch(t, flags, regexp.MustCompile(`--[a-z-]+`).FindAllString(rows[c.CommandPath()], -1), c.CommandPath())
+		})
+	})
+
+	t.Run("the settings every client command has are there", func(t *testing.T) {
+		t.Parallel()
+		newAgentsCommand().PersistentFlags().VisitAll(func(f *pflag.Flag) { require.Contains(t, doc, "| `--"+f.Name+"`") })
+		for _, name := range []string{envServer, envToken, envOutput, envClientConfig, defaultServer} {
+			require.Contains(t, doc, "`"+name+"`")
+		}
+	})
+
+	t.Run("the exit codes are those of the help", func(t *testing.T) {
+		t.Parallel()
+		for line := range strings.Lines(rootExitCodes) {
+			code, meaning, ok := strings.Cut(strings.TrimSpace(line), "  ")
+			if ok {
+				require.Contains(t, doc, fmt.Sprintf("| %s | %s |", code, meaning))
+			}
+		}
+	})
+}
+
+// walk visits every command that does something.
+func walk(c *cobra.Command, visit func(*cobra.Command)) {
+	if c.Name() == "completion" {
+		visit(c)
+		return
+	}
+	if !c.HasSubCommands() {
+		visit(c)
+	}
+	for _, sub := range c.Commands() {
+		walk(sub, visit)
+	}
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"comet/internal/config"
+	"comet/openapi/client"
+)
+
+// The exit codes; rootExitCodes and docs/cli.md tell what they mean.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitForbidden   = 3
+	exitNotFound    = 4
+	exitConflict    = 5
+	exitInvalid     = 6
+	exitUnavailable = 7
+)
+
+// usageError is a command line or a client configuration that makes no sense.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// unreachableError is a server that did not answer.
+type unreachableError struct {
+	server string
+	cause  error
+}
+
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("the server at %s cannot be reached: %v", e.server, e.cause)
+}
+
+func (e *unreachableError) Unwrap() error { return e.cause }
+
+// invalidError is a document that a dry run found mistakes in.
+type invalidError struct {
+	file       string
+	violations []client.Field
+}
+
+func (e *invalidError) Error() string {
+	return fmt.Sprintf("%s has %s", e.file, count(len(e.violations), "mistake", "mistakes"))
+}
+
+// apiError is an answer that says no.
+type apiError struct {
+	status     int
+	problem    client.Problem
+	retryAfter string
+	// file is the document that was sent, "" where there was none.
+	file string
+}
+
+func (e *apiError) Error() string {
+	text := e.problem.Title
+	if d := e.problem.Detail; d != nil && *d != "" {
+		text += ": " + *d
+	}
+	return text
+}
+
+// newAPIError reads an answer with a status of 400 or more. What is not a
+// problem document comes from something in between.
+func newAPIError(resp *http.Response, body []byte) *apiError {
+	e := &apiError{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After")}
+	isProblem := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json")
+	if !isProblem || json.Unmarshal(body, &e.problem) != nil || e.problem.Title == "" {
+		e.problem = client.Problem{Title: fmt.Sprintf("the server answers %s, and not as comet does", resp.Status)}
+	}
+	return e
+}
+
+// exitCode returns the code for err.
+func exitCode(err error) int {
+	var (
+		usage       usageError
+		cfg         *config.Error
+		unreachable *unreachableError
+		invalid     *invalidError
+		api         *apiError
+	)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage), errors.As(err, &cfg):
+		return exitUsage
+	case errors.As(err, &unreachable):
+		return exitUnavailable
+	case errors.As(err, &invalid):
+		return exitInvalid
+	case errors.As(err, &api):
+		return exitCodeOf(api.status)
+	}
+	return exitFailure
+}
+
+func exitCodeOf(status int) int {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return exitForbidden
+	case http.StatusNotFound:
+		return exitNotFound
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return exitConflict
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return exitInvalid
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return exitUnavailable
+	}
+	return exitFailure
+}
+
+// report tells a person what went wrong and returns the exit code.
+func report(w io.Writer, err error) int {
+	var (
+		api     *apiError
+		invalid *invalidError
+		usage   usageError
+		cfg     *config.Error
+	)
+	switch {
+	case err == nil:
+	case errors.As(err, &cfg):
+		say(w, "comet: the configuration is not valid")
+		for _, p := range cfg.Problems {
+			say(w, "  %s", p)
+		}
+	case errors.As(err, &api):
+		reportProblem(w, api)
+	case errors.As(err, &invalid):
+		say(w, "comet: %s", invalid.Error())
+		reportFields(w, invalid.violations, invalid.file)
+	case errors.As(err, &usage):
+		say(w, "comet: %s", usage.Error())
+		say(w, `Run the command with --help for what it takes.`)
+	case errors.Is(err, context.Canceled):
+		say(w, "comet: interrupted")
+	default:
+		say(w, "comet: %s", err.Error())
+	}
+	return exitCode(err)
+}
+
+func reportProblem(w io.Writer, e *apiError) {
+	say(w, "comet: %s", e.Error())
+	if fields := e.problem.Errors; fields != nil {
+		// A lone field often only repeats the detail.
+		lone := len(*fields) == 1 && (*fields)[0].Line == nil && e.problem.Detail != nil && (*fields)[0].Detail == *e.problem.Detail
+		if !lone {
+			reportFields(w, *fields, e.file)
+		}
+	}
+	if e.retryAfter != "" {
+		say(w, "  Try again in %s s.", e.retryAfter)
+	}
+	if e.status == http.StatusUnauthorized {
+		say(w, "  Give a token with --token, COMET_TOKEN or the client configuration (comet --help).")
+	}
+	if id := e.problem.RequestID; id != nil && e.status >= http.StatusInternalServerError {
+		say(w, "  The request id is %s.", *id)
+	}
+}
+
+// reportFields lists each bad part: of a file as file:line, else by its place.
+func reportFields(w io.Writer, fields []client.Field, file string) {
+	for _, f := range fields {
+		place := ""
+		for _, p := range []*string{f.Pointer, f.Parameter, f.Header} {
+			if p != nil && *p != "" {
+				place = *p + ": "
+			}
+		}
+		if f.Line != nil && *f.Line > 0 {
+			place = fmt.Sprintf("line %d: ", *f.Line)
+			if file != "" {
+				place = fmt.Sprintf("%s:%d: ", file, *f.Line)
+			}
+		}
+		say(w, "  %s%s", place, f.Detail)
+	}
+}
+
+// say writes a line; text from elsewhere cannot move the cursor with it.
+func say(w io.Writer, format string, args ...any) {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = printable(s)
+		}
+	}
+	_, _ = fmt.Fprintf(w, format+"\n", args...)
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/config"
+	"comet/openapi/client"
+)
+
+func TestExitCode(t *testing.T) {
+	t.Parallel()
+	for code, cases := range map[int][]error{
+		exitOK:        {nil},
+		exitFailure:   {errors.New("x"), context.Canceled, &apiError{status: 500}, &apiError{status: 405}, &apiError{status: 406}},
+		exitUsage:     {usagef("x"), fmt.Errorf("x: %w", usagef("y")), &config.Error{Problems: []string{"x"}}},
+		exitForbidden: {&apiError{status: 401}, &apiError{status: 403}},
+		exitNotFound:  {&apiError{status: 404}},
+		exitConflict:  {&apiError{status: 409}, &apiError{status: 412}},
+		exitInvalid:   {&apiError{status: 400}, &apiError{status: 413}, &apiError{status: 415}, &apiError{status: 422}, &invalidError{file: "x"}},
+		exitUnavailable: {
+			&apiError{status: 429}, &apiError{status: 502}, &apiError{status: 503}, &apiError{status: 504},
+			&unreachableError{server: "x", cause: errors.New("y")},
+		},
+	} {
+		for _, err := range cases {
+			t.Run(fmt.Sprintf("%d is the code of %v", code, err), func(t *testing.T) {
+				t.Parallel()
+				require.Equal(t, code, exitCode(err))
+			})
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	reported := func(err error) string {
+		var out bytes.Buffer
+		report(&out, err)
+		return out.String()
+	}
+	problem := func(body string) *http.Response {
+		return &http.Response{StatusCode: 400, Status: "400 Bad Request", Header: http.Header{"Content-Type": {"application/problem+json"}, "X": {body}}}
+	}
+
+	t.Run("a problem is told with its title, its detail and each bad part", func(t *testing.T) {
+		t.Parallel()
+		resp := problem("")
+		err := newAPIError(resp, []byte(`{"type":"/p","title":"Invalid request","status":400,"code":"invalid-request","detail":"two things",
+			"errors":[{"pointer":"/id","rule":"r","detail":"id must be short"},{"parameter":"limit","rule":"r","detail":"limit must be small"}]}`))
+		require.Equal(t, "comet: Invalid request: two things\n  /id: id must be short\n  limit: limit must be small\n", reported(err))
+	})
+
+	t.Run("a single part that repeats the detail is told once", func(t *testing.T) {
+		t.Parallel()
+		err := newAPIError(problem(""), []byte(`{"title":"Invalid request","detail":"id must be short","errors":[{"pointer":"/id","rule":"r","detail":"id must be short"}]}`))
+		require.Equal(t, "comet: Invalid request: id must be short\n", reported(err))
+	})
+
+	t.Run("parts of a document are told with file and line", func(t *testing.T) {
+		t.Parallel()
+		err := &invalidError{file: "a.yaml", violations: []client.Field{{Detail: "x", Line: new(7)}}}
+		require.Equal(t, "comet: a.yaml has 1 mistake\n  a.yaml:7: x\n", reported(err))
+	})
+
+	t.Run("an answer that is not comet's is told as that", func(t *testing.T) {
+		t.Parallel()
+		resp := &http.Response{StatusCode: 502, Status: "502 Bad Gateway", Header: http.Header{"Content-Type": {"text/html"}, "Retry-After": {"5"}}}
+		require.Equal(t, "comet: the server answers 502 Bad Gateway, and not as comet does\n  Try again in 5 s.\n", reported(newAPIError(resp, []byte("<html>"))))
+	})
+
+	t.Run("a fault of the server's comes with its request id", func(t *testing.T) {
+		t.Parallel()
+		err := &apiError{status: 500, problem: client.Problem{Title: "Internal error", RequestID: new("r-1")}}
+		require.Equal(t, "comet: Internal error\n  The request id is r-1.\n", reported(err))
+	})
+
+	t.Run("nothing a server says can move the cursor", func(t *testing.T) {
+		t.Parallel()
+		err := &apiError{status: 400, problem: client.Problem{Title: "a\x1b[2Jb\nc\u202ed"}}
+		require.Equal(t, "comet: a\\u001b[2Jb c\\u202ed\n", reported(err))
+	})
+
+	t.Run("an interruption is told as one", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, "comet: interrupted\n", reported(fmt.Errorf("x: %w", context.Canceled)))
+	})
+}
+
+func TestOutput(t *testing.T) {
+	t.Parallel()
+	body := []byte(`{"b":"yes","a":[1,null,{}],"c":{"d":"2024-01-01","e":"x: y\nz"},"f":[],"g":1.50,"h":true}`)
+	printed := func(t *testing.T, format string) string {
+		t.Helper()
+		var out bytes.Buffer
+		o, err := newOutput(&out, format, false)
+		require.NoError(t, err)
+		require.NoError(t, o.show(body, func() error { return o.table([]string{"A", "B"}, [][]string{{"x", "long\tcell"}, {"xxx", ""}}) }))
+		return out.String()
+	}
+
+	t.Run("YAML keeps the order and says the same to every reader", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, "b: \"yes\"\na:\n  - 1\n  - null\n  - {}\nc:\n  d: \"2024-01-01\"\n  e: |-\n    x: y\n    z\nf: []\ng: 1.50\nh: true\n", printed(t, "yaml"))
+	})
+	t.Run("JSON is indented and otherwise as it came", func(t *testing.T) {
+		t.Parallel()
+		require.Contains(t, printed(t, "json"), "\n  \"g\": 1.50,\n")
+		require.JSONEq(t, string(body), printed(t, "json"))
+	})
+	t.Run("tables are the default and have straight columns", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, "A    B\nx    long cell\nxxx\n", printed(t, ""))
+	})
+	t.Run("another format is a usage error", func(t *testing.T) {
+		t.Parallel()
+		_, err := newOutput(&bytes.Buffer{}, "xml", false)
+		require.Equal(t, exitUsage, exitCode(err))
+	})
+	t.Run("an answer that is not JSON is an error", func(t *testing.T) {
+		t.Parallel()
+		for _, format := range []string{"json", "yaml"} {
+			o, err := newOutput(&bytes.Buffer{}, format, false)
+			require.NoError(t, err)
+			require.Error(t, o.show([]byte("<html>"), nil))
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// The scripts run this test binary under the name comet, as a process of its own.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"comet": main})
+}
+
+// TestScripts runs testdata/script: each file is a story told in commands, most
+// of them to a server that was started for it.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			example, err := filepath.Abs("../../examples/roster.yaml")
+			env.Setenv("EXAMPLE", example)
+			env.Setenv("HOME", env.WorkDir)
+			return err
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"server": startServer,
+			"exits":  exits,
+			"setenv": setenv,
+		},
+	})
+}
+
+// exits runs a command that must end with an exit code: exits 4 comet agents get x.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits code command [args...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var ended *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &ended) {
+		got = ended.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// setenv sets a variable to a part of a file's text: setenv NAME FILE REGEXP. The
+// part is the expression's first group.
+func setenv(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: setenv name file regexp")
+	}
+	found := regexp.MustCompile(args[2]).FindStringSubmatch(ts.ReadFile(args[1]))
+	if len(found) < 2 {
+		ts.Fatalf("%s has nothing that matches %s", args[1], args[2])
+	}
+	ts.Setenv(args[0], found[1])
+}
+
+// startServer runs "comet serve" until the script ends, on a free port and a
+// directory of its own, and points COMET_SERVER and COMET_TOKEN at it.
+func startServer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("usage: server [flags...]")
+	}
+	data := ts.MkAbs("data")
+	cmd := exec.Command("comet", append([]string{"serve", "--listen", "127.0.0.1:0", "--data", data}, args...)...)
+	cmd.Env = []string{"HOME=" + ts.Getenv("HOME"), "PATH=" + os.Getenv("PATH")}
+	logs, err := os.Create(ts.MkAbs("server.log"))
+	ts.Check(err)
+	cmd.Stderr = logs
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	ts.Defer(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_, _ = io.Copy(io.Discard, out)
+		if err := cmd.Wait(); err != nil {
+			text, _ := os.ReadFile(logs.Name())
+			ts.Logf("the server ended with %v:\n%s", err, text)
+		}
+		_ = logs.Close()
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if found := regexp.MustCompile(`listens on (http://\S+)`).FindStringSubmatch(lines.Text()); found != nil {
+			ts.Setenv("COMET_SERVER", found[1])
+			break
+		}
+	}
+	if ts.Getenv("COMET_SERVER") == "" {
+		text, _ := os.ReadFile(logs.Name())
+		ts.Fatalf("the server did not start:\n%s", text)
+	}
+	ts.Setenv("COMET_TOKEN", strings.TrimSpace(ts.ReadFile(filepath.Join(data, "admin.token"))))
+}

@@ -1,0 +1,259 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"reflect"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+	"comet/store"
+)
+
+const (
+	readers = 8  // callers of the routes that read
+	writers = 64 // callers of the routes that create
+)
+
+const (
+	baselineRaw   = "raw statements"
+	baselineChain = "no-op, chain"
+	baselineBare  = "no-op, bare"
+)
+
+// BenchmarkDoor measures the REST door; each iteration of a sub-benchmark is one
+// round in which ours and its baselines run by turns.
+func BenchmarkDoor(b *testing.B) {
+	h := openHouse(b)
+	var lines []line
+	for _, m := range h.measurements() {
+		b.Run(m.name, func(b *testing.B) { lines = append(lines, m.run(b)...) })
+	}
+	printTable(os.Stdout, lines)
+}
+
+func (h *house) measurements() []measurement {
+	const list, uncounted = "/api/v1/agents?limit=100", "/api/v1/agents?limit=100&total=false"
+	return []measurement{
+		h.costOfChain(),
+		h.agent("Get/Specialist", "GET an L2, 4 children, 15 outcomes", specialists),
+		h.agent("Get/Assistant", "GET an L3", assistants),
+		h.list("List/First", "list of 100 with total", list, "all?limit=100"),
+		h.list("List/Uncounted", "list of 100, total=false", uncounted, "uncounted?limit=100"),
+		h.list("List/Sphere+Level", "... of a sphere and level", list+"&sphere_id=3&level=2", "placed?limit=100&sphere_id=3&level=2"),
+		h.list("List/Active", "... of the active", list+"&active=true", "active?limit=100"),
+		h.list("List/Capability", "... with a capability", list+"&capability=payroll", "capability?limit=100&capability=payroll"),
+		h.deepPage(),
+		h.list("List/Offset90000", "offset 90,000, total=false", uncounted+"&offset=90000", "offset?limit=100&offset=90000").reported(),
+		h.creates(),
+	}
+}
+
+func (m measurement) reported() measurement {
+	for i := range m.against {
+		m.against[i].aim = 0
+	}
+	return m
+}
+
+// costOfChain compares the no-op with itself: the chain may cost less than half
+// of what the request costs without it.
+func (h *house) costOfChain() measurement {
+	return measurement{
+		name: "Chain", what: "no-op with the chain",
+		open: func(b *testing.B) []*subject {
+			b.Helper()
+			return []*subject{h.noop(b, baselineChain, h.chain, readers), h.noop(b, baselineBare, h.bare, readers)}
+		},
+		against: []comparison{{baselineBare, "of_bare", 1 / 1.5}},
+	}
+}
+
+func (h *house) noop(b *testing.B, name, addr string, callers int) *subject {
+	b.Helper()
+	return replay(b, name, addr, callers, [][]byte{get("/bench/noop", adminToken)})
+}
+
+// replay is a subject that sends the same requests over and over, each caller
+// starting at another one, and takes no answer but the one each of them got the
+// first time.
+func replay(b *testing.B, name, addr string, callers int, requests [][]byte) *subject {
+	b.Helper()
+	first := newCaller(b, addr)
+	bodies := make([][]byte, len(requests))
+	for i, request := range requests {
+		status, body, err := first.exchange(request)
+		require.NoError(b, err)
+		require.Equal(b, 200, status, "%s\n%s", request, body)
+		bodies[i] = bytes.Clone(body)
+	}
+	all := newCallers(b, addr, callers)
+	return &subject{name: name, callers: callers, do: func(c, turn int) error {
+		i := (c*len(requests)/callers + turn) % len(requests)
+		return all[c].expect(requests[i], 200, bodies[i])
+	}}
+}
+
+func newCallers(b *testing.B, addr string, n int) []*caller {
+	b.Helper()
+	all := make([]*caller, n)
+	for i := range all {
+		all[i] = newCaller(b, addr)
+	}
+	return all
+}
+
+// read compares our requests with the raw handlers', whose answers must say the
+// same, and with the no-op.
+func (h *house) read(name, what string, ours, raw [][]byte) measurement {
+	return measurement{
+		name: name, what: what,
+		open: func(b *testing.B) []*subject {
+			b.Helper()
+			c := newCaller(b, h.chain)
+			for i := range ours {
+				requireSame(b, c, ours[i], raw[i])
+			}
+			return []*subject{
+				replay(b, "ours", h.chain, readers, ours), replay(b, baselineRaw, h.chain, readers, raw),
+				h.noop(b, baselineChain, h.chain, readers), h.noop(b, baselineBare, h.bare, readers),
+			}
+		},
+		against: []comparison{{baselineRaw, "of_raw", 0.8}, {baselineChain, "of_noop_chain", 0}, {baselineBare, "of_noop_bare", 0}},
+	}
+}
+
+func (h *house) list(name, what, path, raw string) measurement {
+	return h.read(name, what, [][]byte{get(path, adminToken)}, [][]byte{get("/bench/raw/lists/"+raw, adminToken)})
+}
+
+// requireSame compares two answers; only ours leads on to a next page.
+func requireSame(b *testing.B, c *caller, ours, raw []byte) {
+	b.Helper()
+	var documents [2]map[string]any
+	for i, request := range [][]byte{ours, raw} {
+		status, body, err := c.exchange(request)
+		require.NoError(b, err)
+		require.Equal(b, 200, status, "%s\n%s", request, body)
+		require.NoError(b, json.Unmarshal(body, &documents[i]), "%s", body)
+		delete(documents[i], "next_cursor")
+	}
+	require.True(b, reflect.DeepEqual(documents[0], documents[1]), "the raw handler answers differently to %s", ours)
+}
+
+// specialists and assistants name agents all over the table.
+func specialists(i int) string { return specialist(i * 37 % busy) }
+func assistants(i int) string  { return assistant(i*37%families(), i%(family-1)) }
+
+// agent reads many agents by their ids.
+func (h *house) agent(name, what string, id func(int) string) measurement {
+	ours, raw := make([][]byte, busy), make([][]byte, busy)
+	for i := range ours {
+		ours[i], raw[i] = get("/api/v1/agents/"+id(i), adminToken), get("/bench/raw/agents/"+id(i), adminToken)
+	}
+	return h.read(name, what, ours, raw)
+}
+
+// deepPage compares the page behind the first 90,000 agents with the first one.
+func (h *house) deepPage() measurement {
+	const first = "/api/v1/agents?limit=100&total=false"
+	m := measurement{name: "List/Cursor90000", what: "cursor page at 90,000"}
+	m.open = func(b *testing.B) []*subject {
+		b.Helper()
+		last, cursor := endOfPage(b, newCaller(b, h.chain), get(first+"&offset=89900", adminToken))
+		page := h.list(m.name, m.what, "/api/v1/agents?limit=100&cursor="+cursor, "after?limit=100&after="+last)
+		return append(page.open(b), replay(b, "first page", h.chain, readers, [][]byte{get(first, adminToken)}))
+	}
+	m.against = append([]comparison{{"first page", "of_first", 0.9}}, h.read("", "", nil, nil).against...)
+	return m
+}
+
+// endOfPage returns the last agent of a page and the cursor behind it.
+func endOfPage(b *testing.B, c *caller, request []byte) (last, cursor string) {
+	b.Helper()
+	status, body, err := c.exchange(request)
+	require.NoError(b, err)
+	require.Equal(b, 200, status, "%s", body)
+	var page struct {
+		Agents []struct{ ID string }
+		Next   string `json:"next_cursor"`
+	}
+	require.NoError(b, json.Unmarshal(body, &page))
+	return url.QueryEscape(page.Agents[len(page.Agents)-1].ID), url.QueryEscape(page.Next)
+}
+
+// creates compares the group writer with one transaction a request. The writer's
+// own limit is what the same rows reach without HTTP and without the registry's
+// rules.
+func (h *house) creates() measurement {
+	return measurement{
+		name: "Create", what: fmt.Sprintf("create, %d callers", writers),
+		open: func(b *testing.B) []*subject {
+			b.Helper()
+			var last atomic.Int64
+			return []*subject{
+				h.creator(b, "ours", "/api/v1/agents", &last),
+				h.creator(b, "one transaction each", "/bench/raw/agents", &last),
+				h.writer("the writer alone", &last),
+				h.noop(b, baselineChain, h.chain, writers), h.noop(b, baselineBare, h.bare, writers),
+			}
+		},
+		against: []comparison{
+			{"one transaction each", "of_single", 4}, {"the writer alone", "of_writer", 0},
+			{baselineChain, "of_noop_chain", 0}, {baselineBare, "of_noop_bare", 0},
+		},
+	}
+}
+
+// newAgent is the body of a create request like the document's (CHE·NU §7.1).
+func newAgent(n int64) []byte {
+	return fmt.Appendf(nil, `{"id":"created-%09d","name":"Daily Standup Assistant","level":3,"sphere_id":2,"frequency_hz":444,`+
+		`"capabilities":["scheduling","reminders","reporting"],"description":"Helps organize daily standup meetings",`+
+		`"parent_id":%q,"token_budget":15000}`, n, specialist(int(n)%families()))
+}
+
+func (h *house) creator(b *testing.B, name, path string, last *atomic.Int64) *subject {
+	b.Helper()
+	all := newCallers(b, h.chain, writers)
+	return &subject{name: name, callers: writers, do: func(c, _ int) error {
+		n := last.Add(1)
+		status, body, err := all[c].exchange(post(path, adminToken, newAgent(n)))
+		if err == nil && (status != 201 || !bytes.HasPrefix(body, fmt.Appendf(nil, `{"id":"created-%09d"`, n))) {
+			err = fmt.Errorf("%d %s", status, body)
+		}
+		return err
+	}}
+}
+
+func (h *house) writer(name string, last *atomic.Int64) *subject {
+	p := models.Principal{TokenID: "bench", Name: "bench"}
+	return &subject{name: name, callers: writers, do: func(_, _ int) error {
+		n := last.Add(1)
+		return h.store.Write(background(), func(tx *store.Tx) error {
+			parent, err := tx.AgentShared(specialist(int(n) % families()))
+			if err != nil {
+				return err
+			}
+			a := models.Agent{
+				ID: fmt.Sprintf("created-%09d", n), Name: "Daily Standup Assistant", Level: models.LevelAssistant, SphereID: new(2),
+				FrequencyHz: 444, Capabilities: []string{"scheduling", "reminders", "reporting"},
+				Description: "Helps organize daily standup meetings", ParentID: &parent.ID, TokenBudget: new(int64(15000)),
+				IsActive: true, Version: 1, CreatedAt: tx.Now(), UpdatedAt: tx.Now(),
+			}
+			if err := tx.InsertAgent(a); err != nil {
+				return err
+			}
+			entry := models.AuditEntry{AgentID: a.ID, Actor: p.Name, ActorID: p.TokenID, Action: models.AuditCreated, Version: 1, Changes: creation(a)}
+			if err := tx.Audit(entry); err != nil {
+				return err
+			}
+			return tx.Emit(models.EventAgentCreated, a.ID, snapshot(a, p.Name))
+		})
+	}}
+}

@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"math"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+// The statements are the store's, to the letter.
+const (
+	columns = "id, name, level, sphere_id, frequency_hz, capabilities, description, type, parent_id, token_budget, is_active, version, created_at, updated_at"
+
+	detailSQL = `SELECT ` + columns + `,
+		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= ?),
+		(SELECT json_group_array(json_object('id', id, 'level', level)) FROM (SELECT id, level FROM agents
+			WHERE parent_id = ? AND is_active = 1 ORDER BY id LIMIT ?) AS c),
+		o.sessions, o.average, o.successes, o.total
+		FROM agents CROSS JOIN (SELECT count(DISTINCT session_id) AS sessions, avg(duration_ms) AS average,
+			coalesce(sum(CASE WHEN success = 1 THEN 1 ELSE 0 END), 0) AS successes, count(*) AS total
+			FROM outcomes WHERE agent_id = ? AND at >= ?) AS o
+		WHERE id = ?`
+
+	pageSQL, countSQL, orderSQL = "SELECT " + columns + " FROM agents", "SELECT count(*) FROM agents", " ORDER BY id LIMIT ?"
+	sphereLevelPage             = " WHERE sphere_id = ? AND +level = ?"
+	sphereLevelCount            = " WHERE sphere_id = ? AND level = ?"
+	activeOnly                  = " WHERE is_active = 1"
+	capabilityOnly              = " WHERE id IN (SELECT agent_id FROM agent_capabilities WHERE capability = ?)"
+)
+
+// rawReads are the handlers that somebody who knows what he is doing writes by
+// hand: a prepared statement each, scanned into structs, encoded by encoding/json.
+type rawReads struct {
+	db     *sql.DB
+	detail *sql.Stmt
+	lists  map[string]rawList
+}
+
+// rawList is one list's statements; params are the query parameters that go into
+// both of them, in order.
+type rawList struct {
+	page, count *sql.Stmt
+	params      []string
+}
+
+func openRawReads(b *testing.B, dir string) *rawReads {
+	b.Helper()
+	db, err := sql.Open("sqlite", dsn(dir, "query_only(1)"))
+	require.NoError(b, err)
+	db.SetMaxOpenConns(readConnections)
+	db.SetMaxIdleConns(readConnections)
+	prepare := func(query string) *sql.Stmt {
+		st, err := db.PrepareContext(background(), query)
+		require.NoError(b, err, query)
+		b.Cleanup(func() { _ = st.Close() })
+		return st
+	}
+	b.Cleanup(func() { _ = db.Close() })
+	all := prepare(countSQL)
+	return &rawReads{db: db, detail: prepare(detailSQL), lists: map[string]rawList{
+		"all":        {prepare(pageSQL + orderSQL), all, nil},
+		"uncounted":  {prepare(pageSQL + orderSQL), nil, nil},
+		"after":      {prepare(pageSQL + " WHERE id > ?" + orderSQL), nil, []string{"after"}},
+		"offset":     {prepare(pageSQL + orderSQL + " OFFSET ?"), nil, nil},
+		"placed":     {prepare(pageSQL + sphereLevelPage + orderSQL), prepare(countSQL + sphereLevelCount), []string{"sphere_id", "level"}},
+		"active":     {prepare(pageSQL + activeOnly + orderSQL), prepare(countSQL + activeOnly), nil},
+		"capability": {prepare(pageSQL + capabilityOnly + orderSQL), prepare(countSQL + capabilityOnly), []string{"capability"}},
+	}}
+}
+
+func (h *rawReads) mount(r chi.Router) {
+	r.Get("/bench/raw/agents/{agent_id}", h.get)
+	for name, list := range h.lists {
+		r.Get("/bench/raw/lists/"+name, h.list(list))
+	}
+}
+
+// rawAgent is an agent in a list; its capabilities are JSON in the table already.
+type rawAgent struct {
+	ID           string          `json:"id"`
+	Name         string          `json:"name"`
+	Level        int             `json:"level"`
+	SphereID     *int            `json:"sphere_id"`
+	FrequencyHz  int             `json:"frequency_hz"`
+	Capabilities json.RawMessage `json:"capabilities"`
+	ParentID     *string         `json:"parent_id"`
+	TokenBudget  *int64          `json:"token_budget"`
+	IsActive     bool            `json:"is_active"`
+	Type         string          `json:"type,omitempty"`
+
+	description          string
+	version              int64
+	createdAt, updatedAt int64
+}
+
+func (a *rawAgent) dest() []any {
+	return []any{
+		&a.ID, &a.Name, &a.Level, &a.SphereID, &a.FrequencyHz, (*[]byte)(&a.Capabilities), &a.description, &a.Type,
+		&a.ParentID, &a.TokenBudget, &a.IsActive, &a.version, &a.createdAt, &a.updatedAt,
+	}
+}
+
+// rawDetail is one agent.
+type rawDetail struct {
+	ID              string          `json:"id"`
+	Name            string          `json:"name"`
+	Level           int             `json:"level"`
+	SphereID        *int            `json:"sphere_id"`
+	FrequencyHz     int             `json:"frequency_hz"`
+	Capabilities    json.RawMessage `json:"capabilities"`
+	Description     string          `json:"description"`
+	Type            string          `json:"type,omitempty"`
+	ParentID        *string         `json:"parent_id"`
+	TokenBudget     *int64          `json:"token_budget"`
+	TokensUsedToday int64           `json:"tokens_used_today"`
+	IsActive        bool            `json:"is_active"`
+	CreatedAt       time.Time       `json:"created_at"`
+	UpdatedAt       time.Time       `json:"updated_at"`
+	Children        json.RawMessage `json:"children"`
+	Stats           rawStats        `json:"stats"`
+}
+
+type rawStats struct {
+	SessionsToday     int64    `json:"sessions_today"`
+	AvgResponseTimeMS int64    `json:"avg_response_time_ms"`
+	SuccessRate       *float64 `json:"success_rate"`
+}
+
+func (h *rawReads) get(w http.ResponseWriter, r *http.Request) {
+	id := chi.URLParam(r, "agent_id")
+	a, d, err := h.readDetail(r.Context(), id)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	d.ID, d.Name, d.Level, d.SphereID, d.FrequencyHz, d.Capabilities = a.ID, a.Name, a.Level, a.SphereID, a.FrequencyHz, a.Capabilities
+	d.Description, d.Type, d.ParentID, d.TokenBudget, d.IsActive = a.description, a.Type, a.ParentID, a.TokenBudget, a.IsActive
+	d.CreatedAt, d.UpdatedAt = time.UnixMicro(a.createdAt).UTC(), time.UnixMicro(a.updatedAt).UTC()
+	answer(w, http.StatusOK, d)
+}
+
+func (h *rawReads) readDetail(ctx context.Context, id string) (a rawAgent, d rawDetail, err error) {
+	var average sql.NullFloat64
+	var successes, total int64
+	midnight := day().Truncate(24 * time.Hour)
+	dest := append(a.dest(), &d.TokensUsedToday, (*[]byte)(&d.Children), &d.Stats.SessionsToday, &average, &successes, &total)
+	err = h.detail.QueryRowContext(ctx, id, midnight.Unix()/3600, id, 1001, id, midnight.UnixMicro(), id).Scan(dest...)
+	d.Stats.AvgResponseTimeMS = int64(math.Round(average.Float64))
+	if total > 0 {
+		d.Stats.SuccessRate = new(math.Round(float64(successes)/float64(total)*1e4) / 1e4)
+	}
+	return a, d, err
+}
+
+// rawPage is one page of a list.
+type rawPage struct {
+	Agents []rawAgent `json:"agents"`
+	Total  *int64     `json:"total,omitempty"`
+	Limit  int        `json:"limit"`
+	Offset *int       `json:"offset,omitempty"`
+}
+
+func (h *rawReads) list(l rawList) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		page, err := l.read(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		answer(w, http.StatusOK, page)
+	}
+}
+
+func (l rawList) read(r *http.Request) (rawPage, error) {
+	values := r.URL.Query()
+	var args []any
+	for _, p := range l.params {
+		var arg any = values.Get(p)
+		if n, err := strconv.Atoi(values.Get(p)); err == nil {
+			arg = n
+		}
+		args = append(args, arg)
+	}
+	page := rawPage{Limit: 100}
+	if l.count != nil {
+		page.Total = new(int64)
+		if err := l.count.QueryRowContext(r.Context(), args...).Scan(page.Total); err != nil {
+			return page, err
+		}
+	}
+	args = append(args, page.Limit+1)
+	if !values.Has("after") {
+		page.Offset = new(int)
+	}
+	if text := values.Get("offset"); text != "" {
+		offset, err := strconv.Atoi(text)
+		if err != nil {
+			return page, err
+		}
+		*page.Offset, args = offset, append(args, offset)
+	}
+	rows, err := l.page.QueryContext(r.Context(), args...)
+	if err != nil {
+		return page, err
+	}
+	defer func() { _ = rows.Close() }()
+	page.Agents = make([]rawAgent, 0, page.Limit+1)
+	for rows.Next() {
+		var a rawAgent
+		if err := rows.Scan(a.dest()...); err != nil {
+			return page, err
+		}
+		page.Agents = append(page.Agents, a)
+	}
+	page.Agents = page.Agents[:min(len(page.Agents), page.Limit)]
+	return page, rows.Err()
+}
+
+// answer encodes v and sends it.
+func answer(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

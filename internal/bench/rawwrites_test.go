@@ -1,0 +1,177 @@
+package bench
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/auth"
+	"comet/internal/requestid"
+	"comet/models"
+)
+
+const (
+	parentSQL = "SELECT " + columns + " FROM agents WHERE id = ?"
+	insertSQL = `INSERT INTO agents (` + columns + `, search_text)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
+	indexSQL = "INSERT INTO agent_capabilities (capability, agent_id) VALUES (?, ?) ON CONFLICT DO NOTHING"
+	auditSQL = "INSERT INTO audit (agent_id, at, actor, actor_id, action, request_id, version, changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+	eventSQL = "INSERT INTO events (id, type, key, at, data) VALUES (?, ?, ?, ?, ?)"
+)
+
+// rawWriter creates agents with the statements of the store, in a transaction a
+// request, on one connection with synchronous=FULL.
+type rawWriter struct {
+	clock func() time.Time
+
+	mu                                                          sync.Mutex
+	begin, commit, rollback, parent, insert, index, audit, emit *sql.Stmt
+}
+
+func openRawWriter(b *testing.B, dir string, clock func() time.Time) *rawWriter {
+	b.Helper()
+	db, err := sql.Open("sqlite", dsn(dir))
+	require.NoError(b, err)
+	conn, err := db.Conn(background())
+	require.NoError(b, err)
+	prepare := func(query string) *sql.Stmt {
+		st, err := conn.PrepareContext(background(), query)
+		require.NoError(b, err, query)
+		return st
+	}
+	b.Cleanup(func() { _ = db.Close() })
+	b.Cleanup(func() { _ = conn.Close() })
+	return &rawWriter{
+		clock: clock, begin: prepare("BEGIN IMMEDIATE"), commit: prepare("COMMIT"), rollback: prepare("ROLLBACK"),
+		parent: prepare(parentSQL), insert: prepare(insertSQL), index: prepare(indexSQL), audit: prepare(auditSQL), emit: prepare(eventSQL),
+	}
+}
+
+func (h *rawWriter) mount(r chi.Router) { r.Post("/bench/raw/agents", h.create) }
+
+type rawCreated struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	CreatedAt time.Time `json:"created_at"`
+	Status    string    `json:"status"`
+}
+
+func (h *rawWriter) create(w http.ResponseWriter, r *http.Request) {
+	var d models.AgentDraft
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&d); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	at := h.clock().UTC().Truncate(time.Microsecond)
+	if err := h.transact(r.Context(), draftedAgent(d, at)); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	answer(w, http.StatusCreated, rawCreated{ID: *d.ID, Name: *d.Name, CreatedAt: at, Status: "active"})
+}
+
+func (h *rawWriter) transact(ctx context.Context, a models.Agent) error {
+	p, _ := auth.From(ctx)
+	rows, err := rowsOf(a, p, requestid.From(ctx))
+	if err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.begin.ExecContext(ctx); err != nil {
+		return err
+	}
+	if err := h.write(ctx, a, rows); err != nil {
+		_, _ = h.rollback.ExecContext(ctx)
+		return err
+	}
+	_, err = h.commit.ExecContext(ctx)
+	return err
+}
+
+// agentRows are the arguments of a create's statements.
+type agentRows struct{ insert, audit, emit []any }
+
+func rowsOf(a models.Agent, p models.Principal, requestID string) (rows agentRows, err error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return rows, err
+	}
+	capabilities, changes, data := mustJSON(a.Capabilities), mustJSON(creation(a)), mustJSON(snapshot(a, p.Name))
+	at := a.CreatedAt.UnixMicro()
+	return agentRows{
+		insert: []any{
+			a.ID, a.Name, int(a.Level), *a.SphereID, a.FrequencyHz, capabilities, a.Description, a.Type, *a.ParentID, *a.TokenBudget,
+			a.IsActive, a.Version, at, at, strings.ToLower(a.ID + "\x1f" + a.Name + "\x1f" + a.Description),
+		},
+		audit: []any{a.ID, at, p.Name, p.TokenID, string(models.AuditCreated), requestID, a.Version, changes},
+		emit:  []any{id.String(), string(models.EventAgentCreated), a.ID, at, data},
+	}, nil
+}
+
+func (h *rawWriter) write(ctx context.Context, a models.Agent, rows agentRows) error {
+	var parent rawAgent
+	if err := h.parent.QueryRowContext(ctx, *a.ParentID).Scan(parent.dest()...); err != nil {
+		return err
+	}
+	if _, err := h.insert.ExecContext(ctx, rows.insert...); err != nil {
+		return err
+	}
+	for _, c := range a.Capabilities {
+		if _, err := h.index.ExecContext(ctx, models.CapabilityKey(c), a.ID); err != nil {
+			return err
+		}
+	}
+	if _, err := h.audit.ExecContext(ctx, rows.audit...); err != nil {
+		return err
+	}
+	_, err := h.emit.ExecContext(ctx, rows.emit...)
+	return err
+}
+
+// draftedAgent is the agent a complete draft describes.
+func draftedAgent(d models.AgentDraft, at time.Time) models.Agent {
+	return models.Agent{
+		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *d.FrequencyHz, Capabilities: d.Capabilities,
+		Description: d.Description, Type: d.Type, ParentID: d.ParentID, TokenBudget: d.TokenBudget, IsActive: true, Version: 1,
+		CreatedAt: at, UpdatedAt: at,
+	}
+}
+
+// creation is what the audit trail keeps of a new agent.
+func creation(a models.Agent) []models.Change {
+	return []models.Change{
+		{Field: "name", To: a.Name}, {Field: "level", To: a.Level}, {Field: "sphere_id", To: *a.SphereID},
+		{Field: "frequency_hz", To: a.FrequencyHz}, {Field: "capabilities", To: a.Capabilities}, {Field: "parent_id", To: *a.ParentID},
+		{Field: "token_budget", To: *a.TokenBudget}, {Field: "is_active", To: a.IsActive}, {Field: "description", To: a.Description},
+	}
+}
+
+// snapshot is the event that tells of a new agent.
+func snapshot(a models.Agent, actor string) models.AgentSnapshot {
+	return models.AgentSnapshot{
+		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
+		Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget, IsActive: a.IsActive, Version: a.Version,
+		CreatedAt: a.CreatedAt, Actor: actor,
+	}
+}
+
+func mustJSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings and numbers only
+	}
+	return string(text)
+}

@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/registry"
+	"comet/models"
+	"comet/store"
+)
+
+const (
+	population = 100_000 // agents in the registry, the ten founders among them
+	family     = 5       // a specialist and its four assistants
+	busy       = 1_000   // specialists that have worked today
+)
+
+// day is the noon from which the house's clock runs on, so that no run of the
+// benchmark meets the end of its day.
+func day() time.Time { return time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC) }
+
+// specialist and assistant name the agents of the n-th family.
+func specialist(n int) string   { return fmt.Sprintf("specialist-%06d", n) }
+func assistant(n, i int) string { return fmt.Sprintf("assistant-%06d-%d", n, i) }
+
+// families is how many of them there are.
+func families() int { return (population - 10) / family }
+
+// seed fills the registry through the store.
+func seed(tb testing.TB, s *store.Store, r *registry.Registry) {
+	tb.Helper()
+	require.NoError(tb, r.Bootstrap(tb.Context()))
+	orchestrators := make([]string, models.MaxSphere+1)
+	require.NoError(tb, r.Each(tb.Context(), func(a models.Agent) error {
+		if a.Level == models.LevelOrchestrator {
+			orchestrators[*a.SphereID] = a.ID
+		}
+		return nil
+	}))
+	const bulk = 500
+	for first := 0; first < families(); first += bulk {
+		require.NoError(tb, s.Write(tb.Context(), func(tx *store.Tx) error {
+			for n := first; n < min(first+bulk, families()); n++ {
+				if err := seedFamily(tx, n, orchestrators); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+}
+
+func seedFamily(tx *store.Tx, n int, orchestrators []string) error {
+	sphere := n%models.MaxSphere + 1
+	head := seedAgent(tx.Now(), specialist(n), orchestrators[sphere], models.LevelSpecialist, sphere, n)
+	head.FrequencyHz = 555 + n%2*111
+	if err := tx.InsertAgent(head); err != nil {
+		return err
+	}
+	for i := range family - 1 {
+		a := seedAgent(tx.Now(), assistant(n, i), head.ID, models.LevelAssistant, sphere, n*family+i)
+		a.FrequencyHz, a.IsActive = 444, (n+i)%10 != 0
+		if err := tx.InsertAgent(a); err != nil {
+			return err
+		}
+	}
+	if n >= busy {
+		return nil
+	}
+	if err := tx.AddUsage(head.ID, "nova/"+orchestrators[sphere]+"/"+head.ID, tx.Now(), 3450); err != nil {
+		return err
+	}
+	for i := range 15 { // as many sessions as in the document's example (CHE·NU §2.5)
+		if err := tx.AddOutcome(head.ID, fmt.Sprint("session-", i), i > 0, 234*time.Millisecond, tx.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func seedAgent(at time.Time, id, parent string, level models.Level, sphere, n int) models.Agent {
+	words := []string{
+		"budgeting", "expense_tracking", "savings", "invoicing", "accounting", "payroll", "email", "chat", "reminders",
+		"data_analysis", "reporting", "forecasting", "writing", "editing", "design", "scheduling", "task_management",
+	}
+	return models.Agent{
+		ID: id, Name: fmt.Sprintf("Agent of matter %06d", n), Level: level, SphereID: &sphere,
+		Capabilities: []string{words[n%len(words)], words[(n+1)%len(words)], "custom:matter_" + fmt.Sprint(n%100)},
+		Description:  "Looks after one matter of its sphere and reports to whoever stands above it",
+		ParentID:     &parent, TokenBudget: level.DefaultBudget(), IsActive: true, Version: 1, CreatedAt: at, UpdatedAt: at,
+	}
+}

@@ -1,0 +1,319 @@
+package registry_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// model is the registry in its simplest form: a map and the documents' rules. It
+// says what every request must be answered with.
+type model struct {
+	agents map[string]models.Agent
+	now    time.Time
+	// lines is how many audit lines there must be.
+	lines int
+}
+
+// named is a broken rule; the one that is reported is the first of the lowest
+// class that has a name of its own.
+type named []errs.Code
+
+func (n named) worst() errs.Code {
+	for _, class := range []errs.Class{errs.ClassInvalid, errs.ClassConflict, errs.ClassUnprocessable} {
+		code := errs.Code("")
+		for _, c := range n {
+			if c.Class() == class && (code == "" || code == errs.InvalidRequest) {
+				code = c
+			}
+		}
+		if code != "" {
+			return code
+		}
+	}
+	return ""
+}
+
+var idForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+func frequencyFits(level models.Level, hz int) bool {
+	rules := map[models.Level][]int{0: {999}, 1: {888}, 2: {555, 666}, 3: {444}}
+	return slices.Contains(rules[level], hz)
+}
+
+func maxBudget(level models.Level) int64 {
+	return []int64{0, 500_000, 100_000, 50_000}[level]
+}
+
+func defaultBudget(level models.Level) *int64 {
+	if level == 0 {
+		return nil
+	}
+	return new([]int64{0, 100_000, 25_000, 10_000}[level])
+}
+
+func repeated(names []string) bool {
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return true
+		}
+	}
+	return false
+}
+
+func isAdmin(p models.Principal) bool { return slices.Contains(p.Scopes, models.ScopeAdmin) }
+
+// fieldErrors judges the members of a draft one by one; it returns the bad ones.
+func fieldErrors(d models.AgentDraft) []string {
+	var bad []string
+	if d.Name == nil || strings.TrimSpace(*d.Name) == "" {
+		bad = append(bad, "name")
+	}
+	if *d.Level > 3 {
+		bad = append(bad, "level")
+	}
+	if d.SphereID != nil && (*d.SphereID < 1 || *d.SphereID > 9) {
+		bad = append(bad, "sphere_id")
+	}
+	if d.ParentID != nil && !idForm.MatchString(*d.ParentID) {
+		bad = append(bad, "parent_id")
+	}
+	if d.TokenBudget != nil && *d.TokenBudget < 1000 {
+		bad = append(bad, "token_budget")
+	}
+	if repeated(d.Capabilities) {
+		bad = append(bad, "capabilities")
+	}
+	return bad
+}
+
+// place judges an agent's parent in a tree.
+func place(tree map[string]models.Agent, a models.Agent) errs.Code {
+	parent, ok := tree[*a.ParentID]
+	switch {
+	case !ok:
+		return errs.ParentNotFound
+	case parent.Level != a.Level-1:
+		return errs.InvalidParentLevel
+	case a.IsActive && !parent.IsActive:
+		return errs.ParentInactive
+	}
+	return ""
+}
+
+func (m *model) create(by models.Principal, d models.AgentDraft) errs.Code {
+	if *d.Level == 1 && !isAdmin(by) {
+		return errs.MissingScope
+	}
+	var n named
+	bad := fieldErrors(d)
+	for range bad {
+		n = append(n, errs.InvalidRequest)
+	}
+	if *d.Level > 3 {
+		return n.worst()
+	}
+	if !frequencyFits(*d.Level, *d.FrequencyHz) {
+		n = append(n, errs.InvalidFrequency)
+	}
+	if *d.Level == 0 {
+		return append(n, errs.SystemAgentExists).worst()
+	}
+	if d.SphereID == nil || d.ParentID == nil && *d.Level > 1 {
+		n = append(n, errs.InvalidRequest)
+	}
+	a := described(rosterEntry{AgentDraft: d})
+	inactive := false
+	if a.ParentID != nil && !slices.Contains(bad, "parent_id") {
+		switch code := place(m.agents, a); code {
+		case "":
+		case errs.ParentInactive:
+			inactive = true
+		default:
+			n = append(n, code)
+		}
+	}
+	if _, taken := m.agents[a.ID]; taken {
+		n = append(n, errs.AgentExists)
+	}
+	if inactive {
+		n = append(n, errs.ParentInactive)
+	}
+	if d.TokenBudget != nil && *d.TokenBudget > maxBudget(a.Level) {
+		n = append(n, errs.BudgetExceedsMaximum)
+	}
+	if len(n) == 0 {
+		m.put(a)
+	}
+	return n.worst()
+}
+
+// described is the agent an entry describes.
+func described(e rosterEntry) models.Agent {
+	a := models.Agent{
+		ID: *e.ID, Level: *e.Level, SphereID: e.SphereID, FrequencyHz: *e.FrequencyHz, Capabilities: []string{}, Description: e.Description,
+		Type: e.Type, ParentID: e.ParentID, TokenBudget: e.TokenBudget, IsActive: e.active == nil || *e.active, Version: 1,
+	}
+	if e.Name != nil {
+		a.Name = *e.Name
+	}
+	if len(e.Capabilities) > 0 {
+		a.Capabilities = e.Capabilities
+	}
+	if a.ParentID == nil && a.Level == 1 {
+		a.ParentID = new("nova")
+	}
+	if a.TokenBudget == nil {
+		a.TokenBudget = defaultBudget(a.Level)
+	}
+	return a
+}
+
+// put stores a new or changed agent.
+func (m *model) put(a models.Agent) {
+	if before, exists := m.agents[a.ID]; exists {
+		if same(before, a) {
+			return
+		}
+		a.Version, a.CreatedAt = before.Version+1, before.CreatedAt
+	} else {
+		a.Version, a.CreatedAt = 1, m.now
+	}
+	a.UpdatedAt = m.now
+	m.agents[a.ID] = a
+	m.lines++
+}
+
+// same compares what can be changed.
+func same(a, b models.Agent) bool {
+	return a.Name == b.Name && a.Description == b.Description && a.Type == b.Type && a.IsActive == b.IsActive &&
+		slices.Equal(a.Capabilities, b.Capabilities) && equal(a.SphereID, b.SphereID) && equal(a.ParentID, b.ParentID) && equal(a.TokenBudget, b.TokenBudget)
+}
+
+func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func (m *model) activeChildren(id string) bool {
+	for _, a := range m.agents {
+		if a.IsActive && a.ParentID != nil && *a.ParentID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// deactivation judges the end of an agent.
+func (m *model) deactivation(before, after models.Agent) errs.Code {
+	switch {
+	case after.IsActive:
+		return ""
+	case before.Level <= 1:
+		return errs.ProtectedAgent
+	case before.IsActive && m.activeChildren(before.ID):
+		return errs.ActiveChildren
+	}
+	return ""
+}
+
+func (m *model) remove(id string, pre models.Precondition) errs.Code {
+	before, ok := m.agents[id]
+	if !ok {
+		return errs.NotFound
+	}
+	after := before
+	after.IsActive = false
+	if code := m.deactivation(before, after); code != "" {
+		return code
+	}
+	if pre != nil && pre(before.Version) != nil {
+		return errs.PreconditionFailed
+	}
+	m.put(after)
+	return ""
+}
+
+func (m *model) update(by models.Principal, id string, p models.AgentPatch, pre models.Precondition) errs.Code {
+	before, ok := m.agents[id]
+	if !ok {
+		return errs.NotFound
+	}
+	if before.Level <= 1 && !isAdmin(by) {
+		return errs.MissingScope
+	}
+	n := patchErrors(before, p)
+	after := patched(before, p)
+	if p.TokenBudget.Set && !p.TokenBudget.Null && before.Level > 0 && p.TokenBudget.Value > maxBudget(before.Level) {
+		n = append(n, errs.BudgetExceedsMaximum)
+	}
+	moved := !equal(before.ParentID, after.ParentID)
+	if before.Level > 0 && (moved || after.IsActive && !before.IsActive) && idForm.MatchString(*after.ParentID) {
+		if code := place(m.agents, after); code != "" {
+			n = append(n, code)
+		}
+	}
+	if code := m.deactivation(before, after); code != "" && !p.IsActive.Null {
+		n = append(n, code)
+	}
+	if len(n) > 0 {
+		return n.worst()
+	}
+	if pre != nil && pre(before.Version) != nil {
+		return errs.PreconditionFailed
+	}
+	m.put(after)
+	return ""
+}
+
+// patchErrors judges a patch's members by themselves and against the agent.
+func patchErrors(a models.Agent, p models.AgentPatch) named {
+	var n named
+	rule := func(broken bool, code errs.Code) {
+		if broken {
+			n = append(n, code)
+		}
+	}
+	value := func(set, null bool) bool { return set && !null }
+	rule(p.Name.Null || p.Capabilities.Null || p.IsActive.Null || p.ID.Null || p.Level.Null || p.FrequencyHz.Null, errs.InvalidRequest)
+	rule(value(p.Name.Set, p.Name.Null) && strings.TrimSpace(p.Name.Value) == "", errs.InvalidRequest)
+	rule(repeated(p.Capabilities.Value), errs.InvalidRequest)
+	rule(value(p.ParentID.Set, p.ParentID.Null) && !idForm.MatchString(p.ParentID.Value), errs.InvalidRequest)
+	rule(value(p.TokenBudget.Set, p.TokenBudget.Null) && p.TokenBudget.Value < 1000, errs.InvalidRequest)
+	rule(value(p.ID.Set, p.ID.Null) && p.ID.Value != a.ID, errs.ImmutableField)
+	rule(value(p.Level.Set, p.Level.Null) && p.Level.Value != a.Level, errs.ImmutableField)
+	rule(value(p.FrequencyHz.Set, p.FrequencyHz.Null) && p.FrequencyHz.Value != a.FrequencyHz, errs.ImmutableField)
+	if a.Level == 0 {
+		rule(value(p.SphereID.Set, p.SphereID.Null) || value(p.ParentID.Set, p.ParentID.Null) || value(p.TokenBudget.Set, p.TokenBudget.Null), errs.InvalidRequest)
+	} else {
+		rule(p.SphereID.Null || p.ParentID.Null || p.TokenBudget.Null, errs.InvalidRequest)
+	}
+	return n
+}
+
+func patched(a models.Agent, p models.AgentPatch) models.Agent {
+	assign(&a.Name, p.Name)
+	assign(&a.Description, p.Description)
+	assign(&a.Type, p.Type)
+	assign(&a.IsActive, p.IsActive)
+	if p.Capabilities.Set && !p.Capabilities.Null {
+		a.Capabilities = append([]string{}, p.Capabilities.Value...)
+	}
+	if p.SphereID.Set && !p.SphereID.Null {
+		a.SphereID = new(p.SphereID.Value)
+	}
+	if p.ParentID.Set && !p.ParentID.Null {
+		a.ParentID = new(p.ParentID.Value)
+	}
+	if p.TokenBudget.Set && !p.TokenBudget.Null {
+		a.TokenBudget = new(p.TokenBudget.Value)
+	}
+	return a
+}
+
+func assign[T any](field *T, o models.Optional[T]) {
+	if o.Set {
+		*field = o.Value
+	}
+}

@@ -1,0 +1,251 @@
+package storetest_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+func TestInsertAgent(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "KeepsEveryField", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		a := assistant(db, "everything", "finance")
+		a.Name, a.Description = "Économie «日本» 🦊", "línea 1\nline 2\t%_'\";--\\"
+		a.Type, a.Capabilities = "research", []string{"zeta", "custom:alpha", "<b>&\"quoted\"\\", "plan"}
+		a.TokenBudget, a.SphereID = new(int64(50_000)), new(9)
+		a.IsActive, a.Version = false, 7
+		a.CreatedAt = time.Date(2024, 2, 29, 23, 59, 59, 999_999_000, time.UTC)
+		a.UpdatedAt = a.CreatedAt.Add(time.Microsecond)
+		insert(t, db, a)
+		got, err := db.Agent(t.Context(), "everything")
+		require.NoError(t, err)
+		require.Equal(t, a, got)
+	})
+
+	rule(t, "KeepsWhatIsNull", func(t *testing.T, db *storetest.DB) {
+		insert(t, db, nova(db))
+		got, err := db.Agent(t.Context(), models.RootAgentID)
+		require.NoError(t, err)
+		require.Equal(t, nova(db), got)
+		require.Nil(t, got.ParentID)
+		require.Nil(t, got.SphereID)
+		require.Nil(t, got.TokenBudget)
+		require.NotNil(t, got.Capabilities)
+	})
+
+	rule(t, "KeepsNoCapabilitiesAsAnEmptyList", func(t *testing.T, db *storetest.DB) {
+		a := nova(db)
+		a.Capabilities = nil
+		insert(t, db, a)
+		got, err := db.Agent(t.Context(), models.RootAgentID)
+		require.NoError(t, err)
+		require.Equal(t, []string{}, got.Capabilities)
+	})
+
+	rule(t, "RefusesATakenID", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		other := assistant(db, "finance", "health")
+		other.Name = "another"
+		require.Equal(t, errs.AgentExists, tryInsert(db, other))
+		got, err := db.Agent(t.Context(), "finance")
+		require.NoError(t, err)
+		require.Equal(t, specialist(db, "finance", "orch-a"), got, "the first one stays")
+	})
+
+	rule(t, "RefusesWhatTheTablesForbid", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		for name, change := range map[string]func(*models.Agent){
+			"an unknown parent":             func(a *models.Agent) { a.ParentID = new("nobody") },
+			"no parent":                     func(a *models.Agent) { a.ParentID = nil },
+			"no sphere":                     func(a *models.Agent) { a.SphereID = nil },
+			"sphere 10":                     func(a *models.Agent) { a.SphereID = new(10) },
+			"no budget":                     func(a *models.Agent) { a.TokenBudget = nil },
+			"a frequency of another level":  func(a *models.Agent) { a.FrequencyHz = 555 },
+			"level 4":                       func(a *models.Agent) { a.Level = 4 },
+			"a second root":                 func(a *models.Agent) { *a = nova(db); a.ID = "nova-2" },
+			"a parent for the only L0":      func(a *models.Agent) { *a = nova(db); a.ID, a.ParentID = "nova-3", new("nova") },
+			"an L2 frequency in the middle": func(a *models.Agent) { a.Level, a.FrequencyHz = 2, 600 },
+		} {
+			a := assistant(db, "odd", "finance")
+			change(&a)
+			require.Equal(t, errs.Conflict, tryInsert(db, a), name)
+			requireAgent(t, db, a.ID, false)
+		}
+	})
+}
+
+func TestUpdateAgent(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "ChangesEveryFieldThatMayChange", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		want := assistant(db, "bills", "health")
+		want.Name, want.Description, want.Type = "Bills", "pays", "infra"
+		want.SphereID, want.TokenBudget = new(4), new(int64(1000))
+		want.Capabilities, want.IsActive, want.Version = []string{"email"}, false, 2
+		want.UpdatedAt = db.Now().Add(time.Hour)
+		update(t, db, want)
+		got, err := db.Agent(t.Context(), "bills")
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	})
+
+	rule(t, "LeavesAloneWhatIsImmutable", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		changed := assistant(db, "bills", "finance")
+		changed.Level, changed.FrequencyHz, changed.CreatedAt = 2, 555, db.Now().Add(time.Hour)
+		update(t, db, changed)
+		got, err := db.Agent(t.Context(), "bills")
+		require.NoError(t, err)
+		require.Equal(t, assistant(db, "bills", "finance"), got)
+	})
+
+	rule(t, "ReturnsNotFoundForAnUnknownID", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		ghost := assistant(db, "ghost", "finance")
+		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.UpdateAgent(ghost, ghost) })
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
+	})
+
+	rule(t, "ReturnsConflictForAnUnknownParent", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		moved := assistant(db, "bills", "nobody")
+		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.UpdateAgent(moved, moved) })
+		require.Equal(t, errs.Conflict, errs.CodeOf(err))
+	})
+
+	rule(t, "KeepsTheCapabilityIndexInStep", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		a := assistant(db, "bills", "finance")
+		for _, capabilities := range [][]string{{"email", "custom:x"}, {"x"}, {}, {"custom:x", "x"}, {"chat"}} {
+			a.Capabilities = capabilities
+			update(t, db, a)
+			for _, name := range []string{"plan", "email", "custom:email", "x", "custom:x", "chat"} {
+				page, err := db.Agents(t.Context(), models.AgentQuery{Capabilities: []string{name}, ParentID: new("finance"), Limit: 10, Count: true})
+				require.NoError(t, err)
+				want := []string{}
+				if offers(a, name) {
+					want = []string{"bills"}
+				}
+				require.Equal(t, want, ids(page.Agents), "%s with %v", name, capabilities)
+				require.EqualValues(t, len(want), *page.Total)
+			}
+		}
+	})
+}
+
+// update stores a over the row that has its id.
+func update(t *testing.T, db *storetest.DB, a models.Agent) {
+	t.Helper()
+	write(t, db, func(tx *store.Tx) error {
+		before, err := tx.Agent(a.ID)
+		if err != nil {
+			return err
+		}
+		return tx.UpdateAgent(before, a)
+	})
+}
+
+func TestAgentInATransaction(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "ReadsItsOwnWrites", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		write(t, db, func(tx *store.Tx) error {
+			require.NoError(t, tx.InsertAgent(assistant(db, "mine", "finance")))
+			got, err := tx.Agent("mine")
+			require.NoError(t, err)
+			require.Equal(t, "mine", got.ID)
+			shared, err := tx.AgentShared("mine")
+			require.NoError(t, err)
+			require.Equal(t, got, shared)
+			return nil
+		})
+	})
+
+	rule(t, "ReturnsNotFoundAndTheTransactionGoesOn", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		write(t, db, func(tx *store.Tx) error {
+			_, err := tx.Agent("nobody")
+			require.Equal(t, errs.NotFound, errs.CodeOf(err))
+			_, err = tx.AgentShared("nobody")
+			require.Equal(t, errs.NotFound, errs.CodeOf(err))
+			return tx.InsertAgent(assistant(db, "after", "finance"))
+		})
+		requireAgent(t, db, "after", true)
+	})
+
+	rule(t, "KnowsActiveChildren", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		retired := assistant(db, "retired", "health")
+		retired.IsActive = false
+		insert(t, db, retired)
+		write(t, db, func(tx *store.Tx) error {
+			for id, want := range map[string]bool{"nova": true, "finance": true, "health": false, "bills": false, "nobody": false} {
+				got, err := tx.HasActiveChildren(id)
+				require.NoError(t, err)
+				require.Equal(t, want, got, id)
+			}
+			return nil
+		})
+	})
+
+	rule(t, "ALockedRowIsNotChangedByAnother", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		const writers, rounds = 8, 10
+		results := make(chan error, writers)
+		for range writers {
+			go func() {
+				results <- func() error {
+					for range rounds {
+						err := db.Write(t.Context(), func(tx *store.Tx) error {
+							before, err := tx.Agent("finance")
+							if err != nil {
+								return err
+							}
+							after := before
+							after.Version++
+							return tx.UpdateAgent(before, after)
+						})
+						if err != nil {
+							return err
+						}
+					}
+					return nil
+				}()
+			}()
+		}
+		for range writers {
+			require.NoError(t, <-results)
+		}
+		got, err := db.Agent(t.Context(), "finance")
+		require.NoError(t, err)
+		require.EqualValues(t, 1+writers*rounds, got.Version, "no increment was lost")
+	})
+}
+
+func TestAgentOfAnUnknownID(t *testing.T) {
+	t.Parallel()
+	rule(t, "IsNotFound", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		for _, id := range []string{"", "nobody", "Nova", "nova ", "%", "no_a", "' OR 1=1 --", strings.Repeat("x", 10_000)} {
+			_, err := db.Agent(t.Context(), id)
+			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
+			_, err = db.AgentDetail(t.Context(), id, db.Now())
+			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
+			_, err = db.Ancestors(t.Context(), id)
+			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
+			_, err = db.Subtree(t.Context(), id, 3, false)
+			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
+		}
+	})
+}

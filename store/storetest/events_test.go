@@ -1,0 +1,285 @@
+package storetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// numberAll numbers what has been committed.
+func numberAll(t *testing.T, db *storetest.DB) {
+	t.Helper()
+	for more := true; more; {
+		write(t, db, func(tx *store.Tx) (err error) {
+			_, more, err = tx.NumberEvents()
+			return err
+		})
+	}
+}
+
+func emit(t *testing.T, db *storetest.DB, keys ...string) {
+	t.Helper()
+	write(t, db, func(tx *store.Tx) error { return emitAll(tx, keys...) })
+}
+
+func emitAll(tx *store.Tx, keys ...string) error {
+	for _, key := range keys {
+		if err := tx.Emit(models.EventAgentUpdated, key, map[string]any{"key": key}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allEvents reads everything that has a position, in small pages.
+func allEvents(t *testing.T, db *storetest.DB) []models.Event {
+	t.Helper()
+	var all []models.Event
+	after := int64(0)
+	for {
+		page, err := db.EventsAfter(t.Context(), after, 100)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			return all
+		}
+		all = append(all, page...)
+		after = all[len(all)-1].Position
+	}
+}
+
+func keysOf(events []models.Event) []string {
+	out := make([]string, 0, len(events))
+	for _, e := range events {
+		out = append(out, e.Key)
+	}
+	return out
+}
+
+func requireGapless(t *testing.T, events []models.Event) {
+	t.Helper()
+	for i, e := range events {
+		require.EqualValues(t, i+1, e.Position)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "KeepEveryField", func(t *testing.T, db *storetest.DB) {
+		write(t, db, func(tx *store.Tx) error {
+			return tx.Emit(models.EventTokenCreated, "clé", map[string]any{"é": nil, "n": 1, "s": "<\x00>"})
+		})
+		numberAll(t, db)
+		got := allEvents(t, db)
+		require.Len(t, got, 1)
+		require.Len(t, got[0].ID, 36)
+		want := models.Event{ID: got[0].ID, Position: 1, Type: models.EventTokenCreated, Key: "clé", At: db.Now()}
+		require.JSONEq(t, `{"é": null, "n": 1, "s": "<\u0000>"}`, string(got[0].Data))
+		got[0].Data = nil
+		require.Equal(t, want, got[0])
+	})
+
+	rule(t, "AreInvisibleUntilNumbered", func(t *testing.T, db *storetest.DB) {
+		emit(t, db, "a", "b")
+		require.Empty(t, allEvents(t, db))
+		waiting, err := db.EventsUnnumbered(t.Context())
+		require.NoError(t, err)
+		require.True(t, waiting)
+		numberAll(t, db)
+		require.Equal(t, []string{"a", "b"}, keysOf(allEvents(t, db)))
+		waiting, err = db.EventsUnnumbered(t.Context())
+		require.NoError(t, err)
+		require.False(t, waiting)
+	})
+
+	rule(t, "OfAFailedTransactionLeaveNoGap", func(t *testing.T, db *storetest.DB) {
+		boom := errors.New("boom")
+		for i := range 10 {
+			emit(t, db, fmt.Sprint("kept-", i))
+			require.ErrorIs(t, db.Write(t.Context(), func(tx *store.Tx) error { return errors.Join(emitAll(tx, "lost"), boom) }), boom)
+			if i%3 == 0 {
+				numberAll(t, db)
+			}
+		}
+		numberAll(t, db)
+		got := allEvents(t, db)
+		require.Len(t, got, 10)
+		requireGapless(t, got)
+		require.NotContains(t, keysOf(got), "lost")
+	})
+
+	rule(t, "AreNumberedAThousandAtATime", func(t *testing.T, db *storetest.DB) {
+		write(t, db, func(tx *store.Tx) error {
+			for i := range 1500 {
+				if err := emitAll(tx, fmt.Sprintf("%04d", i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		for _, want := range []struct {
+			n    int64
+			more bool
+		}{{1000, true}, {500, false}, {0, false}} {
+			write(t, db, func(tx *store.Tx) error {
+				n, more, err := tx.NumberEvents()
+				require.Equal(t, want.n, n)
+				require.Equal(t, want.more, more)
+				return err
+			})
+		}
+		got := allEvents(t, db)
+		require.Len(t, got, 1500)
+		requireGapless(t, got)
+		require.IsIncreasing(t, keysOf(got))
+	})
+
+	rule(t, "AreToldOfAfterTheirCommit", func(t *testing.T, db *storetest.DB) {
+		require.ErrorIs(t, db.Write(t.Context(), func(tx *store.Tx) error { return errors.Join(emitAll(tx, "lost"), errStop) }), errStop)
+		require.Empty(t, db.EventsWritten(), "nothing was committed")
+		write(t, db, func(*store.Tx) error { return nil })
+		require.Empty(t, db.EventsWritten(), "nothing of interest was committed")
+		emit(t, db, "a")
+		emit(t, db, "b")
+		<-db.EventsWritten()
+		require.Empty(t, db.EventsWritten(), "one signal tells of any number")
+	})
+
+	rule(t, "OfOneKeyAreInTheOrderOfItsChanges", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		const writers, rounds = 8, 25
+		agents := []string{"finance", "health", "bills"}
+		var wg sync.WaitGroup
+		failures := make(chan error, writers)
+		for w := range writers {
+			wg.Go(func() {
+				for i := range rounds {
+					if err := bump(db, agents[(w+i)%len(agents)]); err != nil {
+						failures <- err
+						return
+					}
+				}
+			})
+		}
+		stopped := make(chan struct{})
+		var numbering sync.WaitGroup
+		for range 2 { // relays of two replicas
+			numbering.Go(func() {
+				for {
+					select {
+					case <-stopped:
+						return
+					default:
+						_ = db.Write(context.Background(), func(tx *store.Tx) error { _, _, err := tx.NumberEvents(); return err })
+					}
+				}
+			})
+		}
+		wg.Wait()
+		close(stopped)
+		numbering.Wait()
+		require.Empty(t, failures)
+		numberAll(t, db)
+		got := allEvents(t, db)
+		require.Len(t, got, writers*rounds)
+		requireGapless(t, got)
+		version := map[string]int64{"finance": 1, "health": 1, "bills": 1}
+		for _, e := range got {
+			var next int64
+			require.NoError(t, json.Unmarshal(e.Data, &next))
+			require.Equal(t, version[e.Key]+1, next, "at position %d", e.Position)
+			version[e.Key] = next
+		}
+	})
+}
+
+// bump counts an agent's version up and tells of it.
+func bump(db *storetest.DB, id string) error {
+	return db.Write(context.Background(), func(tx *store.Tx) error {
+		before, err := tx.Agent(id)
+		if err != nil {
+			return err
+		}
+		after := before
+		after.Version++
+		if err := tx.UpdateAgent(before, after); err != nil {
+			return err
+		}
+		return tx.Emit(models.EventAgentUpdated, id, after.Version)
+	})
+}
+
+// TestEventsAreNumberedInCommitOrder is for databases on which transactions
+// overlap: an event that was written earlier but committed later comes later.
+func TestEventsAreNumberedInCommitOrder(t *testing.T) {
+	t.Parallel()
+	for _, name := range storetest.Databases() {
+		if name == "sqlite" {
+			continue // has one writer
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := storetest.Open(t, name)
+			written, release, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			go func() {
+				done <- db.Write(context.Background(), func(tx *store.Tx) error {
+					err := emitAll(tx, "slow")
+					close(written)
+					<-release
+					return err
+				})
+			}()
+			<-written
+			emit(t, db, "quick")
+			numberAll(t, db)
+			require.Equal(t, []string{"quick"}, keysOf(allEvents(t, db)))
+			close(release)
+			require.NoError(t, <-done)
+			numberAll(t, db)
+			got := allEvents(t, db)
+			require.Equal(t, []string{"quick", "slow"}, keysOf(got))
+			requireGapless(t, got)
+		})
+	}
+}
+
+func TestPurgeEvents(t *testing.T) {
+	t.Parallel()
+	rule(t, "DeletesTheOldestNumberedOnesAndNeverReusesAPosition", func(t *testing.T, db *storetest.DB) {
+		start := db.Now()
+		for i := range 5 {
+			emit(t, db, fmt.Sprint(i))
+			db.Clock.Advance(time.Second)
+		}
+		purge := func(before time.Time, limit int, want int64) {
+			t.Helper()
+			write(t, db, func(tx *store.Tx) error {
+				n, err := tx.PurgeEvents(before, limit)
+				require.Equal(t, want, n)
+				return err
+			})
+		}
+		purge(db.Now().Add(time.Hour), 10, 0) // none has a position yet
+		numberAll(t, db)
+		purge(start.Add(3*time.Second), 2, 2)
+		purge(start.Add(3*time.Second), 2, 1)
+		require.Equal(t, []string{"3", "4"}, keysOf(allEvents(t, db)))
+		purge(db.Now().Add(time.Hour), 10, 2)
+		last, err := db.LastPosition(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 5, last)
+		emit(t, db, "next")
+		numberAll(t, db)
+		require.EqualValues(t, 6, allEvents(t, db)[0].Position)
+	})
+}

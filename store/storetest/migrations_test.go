@@ -1,0 +1,115 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/store"
+	"comet/store/storetest"
+)
+
+func migrator(t *testing.T, db *storetest.DB) *store.Migrator {
+	t.Helper()
+	m, err := store.OpenMigrator(db.Options)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return m
+}
+
+func TestMigrations(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "OfAFreshDatabaseAreAllApplied", func(t *testing.T, db *storetest.DB) {
+		m := migrator(t, db)
+		all, err := m.Status(t.Context())
+		require.NoError(t, err)
+		require.NotEmpty(t, all)
+		for i, one := range all {
+			require.EqualValues(t, i+1, one.Version)
+			require.NotNil(t, one.Applied)
+			require.NotEmpty(t, one.Name)
+		}
+		pending, err := m.Pending(t.Context())
+		require.NoError(t, err)
+		require.False(t, pending)
+		applied, err := m.Up(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, applied)
+	})
+
+	rule(t, "GoDownOneByOneAndUpAgain", func(t *testing.T, db *storetest.DB) {
+		m := migrator(t, db)
+		smallTree(t, db)
+		all, err := m.Status(t.Context())
+		require.NoError(t, err)
+		for i := len(all) - 1; i >= 0; i-- {
+			undone, err := m.Down(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []string{all[i].Name}, undone)
+			pending, err := m.Pending(t.Context())
+			require.NoError(t, err)
+			require.True(t, pending)
+			now, err := m.Status(t.Context())
+			require.NoError(t, err)
+			require.Nil(t, now[i].Applied)
+		}
+		undone, err := m.Down(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, undone, "there is nothing left to undo")
+		_, err = db.Agent(t.Context(), "nova")
+		require.Error(t, err)
+		applied, err := m.Up(t.Context())
+		require.NoError(t, err)
+		require.Len(t, applied, len(all))
+		requireAgent(t, db, "nova", false)
+		smallTree(t, db)
+		emit(t, db, "a")
+		require.Equal(t, 1, effects(t, db), "the new tables work")
+	})
+
+	rule(t, "AreAppliedWhenTheStoreIsOpened", func(t *testing.T, db *storetest.DB) {
+		m := migrator(t, db)
+		_, err := m.Down(t.Context())
+		require.NoError(t, err)
+		opts := db.Options
+		opts.SkipMigrations = false
+		s, err := store.Open(t.Context(), opts)
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		pending, err := m.Pending(t.Context())
+		require.NoError(t, err)
+		require.False(t, pending)
+	})
+}
+
+// TestReplicasMigrateTogether is for databases that several processes open.
+func TestReplicasMigrateTogether(t *testing.T) {
+	t.Parallel()
+	for _, name := range storetest.Databases() {
+		if name == "sqlite" {
+			continue // belongs to the process that locked the data directory
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := storetest.Open(t, name)
+			_, err := migrator(t, db).Down(t.Context())
+			require.NoError(t, err)
+			results := make(chan error, 3)
+			var wg sync.WaitGroup
+			for range cap(results) {
+				m := migrator(t, db)
+				wg.Go(func() {
+					_, err := m.Up(context.Background())
+					results <- err
+				})
+			}
+			wg.Wait()
+			require.NoError(t, errors.Join(<-results, <-results, <-results))
+			requireAgent(t, db, "nova", false)
+		})
+	}
+}

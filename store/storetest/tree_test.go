@@ -1,0 +1,208 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+var errStop = errors.New("stop here")
+
+func TestAgentDetail(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "OfAnAgentThatDidNothing", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		got, err := db.AgentDetail(t.Context(), "bills", db.Now())
+		require.NoError(t, err)
+		require.Equal(t, models.AgentDetail{Agent: assistant(db, "bills", "finance"), Children: []models.AgentRef{}}, got)
+		require.Nil(t, got.Stats.SuccessRate, "there is nothing to divide")
+	})
+
+	rule(t, "ListsActiveChildrenByID", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		retired := assistant(db, "a-retired", "finance")
+		retired.IsActive = false
+		insert(t, db, assistant(db, "z-last", "finance"), retired, assistant(db, "a-first", "finance"))
+		got, err := db.AgentDetail(t.Context(), "finance", db.Now())
+		require.NoError(t, err)
+		require.Equal(t, []models.AgentRef{{ID: "a-first", Level: 3}, {ID: "bills", Level: 3}, {ID: "z-last", Level: 3}}, got.Children)
+		require.False(t, got.ChildrenTruncated)
+	})
+
+	rule(t, "ListsAThousandChildrenAtMost", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		var many []models.Agent
+		for i := range 1000 {
+			many = append(many, assistant(db, fmt.Sprintf("child-%04d", i), "health"))
+		}
+		insert(t, db, many...)
+		got, err := db.AgentDetail(t.Context(), "health", db.Now())
+		require.NoError(t, err)
+		require.Len(t, got.Children, 1000)
+		require.False(t, got.ChildrenTruncated)
+		insert(t, db, assistant(db, "child-9999", "health"))
+		got, err = db.AgentDetail(t.Context(), "health", db.Now())
+		require.NoError(t, err)
+		require.Len(t, got.Children, 1000)
+		require.Equal(t, "child-0999", got.Children[999].ID)
+		require.True(t, got.ChildrenTruncated)
+	})
+
+	rule(t, "CountsTheTokensOfTheUTCDay", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		midnight := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(
+				tx.AddUsage("bills", "nova/orch-a/finance/bills", midnight.Add(-time.Microsecond), 1_000_000),
+				tx.AddUsage("bills", "nova/orch-a/finance/bills", midnight, 1),
+				tx.AddUsage("bills", "nova/orch-a/finance/bills", midnight.Add(30*time.Minute), 10),
+				tx.AddUsage("bills", "nova/orch-a/health/bills", midnight.Add(15*time.Hour), 100),
+				tx.AddUsage("health", "nova/orch-a/health", midnight.Add(15*time.Hour), 5000),
+			)
+		})
+		got, err := db.AgentDetail(t.Context(), "bills", db.Now())
+		require.NoError(t, err)
+		require.EqualValues(t, 111, got.TokensUsedToday, "the whole day, on every path, and nobody else's")
+		got, err = db.AgentDetail(t.Context(), "bills", midnight.Add(-time.Hour).In(time.FixedZone("UTC+9", 9*3600)))
+		require.NoError(t, err)
+		require.EqualValues(t, 1_000_111, got.TokensUsedToday, "the day before began earlier, whatever the zone")
+	})
+
+	rule(t, "SumsUpTheOutcomesOfTheUTCDay", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		outcome := func(session string, success bool, took time.Duration, at time.Time) {
+			t.Helper()
+			write(t, db, func(tx *store.Tx) error { return tx.AddOutcome("finance", session, success, took, at) })
+		}
+		outcome("yesterday", false, time.Hour, db.Now().Add(-24*time.Hour))
+		outcome("s1", true, 100*time.Millisecond, db.Now())
+		outcome("s1", true, 201*time.Millisecond, db.Now())
+		outcome("s2", false, 300*time.Millisecond, db.Now())
+		got, err := db.AgentDetail(t.Context(), "finance", db.Now())
+		require.NoError(t, err)
+		require.Equal(t, models.AgentStats{SessionsToday: 2, AvgResponseTimeMS: 200, SuccessRate: new(0.6667)}, got.Stats)
+	})
+
+	rule(t, "KnowsNoSuccessFromNothingToDivide", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		write(t, db, func(tx *store.Tx) error { return tx.AddOutcome("finance", "s", false, 0, tx.Now()) })
+		got, err := db.AgentDetail(t.Context(), "finance", db.Now())
+		require.NoError(t, err)
+		require.Equal(t, models.AgentStats{SessionsToday: 1, SuccessRate: new(0.0)}, got.Stats)
+	})
+
+	rule(t, "UsageAndOutcomesOfAnUnknownAgentAreRefused", func(t *testing.T, db *storetest.DB) {
+		for _, fn := range []func(*store.Tx) error{
+			func(tx *store.Tx) error { return tx.AddUsage("nobody", "nova/nobody", tx.Now(), 1) },
+			func(tx *store.Tx) error { return tx.AddOutcome("nobody", "s", true, 0, tx.Now()) },
+		} {
+			require.Equal(t, errs.Conflict, errs.CodeOf(db.Write(t.Context(), fn)))
+		}
+	})
+}
+
+func TestAncestors(t *testing.T) {
+	t.Parallel()
+	rule(t, "LeadFromTheParentToNova", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		for id, want := range map[string][]string{
+			"nova": {}, "orch-b": {"nova"}, "health": {"orch-a", "nova"}, "bills": {"finance", "orch-a", "nova"},
+		} {
+			got, err := db.Ancestors(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, want, ids(got))
+		}
+		got, err := db.Ancestors(t.Context(), "orch-a")
+		require.NoError(t, err)
+		require.Equal(t, []models.Agent{nova(db)}, got, "each is whole")
+	})
+}
+
+func TestSubtree(t *testing.T) {
+	t.Parallel()
+	rule(t, "GoesDownToTheDepthLevelByLevelAndByID", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		for _, c := range []struct {
+			root  string
+			depth int
+			want  []string
+		}{
+			{"nova", 0, []string{"nova"}},
+			{"nova", 1, []string{"nova", "orch-a", "orch-b"}},
+			{"nova", 2, []string{"nova", "orch-a", "orch-b", "finance", "health"}},
+			{"nova", 3, []string{"nova", "orch-a", "orch-b", "finance", "health", "bills"}},
+			{"orch-a", 99, []string{"orch-a", "finance", "health", "bills"}},
+			{"bills", 3, []string{"bills"}},
+		} {
+			got, err := db.Subtree(t.Context(), c.root, c.depth, false)
+			require.NoError(t, err)
+			require.Equal(t, c.want, ids(got), "%s down %d", c.root, c.depth)
+		}
+	})
+
+	rule(t, "ActiveOnlyLeavesOutWhatStandsUnderAnInactiveAgent", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		retired := specialist(db, "finance", "orch-a")
+		retired.IsActive = false
+		update(t, db, retired)
+		got, err := db.Subtree(t.Context(), "nova", 3, true)
+		require.NoError(t, err)
+		require.Equal(t, []string{"nova", "orch-a", "orch-b", "health"}, ids(got))
+		got, err = db.Subtree(t.Context(), "finance", 3, true)
+		require.NoError(t, err)
+		require.Equal(t, []string{"finance", "bills"}, ids(got), "the root itself was asked for")
+	})
+}
+
+func TestLockAgents(t *testing.T) {
+	t.Parallel()
+	rule(t, "LetsNobodyElseChangeTheTreeMeanwhile", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		const writers, rounds = 6, 8
+		results := make(chan error, 2*writers)
+		for w := range 2 * writers {
+			whole := w%2 == 0
+			go func() {
+				var err error
+				for i := 0; i < rounds && err == nil; i++ {
+					if whole {
+						err = db.Write(context.Background(), judgeAndInsert(db))
+					} else {
+						err = db.Write(context.Background(), func(tx *store.Tx) error {
+							return tx.InsertAgent(assistant(db, fmt.Sprintf("single-%d-%d", w, i), "health"))
+						})
+					}
+				}
+				results <- err
+			}()
+		}
+		for range 2 * writers {
+			require.NoError(t, <-results)
+		}
+	})
+}
+
+// judgeAndInsert inserts an agent whose id is the number of agents, which is
+// taken already unless the tree stood still.
+func judgeAndInsert(db *storetest.DB) func(*store.Tx) error {
+	return func(tx *store.Tx) error {
+		if err := tx.LockAgents(); err != nil {
+			return err
+		}
+		all, err := tx.AllAgents()
+		if err != nil {
+			return err
+		}
+		return tx.InsertAgent(assistant(db, fmt.Sprintf("number-%d", len(all)), "finance"))
+	}
+}

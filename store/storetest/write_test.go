@@ -1,0 +1,259 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+func TestWriteStoresNothingOfAClosureThat(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		fail func(*store.Tx) error
+		want func(t *testing.T, err error)
+	}{
+		"ReturnsAnError": {
+			func(*store.Tx) error { return errStop },
+			func(t *testing.T, err error) { require.ErrorIs(t, err, errStop) },
+		},
+		"Panics": {
+			func(*store.Tx) error { panic("boom") },
+			func(t *testing.T, err error) {
+				require.Equal(t, errs.Internal, errs.CodeOf(err))
+				require.ErrorContains(t, err, "boom")
+			},
+		},
+		"EndsItsGoroutine": {
+			func(*store.Tx) error { runtime.Goexit(); return nil },
+			func(t *testing.T, err error) { require.Equal(t, errs.Internal, errs.CodeOf(err)) },
+		},
+		"BreaksARule": {
+			func(tx *store.Tx) error { return tx.AddUsage("nobody", "x", tx.Now(), 1) },
+			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
+		},
+		"SwallowsAStatementsError": {
+			func(tx *store.Tx) error { _ = tx.AddUsage("nobody", "x", tx.Now(), 1); return nil },
+			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
+		},
+		"SwallowsAnErrorOfTheObjectMapper": {
+			func(tx *store.Tx) error { _ = tx.SaveToken(models.Token{ID: "x", AgentID: new("nobody")}); return nil },
+			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
+		},
+		"WritesOnAfterAFailedStatement": {
+			func(tx *store.Tx) error {
+				_ = tx.AddUsage("nobody", "x", tx.Now(), 1)
+				return tx.Emit("x", "x", nil)
+			},
+			func(t *testing.T, err error) { require.Error(t, err) },
+		},
+	}
+	for name, c := range cases {
+		rule(t, name, func(t *testing.T, db *storetest.DB) {
+			smallTree(t, db)
+			err := db.Write(t.Context(), func(tx *store.Tx) error {
+				if err := tx.InsertAgent(assistant(db, "broken", "finance")); err != nil {
+					return err
+				}
+				if err := tx.Emit(models.EventAgentCreated, "broken", nil); err != nil {
+					return err
+				}
+				if _, err := tx.Enqueue(models.Job{Kind: "work"}); err != nil {
+					return err
+				}
+				return c.fail(tx)
+			})
+			c.want(t, err)
+			requireAgent(t, db, "broken", false)
+			require.Zero(t, effects(t, db))
+			require.Empty(t, claim(t, db, 10))
+			insert(t, db, assistant(db, "next", "finance")) // and the store works on
+		})
+	}
+}
+
+func TestWrite(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "DoesNotStartUnderAnEndedContext", func(t *testing.T, db *storetest.DB) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		ran := false
+		err := db.Write(ctx, func(*store.Tx) error { ran = true; return nil })
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, ran)
+	})
+
+	rule(t, "IsNotCutOffOnceItHasStarted", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(t, db.Write(ctx, func(tx *store.Tx) error {
+			cancel()
+			return tx.InsertAgent(assistant(db, "whole", "finance"))
+		}))
+		requireAgent(t, db, "whole", true)
+	})
+
+	rule(t, "HasOneTimeForEverythingItWrites", func(t *testing.T, db *storetest.DB) {
+		write(t, db, func(tx *store.Tx) error {
+			before := tx.Now()
+			db.Clock.Advance(1)
+			require.Equal(t, before, tx.Now())
+			require.Equal(t, "UTC", before.Location().String())
+			return nil
+		})
+	})
+
+	rule(t, "LeavesNoUseForItsTransactionAfterwards", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		var leaked *store.Tx
+		write(t, db, func(tx *store.Tx) error { leaked = tx; return nil })
+		require.Error(t, leaked.InsertAgent(assistant(db, "ghost", "finance")))
+		require.Error(t, leaked.SaveToken(token(db, "ghost")))
+		requireAgent(t, db, "ghost", false)
+	})
+
+	rule(t, "KeepsConcurrentWritersApart", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		const writers, rounds = 8, 12
+		var mu sync.Mutex
+		acknowledged := map[string]bool{}
+		var wg sync.WaitGroup
+		for w := range writers {
+			wg.Go(func() {
+				for i := range rounds {
+					id := fmt.Sprintf("agent-%d-%d", w, i)
+					err := db.Write(context.Background(), misbehave(db, id, (w+i)%5))
+					mu.Lock()
+					acknowledged[id] = err == nil
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		require.Len(t, acknowledged, writers*rounds)
+		for id, want := range acknowledged {
+			requireAgent(t, db, id, want)
+		}
+	})
+
+	rule(t, "HasStoredWhatItAcknowledgedWhenTheDatabaseIsOpenedAgain", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		first, err := store.Open(t.Context(), db.Options)
+		require.NoError(t, err)
+		require.NoError(t, first.Write(t.Context(), func(tx *store.Tx) error {
+			return errors.Join(tx.InsertAgent(assistant(db, "durable", "finance")), tx.Emit("x", "durable", nil))
+		}))
+		require.NoError(t, first.Close())
+		require.Error(t, first.Write(t.Context(), func(*store.Tx) error { return nil }), "a closed store takes no writes")
+		second, err := store.Open(t.Context(), db.Options)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, second.Close()) }()
+		got, err := second.Agent(t.Context(), "durable")
+		require.NoError(t, err)
+		require.Equal(t, assistant(db, "durable", "finance"), got)
+		waiting, err := second.EventsUnnumbered(t.Context())
+		require.NoError(t, err)
+		require.True(t, waiting)
+	})
+}
+
+// misbehave is an insert that fails in one of several ways after its statement.
+func misbehave(db *storetest.DB, id string, how int) func(*store.Tx) error {
+	return func(tx *store.Tx) error {
+		if err := tx.InsertAgent(assistant(db, id, "finance")); err != nil {
+			return err
+		}
+		switch how {
+		case 1:
+			return errStop
+		case 2:
+			panic("boom")
+		case 3:
+			_ = tx.AddUsage("nobody", "x", tx.Now(), 1)
+		}
+		return nil
+	}
+}
+
+// TestADeadlockIsRunAgain is for databases whose writers hold locks side by side.
+func TestADeadlockIsRunAgain(t *testing.T) {
+	t.Parallel()
+	for _, name := range storetest.Databases() {
+		if name == "sqlite" {
+			continue // has one writer
+		}
+		for _, how := range []string{"Returned", "Swallowed"} {
+			t.Run(how+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				db := storetest.Open(t, name)
+				smallTree(t, db)
+				var runs atomic.Int32
+				var bothHoldOne sync.WaitGroup
+				bothHoldOne.Add(2)
+				lockBoth := func(first, second string) error {
+					var once sync.Once
+					return db.Write(context.Background(), func(tx *store.Tx) error {
+						runs.Add(1)
+						if _, err := tx.Agent(first); err != nil {
+							return err
+						}
+						once.Do(func() { bothHoldOne.Done(); bothHoldOne.Wait() })
+						_, err := tx.Agent(second)
+						if how == "Swallowed" {
+							return nil
+						}
+						return err
+					})
+				}
+				results := make(chan error, 2)
+				go func() { results <- lockBoth("finance", "health") }()
+				go func() { results <- lockBoth("health", "finance") }()
+				require.NoError(t, <-results)
+				require.NoError(t, <-results)
+				require.EqualValues(t, 3, runs.Load(), "the victim ran twice")
+			})
+		}
+	}
+}
+
+func TestReads(t *testing.T) {
+	t.Parallel()
+	rule(t, "EndWithTheirContext", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		reads := map[string]func() error{
+			"Agent":            func() error { _, err := db.Agent(ctx, "nova"); return err },
+			"AgentDetail":      func() error { _, err := db.AgentDetail(ctx, "nova", db.Now()); return err },
+			"Agents":           func() error { _, err := db.Agents(ctx, models.AgentQuery{Limit: 1}); return err },
+			"Ancestors":        func() error { _, err := db.Ancestors(ctx, "nova"); return err },
+			"Subtree":          func() error { _, err := db.Subtree(ctx, "nova", 1, false); return err },
+			"EachAgent":        func() error { return db.EachAgent(ctx, func(models.Agent) error { return nil }) },
+			"AuditTrail":       func() error { _, err := db.AuditTrail(ctx, "nova", 0, 1); return err },
+			"Token":            func() error { _, err := db.Token(ctx, "x"); return err },
+			"TokenByHash":      func() error { _, _, err := db.TokenByHash(ctx, [32]byte{}); return err },
+			"Tokens":           func() error { _, err := db.Tokens(ctx, "", 1); return err },
+			"EventsAfter":      func() error { _, err := db.EventsAfter(ctx, 0, 1); return err },
+			"EventsUnnumbered": func() error { _, err := db.EventsUnnumbered(ctx); return err },
+			"LastPosition":     func() error { _, err := db.LastPosition(ctx); return err },
+			"NextJobAt":        func() error { _, _, err := db.NextJobAt(ctx, []string{"x"}); return err },
+			"OtherDueJob":      func() error { _, _, err := db.OtherDueJob(ctx, nil); return err },
+			"Ping":             func() error { return db.Ping(ctx) },
+		}
+		for name, read := range reads {
+			require.ErrorIs(t, read(), context.Canceled, name)
+		}
+		require.NoError(t, db.Ping(t.Context()))
+	})
+}
