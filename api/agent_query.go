@@ -87,7 +87,7 @@ func readCursor(q *query, out *models.AgentQuery, text string) {
 		err = json.Unmarshal(raw, &c)
 	}
 	switch {
-	case err != nil || c.ID == "":
+	case err != nil || c.ID == "" || !storable(c.ID+c.Name):
 		q.Fail("cursor", "cursor", "cursor is not one this server gave out")
 	case c.List != fingerprint(*out):
 		q.Fail("cursor", "cursor", "cursor belongs to a list with other filters or another order")

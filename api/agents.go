@@ -1,11 +1,11 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 
-	"github.com/go-chi/chi/v5"
-
+	"comet/internal/errs"
 	"comet/internal/registry"
 	"comet/models"
 )
@@ -76,6 +76,9 @@ func (s *Server) listAgents(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		422	"Token budget exceeds maximum"
 //	@Router			/api/v1/agents [post]
 func (s *Server) createAgent(w http.ResponseWriter, r *http.Request) error {
+	if err := newQuery(r).Err(); err != nil {
+		return err
+	}
 	var d models.AgentDraft
 	body, err := s.decode(w, r, &d)
 	if err != nil {
@@ -126,10 +129,11 @@ func (s *Server) renderCreated(result any) (models.Answer, error) {
 //	@Failure		404	"No such agent"
 //	@Router			/api/v1/agents/{agent_id} [get]
 func (s *Server) getAgent(w http.ResponseWriter, r *http.Request) error {
-	if err := newQuery(r).Err(); err != nil {
+	id, err := pathID(r, "agent_id")
+	if err != nil {
 		return err
 	}
-	return s.writeAgent(w, r, chi.URLParam(r, "agent_id"), nil)
+	return s.writeAgent(w, r, id, nil)
 }
 
 // updateAgent changes an agent (CHE·NU §2.3).
@@ -153,6 +157,10 @@ func (s *Server) getAgent(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		422	"Token budget exceeds maximum"
 //	@Router			/api/v1/agents/{agent_id} [patch]
 func (s *Server) updateAgent(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "agent_id")
+	if err != nil {
+		return err
+	}
 	pre, err := precondition(r)
 	if err != nil {
 		return err
@@ -161,7 +169,7 @@ func (s *Server) updateAgent(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.decode(w, r, &p); err != nil {
 		return err
 	}
-	updated, err := s.registry.Update(r.Context(), caller(r), chi.URLParam(r, "agent_id"), p, pre)
+	updated, err := s.registry.Update(r.Context(), caller(r), id, p, pre)
 	if err != nil {
 		return err
 	}
@@ -184,6 +192,10 @@ func (s *Server) updateAgent(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		412	"The agent is at another version"
 //	@Router			/api/v1/agents/{agent_id} [delete]
 func (s *Server) deleteAgent(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "agent_id")
+	if err != nil {
+		return err
+	}
 	if err := refuseBody(r); err != nil {
 		return err
 	}
@@ -191,11 +203,22 @@ func (s *Server) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.registry.Deactivate(r.Context(), caller(r), chi.URLParam(r, "agent_id"), pre); err != nil {
-		return err
+	if err := s.registry.Deactivate(r.Context(), caller(r), id, pre); err != nil {
+		return withoutPointers(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// withoutPointers is for a request without a body: there is nothing to point into.
+func withoutPointers(err error) error {
+	var e *errs.Error
+	if errors.As(err, &e) {
+		for i := range e.Fields {
+			e.Fields[i].Pointer = ""
+		}
+	}
+	return err
 }
 
 func agentURL(id string) string { return agentsPath + "/" + url.PathEscape(id) }

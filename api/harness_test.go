@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,7 +55,7 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
 	}
 	require.NoError(t, h.reg.Bootstrap(t.Context()))
-	server := httptest.NewServer(api.New(h.reg, h.auth, &api.Options{RateLimit: opts.rateLimit}))
+	server := httptest.NewServer(api.New(h.reg, h.auth, &api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour}))
 	t.Cleanup(server.Close)
 	t.Cleanup(h.client.CloseIdleConnections)
 	h.url = server.URL

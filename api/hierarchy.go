@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/go-chi/chi/v5"
-
 	"comet/internal/registry"
 	"comet/models"
 )
@@ -111,10 +109,10 @@ func newHierarchyNode(n *registry.Node) hierarchyNode {
 //	@Failure		404	"No such agent"
 //	@Router			/api/v1/agents/{agent_id}/ancestors [get]
 func (s *Server) listAncestors(w http.ResponseWriter, r *http.Request) error {
-	if err := newQuery(r).Err(); err != nil {
+	id, err := pathID(r, "agent_id")
+	if err != nil {
 		return err
 	}
-	id := chi.URLParam(r, "agent_id")
 	above, err := s.registry.Ancestors(r.Context(), id)
 	if err != nil {
 		return err
@@ -151,6 +149,10 @@ func newChain(agents []models.Agent) []chainElement {
 //	@Router			/api/v1/agents/{agent_id}/audit [get]
 func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "limit", "cursor")
+	id, err := decodeID(r, "agent_id")
+	if err != nil {
+		return err
+	}
 	limit := q.Int("limit", 1, maxLimit, defaultLimit)
 	before := int64(0)
 	if text := q.OptString("cursor", 100); text != nil {
@@ -165,7 +167,6 @@ func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
 	if err := q.Err(); err != nil {
 		return err
 	}
-	id := chi.URLParam(r, "agent_id")
 	entries, err := s.registry.AuditTrail(r.Context(), id, before, limit+1)
 	if err != nil {
 		return err

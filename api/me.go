@@ -28,6 +28,9 @@ type identity struct {
 //	@Success		304	"Nothing changed"
 //	@Router			/api/v1/me [get]
 func (s *Server) me(w http.ResponseWriter, r *http.Request) error {
+	if err := newQuery(r).Err(); err != nil {
+		return err
+	}
 	ctx, p := r.Context(), caller(r)
 	t, err := s.auth.Get(ctx, p.TokenID)
 	if err != nil {

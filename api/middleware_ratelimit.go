@@ -36,7 +36,7 @@ func (p *responder) rateLimit(limit int, window time.Duration, tokenID func(cont
 			// The old window fades out of the sliding one at an even pace, and the
 			// limiter rounds: when half a request has faded there is room for one.
 			wait := reset + int(window.Seconds()/float64(2*limit)) + 1
-			p.fail(w, r, errs.New(errs.RateLimited, "the limit is %d requests in %s; try again in %d s", limit, window, wait).
+			p.fail(w, r, errs.New(errs.RateLimited, "the limit is %d requests in %s; try again in %d s", limit, short(window), wait).
 				With("retry_after", wait))
 		})
 	}

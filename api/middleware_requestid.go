@@ -14,6 +14,8 @@ const maxRequestID = 64
 
 // requestIDs gives every request an id: the client's own X-Request-Id where it
 // is short and plain, else a fresh one. It is in the context and in the answer.
+// The record of accessLog goes into the same context, because each context of its
+// own costs a copy of the request.
 // The context also takes what accessLog will want to know.
 func requestIDs(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -169,7 +170,8 @@ func setErrorHeaders(h http.Header, r *http.Request, e *errs.Error) {
 	switch e.Code.Class() {
 	case errs.ClassUnauthenticated:
 		challenge := `Bearer realm="comet"`
-		if r.Header.Get("Authorization") != "" {
+		// Another scheme is no broken token (RFC 6750 §3.1).
+		if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 			challenge += `, error="invalid_token"`
 		}
 		h.Set("WWW-Authenticate", challenge)

@@ -61,7 +61,7 @@ func (q *query) unknown(name string) {
 	if len(q.wrong) >= 20 {
 		return // one mistake repeated by a program; the first of them tell enough
 	}
-	known := "this address takes no parameters"
+	known := "this request takes no parameters"
 	if len(q.known) > 0 {
 		known = "known are " + strings.Join(q.known, ", ")
 	}

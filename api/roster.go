@@ -64,7 +64,7 @@ func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 	if format == "yaml" {
 		contentType, marshal = contentTypeYAML, roster.MarshalYAML
 	}
-	w.Header().Set("Vary", "Accept")
+	w.Header().Add("Vary", "Accept")
 	return s.borrow(func(buf *bytes.Buffer) error {
 		if err := marshal(buf, agents); err != nil {
 			return err

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"comet/internal/auth"
 	"comet/models"
 )
@@ -65,6 +63,9 @@ func newTokenView(t models.Token) tokenView {
 //	@Failure		409	"The key was used with another request"
 //	@Router			/api/v1/tokens [post]
 func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
+	if err := newQuery(r).Err(); err != nil {
+		return err
+	}
 	var d models.TokenDraft
 	body, err := s.decode(w, r, &d)
 	if err != nil {
@@ -98,6 +99,10 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		409	"The token is revoked, or the key was used with another request"
 //	@Router			/api/v1/tokens/{token_id}/rotate [post]
 func (s *Server) rotateToken(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "token_id")
+	if err != nil {
+		return err
+	}
 	if err := refuseBody(r); err != nil {
 		return err
 	}
@@ -105,7 +110,7 @@ func (s *Server) rotateToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	issued, err := s.auth.Rotate(r.Context(), caller(r), chi.URLParam(r, "token_id"), once)
+	issued, err := s.auth.Rotate(r.Context(), caller(r), id, once)
 	if err != nil || s.replayed(w, once) {
 		return err
 	}
@@ -152,7 +157,7 @@ func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
 	limit, after := q.Int("limit", 1, maxLimit, defaultLimit), ""
 	if text := q.OptString("cursor", 100); text != nil {
 		raw, err := base64.RawURLEncoding.DecodeString(*text)
-		if err != nil || len(raw) == 0 {
+		if err != nil || len(raw) == 0 || !storable(string(raw)) {
 			q.Fail("cursor", "cursor", "cursor is not one this server gave out")
 		}
 		after = string(raw)
@@ -193,7 +198,11 @@ func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		404	"No such token"
 //	@Router			/api/v1/tokens/{token_id} [get]
 func (s *Server) getToken(w http.ResponseWriter, r *http.Request) error {
-	t, err := s.auth.Get(r.Context(), chi.URLParam(r, "token_id"))
+	id, err := pathID(r, "token_id")
+	if err != nil {
+		return err
+	}
+	t, err := s.auth.Get(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -213,10 +222,14 @@ func (s *Server) getToken(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		409	"The last admin token"
 //	@Router			/api/v1/tokens/{token_id} [delete]
 func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "token_id")
+	if err != nil {
+		return err
+	}
 	if err := refuseBody(r); err != nil {
 		return err
 	}
-	if err := s.auth.Revoke(r.Context(), caller(r), chi.URLParam(r, "token_id")); err != nil {
+	if err := s.auth.Revoke(r.Context(), caller(r), id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

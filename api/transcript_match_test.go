@@ -15,8 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// others, as an entry of an expected array, allows further entries.
-const others = "$OTHERS"
+// Entries of an expected array that are no entries.
+const (
+	others   = "$OTHERS"   // further entries may stand anywhere
+	anyOrder = "$ANYORDER" // the order does not matter
+)
 
 // matcher compares what came with what a transcript expects. It knows what the
 // placeholders $1 to $9 met.
@@ -117,8 +120,12 @@ func (m *matcher) object(at string, want, got map[string]any) (complaints []stri
 }
 
 func (m *matcher) list(at string, want, got []any) (complaints []string) {
-	if slices.Contains(want, any(others)) {
-		want = slices.DeleteFunc(slices.Clone(want), func(v any) bool { return v == others })
+	without := func(mark string) bool {
+		n := len(want)
+		want = slices.DeleteFunc(slices.Clone(want), func(v any) bool { return v == mark })
+		return len(want) < n
+	}
+	if without(others) {
 		for _, value := range got {
 			if len(want) > 0 && len(m.value(at, want[0], value)) == 0 {
 				want = want[1:]
@@ -128,6 +135,11 @@ func (m *matcher) list(at string, want, got []any) (complaints []string) {
 			complaints = append(complaints, at+" has no such entry, or not in this order: "+written(value))
 		}
 		return complaints
+	}
+	if without(anyOrder) {
+		byText := func(a, b any) int { return strings.Compare(written(a), written(b)) }
+		slices.SortFunc(want, byText)
+		got = slices.SortedFunc(slices.Values(got), byText)
 	}
 	if len(want) != len(got) {
 		return []string{fmt.Sprintf("%s has %d entries, not %d: %s", at, len(got), len(want), written(got))}
@@ -219,6 +231,8 @@ func TestTranscriptsMissNothing(t *testing.T) {
 		"something else than what was":    {`["$1","$1"]`, `["a","b"]`, "/1 is"},
 		"entries among others":            {`[2,"$OTHERS",4]`, `[1,2,3,4,5]`, ""},
 		"entries among others, misplaced": {`[4,"$OTHERS",2]`, `[1,2,3,4,5]`, "no such entry"},
+		"entries in any order":            {`[{"a":2},{"a":1},"$ANYORDER"]`, `[{"a":1},{"a":2}]`, ""},
+		"an entry too many":               {`[2,"$ANYORDER"]`, `[1,2]`, " has 2 entries"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -28,6 +28,7 @@ func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
 		for line := range strings.Lines(string(section.Data)) {
 			var err error
 			switch name, value, _ := strings.Cut(strings.TrimSpace(line), " "); name {
+			case "":
 			case "strict_capabilities":
 				opts.strictCapabilities = true
 			case "rate_limit":
@@ -121,7 +122,7 @@ func (p *player) seedToken(words []string) {
 	}
 	issued, err := p.h.auth.Create(p.t.Context(), models.System(), d, nil)
 	require.NoError(p.t, err)
-	p.tokens[words[0]], p.tokens[words[0]+".id"] = issued.Secret, issued.Token.ID
+	p.secrets[words[0]], p.ids[words[0]+".id"] = issued.Secret, issued.Token.ID
 }
 
 func (p *player) seedUsage(id string, tokens int64) {

@@ -30,8 +30,8 @@ import (
 //
 //	{…}
 //
-// where <token> is the secret of an admin's token and <name> that of a seeded
-// one, and then the answer:
+// where <token> is the secret of an admin's token, <name> that of a seeded one and
+// <name.id> its id, and then the answer:
 //
 //	HTTP/1.1 201 Created
 //	Location: /api/v1/agents/custom-assistant
@@ -44,7 +44,8 @@ import (
 // what the server adds to a body that the document prints stands behind the plus
 // sign. Other bodies are compared as text. Placeholders: $ANY is something,
 // $TIME a time, $1 to $9 keep what they meet first and stand for it afterwards,
-// in requests too, and "$OTHERS" in an array allows further entries.
+// in requests too. In an array "$OTHERS" allows further entries and "$ANYORDER" any
+// order.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/transcripts/*.txtar")
@@ -65,16 +66,20 @@ func TestTranscripts(t *testing.T) {
 // player replays one transcript.
 type player struct {
 	*matcher
-	t      *testing.T
-	h      *house
-	tokens map[string]string // the secrets of tokens by their names in the transcript
+	t       *testing.T
+	h       *house
+	secrets map[string]string // of tokens, by their names in the transcript
+	ids     map[string]string // of tokens, by their names with ".id"
 }
 
 func newPlayer(t *testing.T, db *storetest.DB, archive *txtar.Archive) *player {
 	t.Helper()
 	require.NotEmpty(t, strings.TrimSpace(string(archive.Comment)), "the file does not say what it is about")
 	h := setup(t, db, readOptions(t, archive))
-	return &player{matcher: &matcher{kept: map[string]string{}}, t: t, h: h, tokens: map[string]string{"token": h.admin}}
+	return &player{
+		matcher: &matcher{kept: map[string]string{}}, t: t, h: h,
+		secrets: map[string]string{"token": h.admin}, ids: map[string]string{},
+	}
 }
 
 func (p *player) play(archive *txtar.Archive) {
@@ -93,10 +98,10 @@ func (p *player) play(archive *txtar.Archive) {
 // exchange makes one request and compares the answer.
 func (p *player) exchange(name, text string) {
 	p.t.Helper()
-	comment, rest := leadingComment(text)
+	comment, rest := leadingComment(replace(text, p.ids))
 	require.NotEmpty(p.t, comment, "%s: which rule does it prove?", name)
 	request, expected, found := strings.Cut(rest, "\nHTTP/1.1 ")
-	got := p.request(name, request+"\n")
+	got := p.request(name, replace(request, p.secrets)+"\n")
 	if !found {
 		require.Fail(p.t, "no answer is expected yet", "%s\n%s", name, got.transcript())
 	}
@@ -106,6 +111,14 @@ func (p *player) exchange(name, text string) {
 	if p.t.Failed() {
 		require.FailNow(p.t, "the answer is another", "%s\n%s", name, got.transcript())
 	}
+}
+
+// replace puts values in the place of their <names>.
+func replace(text string, values map[string]string) string {
+	for name, value := range values {
+		text = strings.ReplaceAll(text, "<"+name+">", value)
+	}
+	return text
 }
 
 func leadingComment(text string) (comment, rest string) {
@@ -119,9 +132,6 @@ func leadingComment(text string) (comment, rest string) {
 // request sends the request that text writes out.
 func (p *player) request(name, text string) reply {
 	p.t.Helper()
-	for _, token := range slices.Sorted(maps.Keys(p.tokens)) {
-		text = strings.ReplaceAll(text, "<"+token+">", p.tokens[token])
-	}
 	text = p.fill(text)
 	if strings.HasPrefix(text, "curl ") {
 		text = p.curl(name, text)

@@ -22,8 +22,9 @@ func (s *Store) Agents(ctx context.Context, q models.AgentQuery) (models.AgentPa
 	}
 	query, args := s.pageQuery(q)
 	page.Agents = make([]models.Agent, 0, q.Limit+1)
+	scan := agentScanner()
 	err := s.query(ctx, query, args, func(rows *sql.Rows) error {
-		a, err := scanAgent(rows)
+		a, err := scan(rows)
 		page.Agents = append(page.Agents, a)
 		return err
 	})
@@ -176,13 +177,14 @@ func (s *Store) Subtree(ctx context.Context, root string, depth int, activeOnly 
 		filter = " AND " + s.dialect.isTrue("a.is_active")
 	}
 	var all []models.Agent
+	scan := agentScanner()
 	err := s.query(ctx, s.dialect.bind(`WITH RECURSIVE tree (tid, depth) AS (
 			SELECT id, 0 FROM agents WHERE id = ?
 			UNION ALL
 			SELECT a.id, depth + 1 FROM agents a JOIN tree ON a.parent_id = tree.tid WHERE depth < ?`+filter+`)
 		SELECT `+agentColumns+` FROM tree JOIN agents ON id = tid ORDER BY depth, id`), []any{root, depth},
 		func(rows *sql.Rows) error {
-			a, err := scanAgent(rows)
+			a, err := scan(rows)
 			all = append(all, a)
 			return err
 		})
@@ -195,8 +197,9 @@ func (s *Store) Subtree(ctx context.Context, root string, depth int, activeOnly 
 // EachAgent calls fn for every agent in the order (level, id), without holding
 // all of them, and stops at the first error of fn, which it returns.
 func (s *Store) EachAgent(ctx context.Context, fn func(models.Agent) error) error {
+	scan := agentScanner()
 	return s.query(ctx, "SELECT "+agentColumns+" FROM agents ORDER BY level, id", nil, func(rows *sql.Rows) error {
-		a, err := scanAgent(rows)
+		a, err := scan(rows)
 		if err != nil {
 			return err
 		}

@@ -20,46 +20,51 @@ const agentColumns = "id, name, level, sphere_id, frequency_hz, capabilities, de
 const maxChildren = 1000
 
 // agentRow is the scan target of agentColumns. Agents are read on every request,
-// so they are scanned by hand.
+// so they are scanned by hand, and numbers into interfaces, which the drivers
+// fill with int64: database/sql takes a detour over text for every other integer.
 type agentRow struct {
-	a                    models.Agent
-	sphere               sql.NullInt64
-	capabilities         string
-	parent               sql.NullString
-	budget               sql.NullInt64
-	createdAt, updatedAt int64
+	id, name, capabilities, description, kind string
+	level, sphere, frequency, parent, budget  any
+	active, version, createdAt, updatedAt     any
 }
 
 func (r *agentRow) dest() []any {
 	return []any{
-		&r.a.ID, &r.a.Name, &r.a.Level, &r.sphere, &r.a.FrequencyHz, &r.capabilities, &r.a.Description, &r.a.Type,
-		&r.parent, &r.budget, &r.a.IsActive, &r.a.Version, &r.createdAt, &r.updatedAt,
+		&r.id, &r.name, &r.level, &r.sphere, &r.frequency, &r.capabilities, &r.description, &r.kind,
+		&r.parent, &r.budget, &r.active, &r.version, &r.createdAt, &r.updatedAt,
 	}
 }
 
 func (r *agentRow) agent() (models.Agent, error) {
-	a := r.a
-	if r.sphere.Valid {
-		a.SphereID = new(int(r.sphere.Int64))
+	a := models.Agent{
+		ID: r.id, Name: r.name, Level: models.Level(whole(r.level)), FrequencyHz: int(whole(r.frequency)), Description: r.description,
+		Type: r.kind, IsActive: truth(r.active), Version: whole(r.version),
+		CreatedAt: fromMicros(whole(r.createdAt)), UpdatedAt: fromMicros(whole(r.updatedAt)),
 	}
-	if r.parent.Valid {
-		a.ParentID = new(r.parent.String)
+	if r.sphere != nil {
+		a.SphereID = new(int(whole(r.sphere)))
 	}
-	if r.budget.Valid {
-		a.TokenBudget = new(r.budget.Int64)
+	if parent, ok := r.parent.(string); ok {
+		a.ParentID = &parent
 	}
-	a.CreatedAt, a.UpdatedAt = fromMicros(r.createdAt), fromMicros(r.updatedAt)
+	if r.budget != nil {
+		a.TokenBudget = new(whole(r.budget))
+	}
 	var err error
 	a.Capabilities, err = decodeStrings(r.capabilities)
 	return a, err
 }
 
-func scanAgent(rows *sql.Rows) (models.Agent, error) {
-	var r agentRow
-	if err := rows.Scan(r.dest()...); err != nil {
-		return models.Agent{}, err
+// agentScanner returns a function that scans one row after the other.
+func agentScanner() func(*sql.Rows) (models.Agent, error) {
+	r := new(agentRow)
+	dest := r.dest()
+	return func(rows *sql.Rows) (models.Agent, error) {
+		if err := rows.Scan(dest...); err != nil {
+			return models.Agent{}, err
+		}
+		return r.agent()
 	}
-	return r.agent()
 }
 
 // Agent returns the agent with that id, or errs.NotFound.
@@ -123,14 +128,14 @@ func (s *Store) detailQuery() string {
 // Ancestors returns the agents above id, its parent first and nova last; an
 // empty list for nova, errs.NotFound for an unknown id.
 func (s *Store) Ancestors(ctx context.Context, id string) ([]models.Agent, error) {
-	chain := []models.Agent{}
+	chain, scan := []models.Agent{}, agentScanner()
 	err := s.query(ctx, s.dialect.bind(`WITH RECURSIVE chain (cid, pid, depth) AS (
 			SELECT id, parent_id, 0 FROM agents WHERE id = ?
 			UNION ALL
 			SELECT a.id, a.parent_id, depth + 1 FROM agents a JOIN chain ON a.id = chain.pid WHERE depth < 8)
 		SELECT `+agentColumns+` FROM chain JOIN agents ON id = cid ORDER BY depth`), []any{id},
 		func(rows *sql.Rows) error {
-			a, err := scanAgent(rows)
+			a, err := scan(rows)
 			chain = append(chain, a)
 			return err
 		})
@@ -185,8 +190,9 @@ func (tx *Tx) LockAgents() error {
 // AllAgents returns every agent, ordered by (level, id).
 func (tx *Tx) AllAgents() ([]models.Agent, error) {
 	var all []models.Agent
+	scan := agentScanner()
 	err := tx.query("SELECT "+agentColumns+" FROM agents ORDER BY level, id", nil, func(rows *sql.Rows) error {
-		a, err := scanAgent(rows)
+		a, err := scan(rows)
 		all = append(all, a)
 		return err
 	})

@@ -56,22 +56,24 @@ func requireExists(t *testing.T, s *Store, id string, want bool) {
 // wait behind it. It returns their errors in order.
 func oneBatch(t *testing.T, w *groupWriter, fns ...func(*Tx) error) []error {
 	t.Helper()
-	release := make(chan struct{})
+	entered, release := make(chan struct{}), make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(release) })
+	defer letGo() // whatever happens, the writer must not be held for ever
 	var once sync.Once
 	out := make([]error, len(fns))
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		out[0] = w.write(t.Context(), func(tx *Tx) error {
-			once.Do(func() { <-release })
+			once.Do(func() { close(entered); <-release })
 			return fns[0](tx)
 		})
 	})
+	<-entered
 	for i, fn := range fns[1:] {
-		require.Eventually(t, func() bool { return len(w.queue) == i }, 5*time.Second, 50*time.Microsecond)
 		wg.Go(func() { out[i+1] = w.write(t.Context(), fn) })
+		require.Eventually(t, func() bool { return len(w.queue) == i+1 }, time.Minute, 50*time.Microsecond)
 	}
-	require.Eventually(t, func() bool { return len(w.queue) == len(fns)-1 }, 5*time.Second, 50*time.Microsecond)
-	close(release)
+	letGo()
 	wg.Wait()
 	return out
 }
@@ -211,11 +213,12 @@ func TestGroupWriterContext(t *testing.T) {
 		t.Parallel()
 		s, w := openSQLiteForTest(t)
 		ctx, cancel := context.WithCancel(t.Context())
-		release, left := make(chan struct{}), make(chan error, 1)
+		entered, release, left := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		var wg sync.WaitGroup
-		wg.Go(func() { _ = w.write(t.Context(), func(*Tx) error { <-release; return nil }) })
+		wg.Go(func() { _ = w.write(t.Context(), func(*Tx) error { close(entered); <-release; return nil }) })
+		<-entered
 		wg.Go(func() { left <- w.write(ctx, insert("late")) })
-		require.Eventually(t, func() bool { return len(w.queue) == 1 }, 5*time.Second, 50*time.Microsecond)
+		require.Eventually(t, func() bool { return len(w.queue) == 1 }, time.Minute, 50*time.Microsecond)
 		cancel()
 		require.ErrorIs(t, <-left, context.Canceled, "it need not wait for the writer")
 		close(release)
@@ -250,14 +253,14 @@ func TestGroupWriterContext(t *testing.T) {
 		s, err := Open(t.Context(), Options{Dir: t.TempDir()})
 		require.NoError(t, err)
 		w := s.writes.(*groupWriter)
-		release := make(chan struct{})
+		entered, release := make(chan struct{}), make(chan struct{})
 		results := make(chan error, 2)
 		go func() {
-			results <- s.Write(t.Context(), func(tx *Tx) error { <-release; return tx.InsertAgent(testRoot()) })
+			results <- s.Write(t.Context(), func(tx *Tx) error { close(entered); <-release; return tx.InsertAgent(testRoot()) })
 		}()
-		require.Eventually(t, func() bool { return len(w.queue) == 0 }, 5*time.Second, time.Millisecond)
+		<-entered
 		go func() { results <- s.Write(t.Context(), func(*Tx) error { return nil }) }()
-		require.Eventually(t, func() bool { return len(w.queue) == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(w.queue) == 1 }, time.Minute, time.Millisecond)
 		close(release)
 		require.NoError(t, s.Close())
 		require.NoError(t, <-results)

@@ -101,6 +101,12 @@ func (p paces) rate(name string) float64 {
 	return median
 }
 
+// cpu is the median processor time a call of a subject, in microseconds.
+func (p paces) cpu(name string) float64 {
+	median, _, _ := quartiles(func(i int) float64 { return p[name][i].cpu * 1e6 }, len(p[name]))
+	return median
+}
+
 func quartiles(value func(round int) float64, rounds int) (median, low, high float64) {
 	all := make([]float64, rounds)
 	for i := range all {

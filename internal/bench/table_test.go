@@ -29,7 +29,7 @@ type line struct {
 	what, subject    string
 	ours, baseline   float64
 	ratio, low, high float64
-	saving           float64
+	cpu, saving      float64
 	aim              float64
 }
 
@@ -44,7 +44,7 @@ func (m measurement) run(b *testing.B) []line {
 	for _, c := range m.against {
 		l := line{what: m.what, subject: c.subject, ours: r.rate(ours), baseline: r.rate(c.subject), aim: c.aim}
 		l.ratio, l.low, l.high = r.ratio(ours, c.subject)
-		l.saving = r.saving(ours, c.subject)
+		l.cpu, l.saving = r.cpu(ours), r.saving(ours, c.subject)
 		b.ReportMetric(l.ratio, c.metric)
 		lines = append(lines, l)
 	}
@@ -64,11 +64,11 @@ func (l line) verdict() (aim, verdict string) {
 
 func printTable(out io.Writer, lines []line) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "\nwhat\tours/s\tagainst\tbaseline/s\tratio\tquartiles\tby cpu\taim\t\t")
+	_, _ = fmt.Fprintln(w, "\nwhat\tours/s\tcpu µs\tagainst\tbaseline/s\tratio\tquartiles\tby cpu\taim\t\t")
 	for _, l := range lines {
 		aim, verdict := l.verdict()
-		_, _ = fmt.Fprintf(w, "%s\t%.0f\t%s\t%.0f\t%.2f\t%.2f-%.2f\t%.2f\t%s\t%s\t\n",
-			l.what, l.ours, l.subject, l.baseline, l.ratio, l.low, l.high, l.saving, aim, verdict)
+		_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%s\t%.0f\t%.2f\t%.2f-%.2f\t%.2f\t%s\t%s\t\n",
+			l.what, l.ours, l.cpu, l.subject, l.baseline, l.ratio, l.low, l.high, l.saving, aim, verdict)
 	}
 	_ = w.Flush()
 }

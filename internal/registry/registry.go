@@ -95,6 +95,6 @@ func requireRank(by models.Principal, level models.Level) error {
 	if level > models.LevelOrchestrator || by.Has(models.ScopeAdmin) {
 		return nil
 	}
-	return errs.New(errs.MissingScope, "changing an L%d agent needs the scope %q", level, models.ScopeAdmin).
+	return errs.New(errs.MissingScope, "creating or changing an L%d agent needs the scope %q", level, models.ScopeAdmin).
 		With("scope", models.ScopeAdmin)
 }

@@ -26,7 +26,7 @@ func TestTheRegistryAnswersAsTheModelDoes(t *testing.T) {
 		}
 		g := newGenerator(s, 0)
 		outcomes := map[verb]map[errs.Code]int{create: {}, update: {}, remove: {}, load: {}}
-		for i := range scaled(1600) {
+		for i := range scaled(1200) {
 			f.db.Clock.Advance(time.Millisecond)
 			m.now = f.db.Now()
 			o := g.operation()

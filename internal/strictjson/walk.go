@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
+	"comet/internal/nearest"
 )
 
 // maxFields is how many broken rules one answer names.
@@ -122,7 +123,11 @@ func (w *walker) member(s *shape, name string) reflect.Type {
 	}
 	t, ok := s.members[name]
 	if !ok {
-		w.report("unknown_field", "is not a known member; known are %s", s.known())
+		hint := ""
+		if near, found := nearest.Word(name, s.names); found {
+			hint = "; did you mean " + near + "?"
+		}
+		w.report("unknown_field", "is not a known member; known are %s%s", s.known(), hint)
 	}
 	return t
 }

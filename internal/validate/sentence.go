@@ -49,7 +49,7 @@ func wants(tag string) string {
 	case "agentid":
 		return fmt.Sprintf("be 1 to %d lowercase letters and digits, in parts separated by single hyphens", models.MaxIDLength)
 	case "capability":
-		return fmt.Sprintf("be 1 to %d of the characters A-Z a-z 0-9 _ . : / - and begin with a letter or digit", models.MaxCapabilityLength)
+		return fmt.Sprintf("be 1 to %d of the characters A-Z a-z 0-9 _ . : / - and begin with a letter or digit, also after custom:", models.MaxCapabilityLength)
 	case "word":
 		return fmt.Sprintf("be 1 to %d lowercase letters, digits, hyphens and underscores and begin with a letter or digit", models.MaxTypeLength)
 	case "scope":

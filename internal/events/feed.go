@@ -1,0 +1,95 @@
+package events
+
+import (
+	"context"
+	"sync"
+
+	"comet/models"
+	"comet/store"
+)
+
+// Feed hands numbered events to subscribers. Each reads from SQL at its own pace:
+// a slow one costs nobody anything and misses nothing that is still kept.
+type Feed struct {
+	store  *store.Store
+	health health
+
+	mu    sync.Mutex
+	fresh chan struct{} // closed and replaced when there may be new events
+}
+
+// NewFeed returns a feed; a Relay wakes it.
+func NewFeed(s *store.Store, opts *Options) *Feed {
+	o := opts.orDefaults()
+	return &Feed{store: s, health: health{log: o.Logger, what: "reading events"}, fresh: make(chan struct{})}
+}
+
+// Wake makes every subscriber that waits look for events again.
+func (f *Feed) Wake() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.fresh)
+	f.fresh = make(chan struct{})
+}
+
+func (f *Feed) woken() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fresh
+}
+
+// Subscribe returns a subscription to the events with a position above after; 0
+// starts with the oldest that is kept.
+func (f *Feed) Subscribe(after int64) *Subscription {
+	return &Subscription{feed: f, cursor: after}
+}
+
+// SubscribeNew returns a subscription to the events that are numbered from now on.
+func (f *Feed) SubscribeNew(ctx context.Context) (*Subscription, error) {
+	head, err := f.store.LastPosition(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return f.Subscribe(head), nil
+}
+
+// Subscription is one reader's place in the stream. It holds no resources and may
+// simply be dropped. It must not be used by two goroutines at once.
+type Subscription struct {
+	feed   *Feed
+	cursor int64
+}
+
+// Position is that of the last event Next returned, or where the subscription
+// began. Subscribe(Position()) goes on from there, on any replica.
+func (s *Subscription) Position() int64 { return s.cursor }
+
+// Next waits until there are events above the position, returns up to limit of
+// them in order and moves the position. Positions have no gaps, except where old
+// events were purged before they were read. The only error is that of ctx: while
+// the database does not answer, Next waits.
+func (s *Subscription) Next(ctx context.Context, limit int) ([]models.Event, error) {
+	wait := newBackoff()
+	for {
+		woken := s.feed.woken() // before the read, so that no wake-up falls between
+		events, err := s.feed.store.EventsAfter(ctx, s.cursor, limit)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		s.feed.health.report(ctx, err)
+		switch {
+		case err != nil:
+			sleep(ctx, wait.NextBackOff())
+			continue
+		case len(events) > 0:
+			s.cursor = events[len(events)-1].Position
+			return events, nil
+		}
+		wait.Reset()
+		select {
+		case <-woken:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

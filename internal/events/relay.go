@@ -1,0 +1,85 @@
+package events
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/lifecycle"
+	"comet/store"
+)
+
+// Relay numbers committed events and wakes the feed. Every replica runs one; the
+// row they lock keeps their numbering in one line.
+type Relay struct {
+	*lifecycle.Loop
+	store  *store.Store
+	feed   *Feed
+	poll   time.Duration
+	health health
+	head   int64 // the newest position the feed was woken for
+}
+
+// NewRelay returns a relay that wakes feed. It is the only one that may listen to
+// the store's EventsWritten.
+func NewRelay(s *store.Store, feed *Feed, opts *Options) *Relay {
+	o := opts.orDefaults()
+	r := &Relay{store: s, feed: feed, poll: o.Poll, health: health{log: o.Logger, what: "numbering events"}}
+	r.Loop = lifecycle.NewLoop(r.run)
+	return r
+}
+
+func (r *Relay) run(ctx context.Context) {
+	poll := time.NewTicker(r.poll)
+	defer poll.Stop()
+	wait := newBackoff()
+	for ctx.Err() == nil {
+		err := r.round(ctx)
+		r.health.report(ctx, err)
+		if err != nil {
+			sleep(ctx, wait.NextBackOff())
+			continue
+		}
+		wait.Reset()
+		select {
+		case <-ctx.Done():
+		case <-r.store.EventsWritten():
+		case <-poll.C:
+		}
+	}
+}
+
+// round numbers what waits and wakes the feed for whatever is new, whoever
+// numbered it. It only reads when there is nothing to do.
+func (r *Relay) round(ctx context.Context) error {
+	for {
+		waiting, err := r.store.EventsUnnumbered(ctx)
+		if err != nil {
+			return err
+		}
+		if waiting {
+			if err := r.number(ctx); err != nil {
+				return err
+			}
+		}
+		head, err := r.store.LastPosition(ctx)
+		if err != nil {
+			return err
+		}
+		if head != r.head {
+			r.head = head
+			r.feed.Wake()
+		}
+		if !waiting {
+			return nil
+		}
+	}
+}
+
+// number gives the next events their positions. Whatever must exist exactly once
+// for each event is written here, in the transaction that numbers it.
+func (r *Relay) number(ctx context.Context) error {
+	return r.store.Write(ctx, func(tx *store.Tx) error {
+		_, _, err := tx.NumberEvents()
+		return err
+	})
+}

@@ -1,0 +1,117 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"comet/models"
+	"comet/store"
+)
+
+// attempt is one run of one claimed job.
+type attempt struct {
+	registration
+	runner *Runner
+	job    *Job
+}
+
+// run calls the handler and stores how it ended. The error is that of storing it;
+// store.ErrLeaseLost means that the job belongs to another worker by now.
+func (a *attempt) run() error {
+	if a.spent(a.job.Attempt - 1) { // the last attempts took their process with them
+		return a.giveUp(errors.New("no attempt came to an end"))
+	}
+	// The margin is for storing the end while the lease still holds.
+	left := a.job.LeaseUntil.Sub(a.runner.store.Now()) - a.runner.opts.Lease/10
+	ctx, cancel := context.WithTimeout(a.runner.work, left)
+	defer cancel()
+	err := a.call(ctx)
+	switch {
+	case err == nil && a.job.finished:
+		return nil
+	case err == nil:
+		return a.write(a.finish)
+	case a.runner.work.Err() != nil: // stopped, which is not the job's fault
+		return a.release()
+	case errors.Is(err, store.ErrLeaseLost):
+		return err
+	case a.spent(a.job.Attempt):
+		return a.giveUp(err)
+	}
+	return a.retry(err)
+}
+
+// call runs the handler in a goroutine of its own, so that a Goexit in it is a
+// failure like a panic.
+func (a *attempt) call(ctx context.Context) (err error) {
+	done := make(chan struct{})
+	returned := false
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			} else if !returned {
+				err = errors.New("the handler ended its goroutine")
+			}
+		}()
+		err = a.handle(ctx, a.job)
+		returned = true
+	}()
+	<-done
+	return err
+}
+
+func (a *attempt) spent(attempts int) bool {
+	return a.policy.MaxAttempts > 0 && attempts >= a.policy.MaxAttempts
+}
+
+// release makes the job due again at once, as if it had not been claimed.
+func (a *attempt) release() error {
+	return a.write(func(tx *store.Tx) error { return tx.ReleaseJob(a.job.Job) })
+}
+
+// finish deletes the job and, where it recurs, writes the next one.
+func (a *attempt) finish(tx *store.Tx) error {
+	if err := tx.FinishJob(a.job.Job); err != nil || a.interval == 0 {
+		return err
+	}
+	_, err := tx.Enqueue(models.Job{Kind: a.job.Kind, Key: a.job.Key, RunAt: tx.Now().Add(a.interval)})
+	return err
+}
+
+func (a *attempt) retry(cause error) error {
+	wait := a.policy.wait(a.job.Attempt)
+	a.runner.log.Warn("a job failed and is tried again", "kind", a.job.Kind, "job", a.job.ID,
+		"attempt", a.job.Attempt, "wait", wait, "error", cause)
+	return a.write(func(tx *store.Tx) error { return tx.RetryJob(a.job.Job, tx.Now().Add(wait), cause.Error()) })
+}
+
+func (a *attempt) giveUp(cause error) error {
+	a.runner.log.Error("a job failed for the last time and is given up", "kind", a.job.Kind, "job", a.job.ID, "key", a.job.Key,
+		"attempt", a.job.Attempt, "error", cause)
+	return a.write(func(tx *store.Tx) error { return tx.FinishJob(a.job.Job) })
+}
+
+// write stores the attempt's end, also while the runner is being stopped.
+func (a *attempt) write(fn func(*store.Tx) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.runner.work), a.runner.opts.Lease)
+	defer cancel()
+	return a.runner.store.Write(ctx, fn)
+}
+
+// wait is the time between the attempt with that number and the next.
+func (p Policy) wait(attempt int) time.Duration {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.Multiplier, b.MaxInterval = p.Backoff, 2, p.MaxBackoff
+	d := b.NextBackOff()
+	for i := 1; i < min(attempt, 64); i++ { // by then it has long reached its bound
+		d = b.NextBackOff()
+	}
+	return min(d, p.MaxBackoff)
+}

@@ -1,0 +1,253 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"comet/internal/lifecycle"
+	"comet/models"
+	"comet/store"
+)
+
+// maxClaim is how many jobs one transaction claims at most; claiming one at a
+// time is many times slower.
+const maxClaim = 50
+
+// recurringKey is the key of the one job of a recurring kind.
+const recurringKey = "recurring"
+
+// Runner claims due jobs and runs them. It claims no more than it can run at
+// once, so no lease is spent on waiting.
+type Runner struct {
+	store *store.Store
+	opts  Options
+	log   *slog.Logger
+	kinds map[string]registration
+	known []string // the kinds, and those reported to have no handler
+
+	loop      *lifecycle.Loop
+	slots     chan struct{} // one element a running job
+	running   sync.WaitGroup
+	work      context.Context // that of the handlers, which Stop ends later than the loop's
+	interrupt context.CancelFunc
+}
+
+type registration struct {
+	handle   Handler
+	policy   Policy
+	interval time.Duration // 0 for a job that does not recur
+}
+
+// New returns a runner without handlers. It is the only one that may listen to
+// the store's JobsWritten.
+func New(s *store.Store, opts *Options) *Runner {
+	o := opts.orDefaults()
+	r := &Runner{store: s, opts: o, log: o.Logger, kinds: map[string]registration{}, slots: make(chan struct{}, o.Workers)}
+	r.loop = lifecycle.NewLoop(r.run)
+	r.work, r.interrupt = context.WithCancel(context.Background())
+	return r
+}
+
+// Handle has h do the jobs of a kind. It must be called before Start, once a kind.
+// Jobs of a kind without a handler are left alone.
+func (r *Runner) Handle(kind string, h Handler, p Policy) {
+	r.register(kind, registration{handle: h, policy: p})
+}
+
+// Every has work done again and again over all replicas together: at once after
+// the very first start, then an interval after each success. A failure is tried
+// again like any other, at the latest after the interval. It must be called
+// before Start, once a kind.
+func (r *Runner) Every(kind string, interval time.Duration, work func(context.Context) error) {
+	r.register(kind, registration{
+		handle:   func(ctx context.Context, _ *Job) error { return work(ctx) },
+		policy:   Policy{Backoff: min(time.Second, interval), MaxBackoff: interval},
+		interval: interval,
+	})
+}
+
+func (r *Runner) register(kind string, reg registration) {
+	if _, taken := r.kinds[kind]; taken {
+		panic(fmt.Sprintf("jobs: the kind %q has two handlers", kind))
+	}
+	reg.policy.Backoff = orElse(reg.policy.Backoff, time.Second)
+	reg.policy.MaxBackoff = orElse(reg.policy.MaxBackoff, time.Hour)
+	r.kinds[kind] = reg
+}
+
+// Start implements lifecycle.Service. It makes sure that the recurring jobs
+// exist, and so returns the store's error when that cannot be written.
+func (r *Runner) Start(ctx context.Context) error {
+	err := r.store.Write(ctx, func(tx *store.Tx) error {
+		for _, kind := range slices.Sorted(maps.Keys(r.kinds)) {
+			if r.kinds[kind].interval == 0 {
+				continue
+			}
+			if _, err := tx.Enqueue(models.Job{Kind: kind, Key: recurringKey}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write the recurring jobs: %w", err)
+	}
+	return r.loop.Start(ctx)
+}
+
+// Stop implements lifecycle.Service: it claims nothing more and lets the handlers
+// that run finish until ctx is done. Then it ends their contexts and makes their
+// jobs due at once for the other replicas. It returns ctx's error when a handler
+// did not even then return; that one's job is taken over when its lease ends.
+func (r *Runner) Stop(ctx context.Context) error {
+	if r.loop.Stop(ctx) == nil {
+		return nil
+	}
+	r.interrupt()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.Grace)
+	defer cancel()
+	if r.loop.Stop(grace) != nil {
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (r *Runner) run(ctx context.Context) {
+	defer r.running.Wait()
+	kinds := slices.Sorted(maps.Keys(r.kinds))
+	r.known = slices.Clone(kinds)
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.Multiplier, wait.MaxInterval = 50*time.Millisecond, 2, 5*time.Second
+	failing := false
+	for ctx.Err() == nil {
+		idle, err := r.round(ctx, kinds)
+		switch {
+		case ctx.Err() != nil: // stopped, which says nothing
+		case err != nil:
+			if !failing {
+				r.log.WarnContext(ctx, "claiming jobs fails and is tried again", "error", err)
+			}
+			failing = true
+			pause(ctx, wait.NextBackOff(), nil)
+		default:
+			if failing {
+				r.log.InfoContext(ctx, "claiming jobs works again")
+			}
+			failing = false
+			wait.Reset()
+			pause(ctx, idle, r.store.JobsWritten())
+		}
+	}
+}
+
+// pause waits for d, the end of ctx or a signal.
+func pause(ctx context.Context, d time.Duration, signal <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-signal:
+	case <-t.C:
+	}
+}
+
+// round starts what is due, as far as workers are free, and returns for how long
+// there is nothing more to do. It only reads when nothing is due.
+func (r *Runner) round(ctx context.Context, kinds []string) (time.Duration, error) {
+	for {
+		at, found, err := r.store.NextJobAt(ctx, kinds)
+		if err != nil {
+			return 0, err
+		}
+		if !found {
+			return r.opts.Poll, r.reportUnknown(ctx)
+		}
+		if early := at.Sub(r.store.Now()); early > 0 {
+			return min(early, r.opts.Poll), r.reportUnknown(ctx)
+		}
+		free := r.acquire(ctx)
+		if free == 0 {
+			return 0, nil // being stopped
+		}
+		claimed, err := r.claim(ctx, kinds, free)
+		for range free - len(claimed) {
+			<-r.slots
+		}
+		for _, j := range claimed {
+			r.start(ctx, j)
+		}
+		if err != nil || len(claimed) == 0 { // another replica is claiming what is due
+			return r.opts.Poll, err
+		}
+	}
+}
+
+// acquire waits for a free worker and takes as many as are free and a claim can
+// use; 0 when ctx has ended.
+func (r *Runner) acquire(ctx context.Context) int {
+	select {
+	case r.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	for n := 1; ; n++ {
+		if n == maxClaim {
+			return n
+		}
+		select {
+		case r.slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+}
+
+func (r *Runner) claim(ctx context.Context, kinds []string, limit int) (out []models.Job, err error) {
+	err = r.store.Write(ctx, func(tx *store.Tx) (err error) {
+		out, err = tx.ClaimJobs(kinds, limit, r.opts.Lease)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// reportUnknown logs a kind that is due and has no handler, once a kind. A newer
+// replica may know it.
+func (r *Runner) reportUnknown(ctx context.Context) error {
+	kind, found, err := r.store.OtherDueJob(ctx, r.known)
+	if err != nil || !found {
+		return err
+	}
+	r.log.WarnContext(ctx, "a job is due that nobody here handles; it is left alone", "kind", kind)
+	r.known = append(r.known, kind)
+	return nil
+}
+
+// start runs a claimed job, or puts it back when the runner was stopped meanwhile.
+func (r *Runner) start(ctx context.Context, j models.Job) {
+	a := attempt{runner: r, registration: r.kinds[j.Kind], job: &Job{Job: j}}
+	end := a.run
+	if ctx.Err() != nil {
+		end = a.release
+	}
+	r.running.Go(func() {
+		defer func() { <-r.slots }()
+		err := end()
+		switch {
+		case errors.Is(err, store.ErrLeaseLost):
+			r.log.Warn("a job took longer than its lease and belongs to another worker now", "kind", j.Kind, "job", j.ID)
+		case err != nil:
+			r.log.Error("a job's end was not stored; it runs again when its lease ends", "kind", j.Kind, "job", j.ID, "error", err)
+		}
+	})
+}
