@@ -29,7 +29,7 @@ test: ## Run the tests, on PostgreSQL too where COMET_TEST_POSTGRES_URL is set
 
 .PHONY: race
 race: ## Run the tests on both databases under the race detector
-	COMET_TEST_POSTGRES_URL=$${COMET_TEST_POSTGRES_URL:-$$(.ci/postgres start)} go test -race -timeout 20m ./...
+	COMET_TEST_POSTGRES_URL=$${COMET_TEST_POSTGRES_URL:-$$(.ci/postgres start)} go test -race ./...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check the directions between rooms, and everything else golangci-lint knows

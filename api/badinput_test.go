@@ -132,10 +132,9 @@ func (c badInput) stored(t *testing.T, h *house, body string, got reply) {
 	require.NoError(t, json.Unmarshal([]byte(body), &sent))
 	h.do(t, "GET", target, "").into(t, http.StatusOK, &has)
 	for member, value := range sent {
-		if value == nil {
-			continue // what null means is another test's business
+		if value == nil || value == "" && has[member] == nil {
+			continue // null and "" mean nothing, or the default
 		}
-		require.Contains(t, has, member)
 		require.Equal(t, value, has[member], member)
 	}
 }

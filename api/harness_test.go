@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -81,8 +82,17 @@ type reply struct {
 // replace those of the harness, and an empty value leaves the header out.
 func (h *house) do(t testing.TB, method, target, body string, headers ...string) reply {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, h.url+target, strings.NewReader(body))
+	got, err := h.ask(t.Context(), method, target, body, headers...)
 	require.NoError(t, err)
+	return got
+}
+
+// ask is do for a goroutine, which may not end the test.
+func (h *house) ask(ctx context.Context, method, target, body string, headers ...string) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, method, h.url+target, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
 	req.Header.Set("Authorization", "Bearer "+h.admin)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -95,18 +105,18 @@ func (h *house) do(t testing.TB, method, target, body string, headers ...string)
 			req.Header[http.CanonicalHeaderKey(headers[i])] = append(req.Header[http.CanonicalHeaderKey(headers[i])], headers[i+1])
 		}
 	}
-	return h.send(t, req)
+	return h.send(req)
 }
 
 // send makes a request exactly as it is and reads the answer.
-func (h *house) send(t testing.TB, req *http.Request) reply {
-	t.Helper()
+func (h *house) send(req *http.Request) (reply, error) {
 	res, err := h.client.RoundTrip(req)
-	require.NoError(t, err)
+	if err != nil {
+		return reply{}, err
+	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	return reply{res.StatusCode, res.Header, body}
+	return reply{res.StatusCode, res.Header, body}, err
 }
 
 // into decodes a JSON answer with the given status.

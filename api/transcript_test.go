@@ -147,7 +147,9 @@ func (p *player) request(name, text string) reply {
 		require.True(p.t, ok, "%s: %q is no header", name, line)
 		req.Header.Add(header, value)
 	}
-	return p.h.send(p.t, req)
+	got, err := p.h.send(req)
+	require.NoError(p.t, err)
+	return got
 }
 
 // curl turns a curl command as CHE·NU §7 prints it into the request it makes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -67,7 +68,10 @@ func (s *Store) openPostgres(ctx context.Context, opts Options) error {
 type postgresWriter struct {
 	store *Store
 	db    *sql.DB
+	queue atomic.Int64 // callers that wait for a connection
 }
+
+func (w *postgresWriter) waiting() int { return int(w.queue.Load()) }
 
 func (w *postgresWriter) close() error { return nil } // the pool is closed as s.reads
 
@@ -89,11 +93,14 @@ func (w *postgresWriter) write(ctx context.Context, fn func(*Tx) error) error {
 
 func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
 	// The wait for a connection may be cut off; the transaction may not.
+	w.queue.Add(1)
 	conn, err := w.db.Conn(ctx)
+	w.queue.Add(-1)
 	if err != nil {
 		return translate(err)
 	}
 	defer func() { _ = conn.Close() }()
+	begun := time.Now()
 	sqlTx, err := conn.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
 		return translate(err)
@@ -111,6 +118,7 @@ func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
 		}
 		return errs.Wrap(errs.Unavailable, err, "the connection to the database was lost during the commit; whether the change was stored is unknown")
 	}
+	w.store.onCommit(1, time.Since(begun))
 	w.store.committed(tx)
 	return nil
 }

@@ -43,16 +43,20 @@ type Options struct {
 	Clock func() time.Time
 	// Logger hears of retries and aborted batches, default discards.
 	Logger *slog.Logger
+	// OnCommit hears of every commit of Write: how many callers shared it and how
+	// long their transaction took; default nobody. It must return at once.
+	OnCommit func(callers int, took time.Duration)
 }
 
 // Store is an open database. It is safe for concurrent use.
 type Store struct {
-	dialect dialect
-	reads   *sql.DB
-	orm     *gorm.DB // over reads; cold reads only
-	writes  transactor
-	clock   func() time.Time
-	log     *slog.Logger
+	dialect  dialect
+	reads    *sql.DB
+	orm      *gorm.DB // over reads; cold reads only
+	writes   transactor
+	clock    func() time.Time
+	log      *slog.Logger
+	onCommit func(callers int, took time.Duration)
 
 	prepared *lru.Cache[string, *sql.Stmt]
 
@@ -64,6 +68,8 @@ type Store struct {
 // databases.
 type transactor interface {
 	write(ctx context.Context, fn func(*Tx) error) error
+	// waiting is how many callers of write have not begun yet.
+	waiting() int
 	close() error
 }
 
@@ -83,6 +89,9 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.OnCommit == nil {
+		opts.OnCommit = func(int, time.Duration) {}
+	}
 	if !opts.SkipMigrations {
 		if err := migrateUp(ctx, opts); err != nil {
 			return nil, err
@@ -91,6 +100,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	s := &Store{
 		clock:         opts.Clock,
 		log:           opts.Logger,
+		onCommit:      opts.OnCommit,
 		eventsWritten: make(chan struct{}, 1),
 		jobsWritten:   make(chan struct{}, 1),
 	}

@@ -121,7 +121,19 @@ func (tx *Tx) AdminTokens() ([]models.Token, error) {
 	return out, nil
 }
 
-// SaveToken stores a new token or the changed form of one that Token returned.
+// InsertToken stores a new token. It returns errs.Conflict when its id or its
+// secret is taken, by a transaction that ran beside this one too, and when its
+// agent is unknown.
+func (tx *Tx) InsertToken(t models.Token) error {
+	row, err := newTokenRow(t)
+	if err != nil {
+		return err
+	}
+	return translate(tx.db().Create(&row).Error)
+}
+
+// SaveToken stores the changed form of a token that Token returned, or a new one
+// whose id nobody else can have.
 // It returns errs.Conflict when another token has the same secret and when its
 // agent is unknown.
 func (tx *Tx) SaveToken(t models.Token) error {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
@@ -109,6 +110,8 @@ func (w *groupWriter) enqueue(r *writeRequest) error {
 	}
 }
 
+func (w *groupWriter) waiting() int { return len(w.queue) }
+
 // close refuses new writes, finishes those that wait and closes the connection.
 func (w *groupWriter) close() error {
 	w.mu.Lock()
@@ -131,6 +134,7 @@ func (w *groupWriter) loop() {
 // batch runs first and whoever else waits in one transaction.
 func (w *groupWriter) batch(first *writeRequest) {
 	var members []*writeRequest
+	begun := time.Now()
 	err := w.conn.control(begin)
 	for r := first; err == nil && r != nil; {
 		if r.start() {
@@ -145,6 +149,7 @@ func (w *groupWriter) batch(first *writeRequest) {
 		err = w.conn.control(commit)
 	}
 	if err == nil {
+		w.store.onCommit(len(members), time.Since(begun))
 		w.answer(members)
 		return
 	}
@@ -199,6 +204,7 @@ func (w *groupWriter) answer(members []*writeRequest) {
 
 // alone runs a closure in a transaction that it shares with nobody.
 func (w *groupWriter) alone(r *writeRequest) {
+	begun := time.Now()
 	err := w.conn.control(begin)
 	if err == nil {
 		r.tx = w.store.newTx(r.ctx, w.conn)
@@ -214,6 +220,7 @@ func (w *groupWriter) alone(r *writeRequest) {
 		r.result <- errs.Wrap(errs.Unavailable, err, "the database refused the write; nothing was stored")
 		return
 	}
+	w.store.onCommit(1, time.Since(begun))
 	w.store.committed(r.tx)
 	r.result <- nil
 }

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,7 +10,6 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/config"
-	"comet/internal/errs"
 )
 
 // adminTokenFile keeps the admin token of the first start, inside the data
@@ -40,30 +38,46 @@ func ensureAdmin(ctx context.Context, tokens *auth.Auth, cfg config.Config) (str
 		return "", fmt.Errorf("write the admin token to %s: %w", path, err)
 	}
 	made, err := tokens.EnsureAdmin(ctx, secret, false)
-	if err == nil && made {
-		return secret, nil
-	}
-	if err == nil || errs.Is(err, errs.Conflict) { // another replica was first
+	switch {
+	case err != nil: // the file stays: the next start tries the same token
+		return "", fmt.Errorf("store the admin token: %w", err)
+	case !made: // another replica was first
 		return "", os.Remove(path)
 	}
-	return "", errors.Join(fmt.Errorf("store the admin token: %w", err), os.Remove(path))
+	return secret, nil
 }
 
-// announce tells a person where the server is and how to begin.
-func (a *App) announce(out io.Writer) {
-	path := filepath.Join(a.cfg.Data, adminTokenFile)
-	_, _ = fmt.Fprintf(out, "comet listens on %s (%s, data in %s)\n  API description  %s/docs\n", a.URL(), a.store.Database(), a.cfg.Data, a.URL())
-	token := a.freshToken
-	switch {
-	case token != "":
-		_, _ = fmt.Fprintf(out, "  Admin token      %s\n                   shown this once; also in %s\n", token, path)
-	case a.cfg.AdminToken != "":
-		token = "$COMET_ADMIN_TOKEN"
-	default:
-		if _, err := os.Stat(path); err != nil {
-			return
-		}
-		token = "$(cat " + path + ")"
+// announce tells a person where the server is and how to begin, in one piece.
+func (a *App) announce(ctx context.Context) {
+	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n", a.URL(), a.store.Database(), a.cfg.Data, a.URL())
+	if a.freshToken != "" {
+		text += fmt.Sprintf("  Admin token      %s\n                   shown this once; also in %s\n", a.freshToken, a.adminTokenPath())
 	}
-	_, _ = fmt.Fprintf(out, "\nTry:\n  curl -H \"Authorization: Bearer %s\" %s/api/v1/agents\n\n", token, a.URL())
+	if token := a.tokenForShell(ctx); token != "" {
+		text += fmt.Sprintf("\nTry:\n  curl -H \"Authorization: Bearer %s\" %s/api/v1/agents\n\n", token, a.URL())
+	}
+	_, _ = io.WriteString(a.opts.Out, text)
 }
+
+// tokenForShell is the admin token as a shell finds it between double quotes; ""
+// where we do not know one that works.
+func (a *App) tokenForShell(ctx context.Context) string {
+	switch {
+	case a.freshToken != "":
+		return a.freshToken
+	case a.cfg.AdminToken != "":
+		return "$COMET_ADMIN_TOKEN"
+	}
+	path := a.adminTokenPath()
+	kept, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	// It may have been rotated or revoked since it was written.
+	if _, err := a.tokens.Verify(ctx, strings.TrimSpace(string(kept))); err != nil {
+		return ""
+	}
+	return "$(cat '" + strings.ReplaceAll(path, "'", `'\''`) + "')"
+}
+
+func (a *App) adminTokenPath() string { return filepath.Join(a.cfg.Data, adminTokenFile) }

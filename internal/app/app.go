@@ -8,31 +8,61 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
-	"sync/atomic"
 	"time"
 
 	"comet/api"
 	"comet/internal/auth"
 	"comet/internal/config"
-	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/jobs"
 	"comet/internal/lifecycle"
 	"comet/internal/registry"
+	"comet/internal/telemetry"
 	"comet/store"
 )
+
+// The jobs that recur, over all replicas together.
+const (
+	purgeEventsKind  = "events.purge"
+	purgeAnswersKind = "answers.purge"
+	purgeInterval    = time.Hour
+)
+
+// Options configures New and Run; nil is the zero value.
+type Options struct {
+	// Logger hears of everything, default discards.
+	Logger *slog.Logger
+	// Build is the program that runs, for /metrics.
+	Build telemetry.Build
+	// Out gets what a person at the terminal needs to know, default nothing.
+	Out io.Writer
+}
+
+func (o *Options) orDefaults() Options {
+	var out Options
+	if o != nil {
+		out = *o
+	}
+	if out.Logger == nil {
+		out.Logger = slog.New(slog.DiscardHandler)
+	}
+	if out.Out == nil {
+		out.Out = io.Discard
+	}
+	return out
+}
 
 // App is a server that is put together but not yet listening.
 type App struct {
 	cfg      config.Config
+	opts     Options
 	log      *slog.Logger
+	metrics  *telemetry.Metrics
 	lock     *dirLock
 	store    *store.Store
+	tokens   *auth.Auth
 	services lifecycle.Group
-	http     *http.Server
-	listener net.Listener
-	draining atomic.Bool
-	serveErr chan error
+	http     *httpServer
 
 	// freshToken is the admin token of a first start, shown once.
 	freshToken string
@@ -40,8 +70,9 @@ type App struct {
 
 // New opens the ground (data directory, database), makes what a first start
 // needs and puts the rooms together. Close what it returns with Stop.
-func New(ctx context.Context, cfg config.Config, log *slog.Logger) (*App, error) {
-	a := &App{cfg: cfg, log: log, serveErr: make(chan error, 1)}
+func New(ctx context.Context, cfg config.Config, opts *Options) (*App, error) {
+	a := &App{cfg: cfg, opts: opts.orDefaults()}
+	a.log, a.metrics = a.opts.Logger, telemetry.NewMetrics(a.opts.Build)
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.Stop(ctx))
 	}
@@ -52,34 +83,63 @@ func (a *App) open(ctx context.Context) (err error) {
 	if a.lock, err = lockDir(a.cfg.Data); err != nil {
 		return err
 	}
-	if a.store, err = store.Open(ctx, StoreOptions(a.cfg, a.log)); err != nil {
+	if err := a.openStore(ctx); err != nil {
 		return err
 	}
 	reg := registry.New(a.store, &registry.Options{StrictCapabilities: a.cfg.Registry.StrictCapabilities})
 	if err := reg.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("create the founding agents: %w", err)
 	}
-	tokens := auth.New(a.store)
-	if a.freshToken, err = ensureAdmin(ctx, tokens, a.cfg); err != nil {
+	a.tokens = auth.New(a.store)
+	if a.freshToken, err = ensureAdmin(ctx, a.tokens, a.cfg); err != nil {
 		return err
 	}
-	a.http = a.newHTTPServer(api.New(reg, tokens, a.apiOptions()))
+	relay := a.newRelay()
+	door := api.New(reg, a.tokens, a.apiOptions(relay))
+	a.http = newHTTPServer(a.cfg, a.log, door)
+
+	a.services.Add("the event relay", relay)
+	a.services.Add("the jobs", a.newJobs())
+	a.services.Add("the HTTP server", a.http)
 	return nil
 }
 
-// StoreOptions are the store's options of a configuration.
-func StoreOptions(cfg config.Config, log *slog.Logger) store.Options {
-	return store.Options{
-		Dir: cfg.Data, DatabaseURL: cfg.DatabaseURL,
-		ReadConnections: cfg.Store.ReadConnections, MaxConnections: cfg.Store.MaxConnections, Logger: log,
+func (a *App) openStore(ctx context.Context) (err error) {
+	a.store, err = store.Open(ctx, store.Options{
+		Dir: a.cfg.Data, DatabaseURL: a.cfg.DatabaseURL,
+		ReadConnections: a.cfg.Store.ReadConnections, MaxConnections: a.cfg.Store.MaxConnections,
+		Logger: a.log, OnCommit: countCommits(a.metrics.Registerer()),
+	})
+	if err == nil {
+		a.metrics.Registerer().MustRegister(newBacklog(a.store, a.log))
 	}
+	return err
 }
 
-func (a *App) apiOptions() *api.Options {
+func (a *App) newRelay() *events.Relay {
+	opts := &events.Options{Poll: a.cfg.Events.PollInterval, Logger: a.log}
+	return events.NewRelay(a.store, events.NewFeed(a.store, opts), opts)
+}
+
+func (a *App) newJobs() *jobs.Runner {
+	r := jobs.New(a.store, &jobs.Options{Logger: a.log})
+	r.Every(purgeEventsKind, purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
+	r.Every(purgeAnswersKind, purgeInterval, jobs.PurgeAnswers(a.store))
+	return r
+}
+
+func (a *App) apiOptions(relay *events.Relay) *api.Options {
 	return &api.Options{
-		Logger:         a.log,
-		AccessSample:   a.cfg.Log.Sample,
-		Checks:         a.checks(),
+		Logger:       a.log,
+		AccessSample: a.cfg.Log.Sample,
+		Checks: map[string]func(context.Context) error{
+			"server":     func(ctx context.Context) error { return a.http.ready(ctx) },
+			"database":   a.store.Ping,
+			"migrations": a.store.CheckSchema,
+			"events":     relay.Check,
+		},
+		Metrics:        a.metrics.Handler(),
+		Measure:        a.metrics.Measure(routeOf),
 		RequestTimeout: a.cfg.HTTP.RequestTimeout,
 		MaxBody:        a.cfg.HTTP.MaxBodyBytes,
 		MaxRoster:      a.cfg.HTTP.MaxRosterBytes,
@@ -88,92 +148,44 @@ func (a *App) apiOptions() *api.Options {
 	}
 }
 
-// checks are what /readyz asks.
-func (a *App) checks() map[string]func(context.Context) error {
-	return map[string]func(context.Context) error{
-		"server": func(context.Context) error {
-			if a.draining.Load() {
-				return errs.New(errs.Unavailable, "shutting down")
-			}
-			return nil
-		},
-		"database":   a.store.Ping,
-		"migrations": a.store.CheckSchema,
-	}
-}
+// Start begins the background work, listens and serves; it returns at once.
+func (a *App) Start(ctx context.Context) error { return a.services.Start(ctx) }
 
-func (a *App) newHTTPServer(h http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 10 * time.Second,
-		WriteTimeout:      a.cfg.HTTP.RequestTimeout + 30*time.Second, // for clients that read slowly
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
-	}
-}
-
-// Start listens and begins to serve; it returns at once.
-func (a *App) Start(ctx context.Context) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", a.cfg.Listen)
-	if err != nil {
-		return fmt.Errorf("listen on %s: %w (choose another address with --listen, port 0 picks a free one)", a.cfg.Listen, err)
-	}
-	a.listener = l
-	if err := a.services.Start(ctx); err != nil {
-		return err
-	}
-	go func() {
-		if err := a.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			a.serveErr <- err
-		}
-	}()
-	return nil
-}
-
-// URL is where the server listens.
-func (a *App) URL() string { return "http://" + a.listener.Addr().String() }
+// URL is where a client on this machine finds the server; it is known once Start
+// has returned.
+func (a *App) URL() string { return a.http.url() }
 
 // Stop drains: no new connections, requests in flight finish until ctx ends,
 // then the services and the store stop. It may be called at any time, twice too.
 func (a *App) Stop(ctx context.Context) error {
-	a.draining.Store(true)
-	var all []error
-	if a.http != nil && a.listener != nil {
-		if err := a.http.Shutdown(ctx); err != nil {
-			all = append(all, fmt.Errorf("requests were cut off: %w", err), a.http.Close())
-		}
-	}
-	all = append(all, a.services.Stop(ctx))
+	err := a.services.Stop(ctx)
 	if a.store != nil {
-		all = append(all, a.store.Close())
+		err = errors.Join(err, a.store.Close())
 		a.store = nil
 	}
 	if a.lock != nil {
-		all = append(all, a.lock.unlock())
+		err = errors.Join(err, a.lock.unlock())
 		a.lock = nil
 	}
-	return errors.Join(all...)
+	return err
 }
 
-// Run serves until ctx ends, then drains. out gets what a person needs to know.
-func Run(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writer) error {
-	a, err := New(ctx, cfg, log)
+// Run serves until ctx ends, then drains.
+func Run(ctx context.Context, cfg config.Config, opts *Options) error {
+	a, err := New(ctx, cfg, opts)
 	if err != nil {
 		return err
 	}
-	err = a.Start(ctx)
-	if err == nil {
-		a.announce(out)
-		log.Info("listening", "url", a.URL(), "database", a.store.Database())
+	if err = a.Start(ctx); err == nil {
+		a.announce(ctx)
+		a.log.Info("listening", "url", a.URL(), "database", a.store.Database())
 		select {
 		case <-ctx.Done():
-			log.Info("shutting down")
-		case err = <-a.serveErr:
+			a.log.Info("shutting down")
+		case err = <-a.http.failed:
 		}
 	}
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.HTTP.ShutdownTimeout)
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.HTTP.DrainDelay+cfg.HTTP.ShutdownTimeout)
 	defer cancel()
 	return errors.Join(err, a.Stop(stopCtx))
 }

@@ -15,12 +15,12 @@ type dirLock struct{ file *flock.Flock }
 // lockDir makes the data directory where it is missing and locks it.
 func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory: %w", err)
+		return nil, fmt.Errorf("make the data directory %s: %w; choose another with --data", dir, err)
 	}
 	f := flock.New(filepath.Join(dir, "comet.lock"), flock.SetPermissions(0o600))
 	ok, err := f.TryLock()
 	if err != nil {
-		return nil, fmt.Errorf("lock the data directory %s: %w", dir, err)
+		return nil, fmt.Errorf("lock the data directory %s: %w; it must be writable, or choose another with --data", dir, err)
 	}
 	if !ok {
 		return nil, fmt.Errorf("another comet already runs on the data directory %s: talk to it with --server, or give this one its own --data", dir)

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"crypto/sha256"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -59,9 +60,9 @@ func create(tx *store.Tx, by models.Principal, d models.TokenDraft) (Issued, err
 		AgentID: d.AgentID, CreatedBy: by.Name, CreatedAt: tx.Now(),
 	}
 	if d.ExpiresAt != nil {
-		t.ExpiresAt = new(d.ExpiresAt.UTC())
+		t.ExpiresAt = new(d.ExpiresAt.UTC().Truncate(time.Microsecond)) // what is kept
 	}
-	return Issued{t, secret}, save(tx, by, t, models.EventTokenCreated)
+	return Issued{t, secret}, insert(tx, by, t)
 }
 
 // Rotate gives a token a new secret; the old one is worthless from then on. It
@@ -126,36 +127,61 @@ func (a *Auth) List(ctx context.Context, after string, limit int) ([]models.Toke
 // without, it is only stored where no usable admin token exists. made tells
 // whether it was stored.
 func (a *Auth) EnsureAdmin(ctx context.Context, secret string, replace bool) (made bool, err error) {
-	hash := sha256.Sum256([]byte(secret))
-	err = a.store.Write(ctx, func(tx *store.Tx) error {
-		made = false
-		admins, err := tx.AdminTokens()
-		if err != nil || (len(admins) > 0 && !replace) {
-			return err
+	for range 2 { // another replica may make one at the same moment; then it is there
+		err = a.store.Write(ctx, func(tx *store.Tx) (e error) {
+			made, e = ensureAdmin(tx, sha256.Sum256([]byte(secret)), replace)
+			return e
+		})
+		if !errs.Is(err, errs.Conflict) {
+			break
 		}
-		t, err := tx.Token(BootstrapTokenID)
-		switch {
-		case errs.Is(err, errs.NotFound):
-			t = models.Token{ID: BootstrapTokenID, Name: BootstrapTokenID, CreatedBy: models.System().Name, CreatedAt: tx.Now()}
-		case err != nil:
-			return err
-		case t.Hash == hash && t.RevokedAt == nil:
-			return nil
-		default:
-			t.RotatedAt = new(tx.Now())
-		}
-		t.Hash, t.Scopes, t.RevokedAt = hash, []models.Scope{models.ScopeAdmin}, nil
-		made = true
-		return save(tx, models.System(), t, models.EventTokenCreated)
-	})
+	}
 	a.forget()
 	return made && err == nil, err
 }
 
+func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err error) {
+	admins, err := tx.AdminTokens()
+	if err != nil || (len(admins) > 0 && !replace) {
+		return false, err
+	}
+	t, err := tx.Token(BootstrapTokenID)
+	if err != nil && !errs.Is(err, errs.NotFound) {
+		return false, err
+	}
+	isNew := err != nil
+	if !isNew && t.Hash == hash && t.RevokedAt == nil {
+		return false, nil
+	}
+	if isNew {
+		t = models.Token{ID: BootstrapTokenID, Name: BootstrapTokenID, CreatedBy: models.System().Name, CreatedAt: tx.Now()}
+	} else {
+		t.RotatedAt = new(tx.Now())
+	}
+	t.Hash, t.Scopes, t.RevokedAt, t.ExpiresAt = hash, []models.Scope{models.ScopeAdmin}, nil, nil
+	if isNew {
+		return true, insert(tx, models.System(), t)
+	}
+	return true, save(tx, models.System(), t, models.EventTokenRotated)
+}
+
+// insert stores a new token and the event that tells of it.
+func insert(tx *store.Tx, by models.Principal, t models.Token) error {
+	if err := tx.InsertToken(t); err != nil {
+		return err
+	}
+	return emit(tx, by, t, models.EventTokenCreated)
+}
+
+// save stores a changed token and the event that tells of it.
 func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
 	if err := tx.SaveToken(t); err != nil {
 		return err
 	}
+	return emit(tx, by, t, kind)
+}
+
+func emit(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
 	return tx.Emit(kind, "token:"+t.ID, models.TokenChanged{
 		ID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID, Actor: by.Name,
 	})

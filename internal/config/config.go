@@ -51,10 +51,12 @@ type Log struct {
 
 // HTTP holds the limits of the HTTP server.
 type HTTP struct {
-	RequestTimeout  time.Duration `koanf:"request_timeout"`
-	MaxBodyBytes    int64         `koanf:"max_body_bytes"`
-	MaxRosterBytes  int64         `koanf:"max_roster_bytes"`
-	RateLimit       RateLimit     `koanf:"rate_limit"`
+	RequestTimeout time.Duration `koanf:"request_timeout"`
+	MaxBodyBytes   int64         `koanf:"max_body_bytes"`
+	MaxRosterBytes int64         `koanf:"max_roster_bytes"`
+	RateLimit      RateLimit     `koanf:"rate_limit"`
+	// DrainDelay comes before ShutdownTimeout begins.
+	DrainDelay      time.Duration `koanf:"drain_delay"`
 	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`
 }
 

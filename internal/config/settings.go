@@ -63,6 +63,8 @@ func settings() []setting {
 			help: "Requests one token may make in a window; 0 is no limit"},
 		{key: "http.rate_limit.window", def: time.Minute, check: between(time.Second, 24*time.Hour),
 			help: "Length of that window"},
+		{key: "http.drain_delay", def: time.Duration(0), check: between(0, time.Hour),
+			help: "How long a server that is told to stop still takes requests, while `/readyz` says 503 already and load balancers turn away; then it waits for those in flight"},
 		{key: "http.shutdown_timeout", def: 20 * time.Second, check: between(100*time.Millisecond, time.Hour),
 			help: "Longest wait for requests in flight when the server stops"},
 

@@ -2,8 +2,10 @@ package events
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
+	"comet/internal/errs"
 	"comet/internal/lifecycle"
 	"comet/store"
 )
@@ -16,7 +18,9 @@ type Relay struct {
 	feed   *Feed
 	poll   time.Duration
 	health health
-	head   int64 // the newest position the feed was woken for
+	// running is set while the loop runs.
+	running atomic.Bool
+	head    int64 // the newest position the feed was woken for
 }
 
 // NewRelay returns a relay that wakes feed. It is the only one that may listen to
@@ -28,7 +32,21 @@ func NewRelay(s *store.Store, feed *Feed, opts *Options) *Relay {
 	return r
 }
 
+// Check returns errs.Unavailable unless the relay runs and its last look for events
+// went well.
+func (r *Relay) Check(context.Context) error {
+	switch {
+	case !r.running.Load():
+		return errs.New(errs.Unavailable, "the event relay does not run")
+	case r.health.failing.Load():
+		return errs.New(errs.Unavailable, "numbering events fails")
+	}
+	return nil
+}
+
 func (r *Relay) run(ctx context.Context) {
+	r.running.Store(true)
+	defer r.running.Store(false)
 	poll := time.NewTicker(r.poll)
 	defer poll.Stop()
 	wait := newBackoff()

@@ -227,7 +227,9 @@ func TestFailures(t *testing.T) {
 	for name, how := range failing {
 		rule(t, name+"IsTriedAgainAfterTheBackoff", func(t *testing.T, db *storetest.DB) {
 			attempts := make(chan int, 10)
-			r := jobs.New(db.Store, often())
+			opts := often()
+			opts.Lease = 10 * time.Hour // so that its end is not taken for the next attempt
+			r := jobs.New(db.Store, opts)
 			r.Handle("work", func(_ context.Context, j *jobs.Job) error {
 				attempts <- j.Attempt
 				if j.Attempt == 3 {

@@ -102,7 +102,7 @@ func TestTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := world(t)
 			ran := make(chan time.Time)
-			r := jobs.New(s, nil)
+			r := jobs.New(s, &jobs.Options{Poll: 24 * time.Hour})
 			r.Every("sweep", time.Hour, func(context.Context) error { ran <- time.Now(); return nil })
 			start(t, r)
 			begun := <-ran
@@ -117,7 +117,7 @@ func TestTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := world(t)
 			ran := make(chan time.Time)
-			r := jobs.New(s, nil)
+			r := jobs.New(s, &jobs.Options{Poll: 24 * time.Hour})
 			r.Handle("work", func(context.Context, *jobs.Job) error { ran <- time.Now(); return errBoom },
 				jobs.Policy{MaxAttempts: 14, Backoff: time.Second, MaxBackoff: 10 * time.Minute})
 			start(t, r)
@@ -138,7 +138,7 @@ func TestTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := world(t)
 			took := make(chan time.Duration)
-			r := jobs.New(s, &jobs.Options{Lease: 10 * time.Minute})
+			r := jobs.New(s, &jobs.Options{Lease: 10 * time.Minute, Poll: 24 * time.Hour})
 			r.Handle("work", func(ctx context.Context, j *jobs.Job) error {
 				begun := time.Now()
 				<-ctx.Done()

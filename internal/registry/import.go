@@ -93,7 +93,7 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 
 func (p *plan) report() ImportReport {
 	r := ImportReport{
-		Valid: len(p.violations) == 0, Agents: len(p.doc.Agents), Unchanged: len(p.doc.Agents) - len(p.steps),
+		Valid: len(p.violations) == 0, Agents: len(p.doc.Agents), Unchanged: p.unchanged,
 		Changes: []ImportChange{}, Violations: []errs.Field{}, Warnings: []errs.Field{},
 	}
 	for _, s := range p.steps {

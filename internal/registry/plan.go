@@ -22,6 +22,7 @@ type plan struct {
 	tree       map[string]models.Agent // as it will be
 	entryOf    map[string]int          // the entry that describes an agent
 	steps      []step
+	unchanged  int // entries that describe their agent as it is
 	violations errs.Violations
 	warnings   []errs.Field
 	bad        map[string]bool // pointers of violations
@@ -75,6 +76,7 @@ func (r *Registry) planEntry(p *plan, by models.Principal, i int, e roster.Entry
 	case len(diff(before, after)) > 0:
 		p.steps = append(p.steps, step{entry: i, before: &before, after: after})
 	default:
+		p.unchanged++
 		return nil
 	}
 	if err := requireRank(by, after.Level); err != nil {

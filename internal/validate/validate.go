@@ -68,12 +68,16 @@ func stringRules() map[string]func(string) bool {
 			return len(s) <= models.MaxCapabilityLength && capability.MatchString(models.CapabilityKey(s))
 		},
 		"word":      func(s string) bool { return len(s) <= models.MaxTypeLength && word.MatchString(s) },
-		"notblank":  func(s string) bool { return strings.TrimSpace(s) != "" },
+		"notblank":  func(s string) bool { return strings.ContainsFunc(s, visible) },
 		"printable": func(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) },
 		"text":      func(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, controlInText) },
 		"scope":     func(s string) bool { return slices.Contains(models.Scopes(), models.Scope(s)) },
 	}
 }
+
+// visible reports what a person can see: no space, and none of the characters
+// that only say how others are shown, such as the zero width space.
+func visible(r rune) bool { return !unicode.IsSpace(r) && !unicode.Is(unicode.Cf, r) }
 
 // controlInText reports what text that may span lines must not hold.
 func controlInText(r rune) bool {

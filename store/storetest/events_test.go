@@ -219,40 +219,6 @@ func bump(db *storetest.DB, id string) error {
 	})
 }
 
-// TestEventsAreNumberedInCommitOrder is for databases on which transactions
-// overlap: an event that was written earlier but committed later comes later.
-func TestEventsAreNumberedInCommitOrder(t *testing.T) {
-	t.Parallel()
-	for _, name := range storetest.Databases() {
-		if name == "sqlite" {
-			continue // has one writer
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := storetest.Open(t, name)
-			written, release, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-			go func() {
-				done <- db.Write(context.Background(), func(tx *store.Tx) error {
-					err := emitAll(tx, "slow")
-					close(written)
-					<-release
-					return err
-				})
-			}()
-			<-written
-			emit(t, db, "quick")
-			numberAll(t, db)
-			require.Equal(t, []string{"quick"}, keysOf(allEvents(t, db)))
-			close(release)
-			require.NoError(t, <-done)
-			numberAll(t, db)
-			got := allEvents(t, db)
-			require.Equal(t, []string{"quick", "slow"}, keysOf(got))
-			requireGapless(t, got)
-		})
-	}
-}
-
 func TestPurgeEvents(t *testing.T) {
 	t.Parallel()
 	rule(t, "DeletesTheOldestNumberedOnesAndNeverReusesAPosition", func(t *testing.T, db *storetest.DB) {

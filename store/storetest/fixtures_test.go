@@ -24,6 +24,21 @@ func rule(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
 	})
 }
 
+// overlapping runs one case on the databases whose transactions overlap. SQLite
+// has one writer and belongs to one process, so the case has no meaning there.
+func overlapping(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
+	t.Helper()
+	for _, database := range storetest.Databases() {
+		if database == "sqlite" {
+			continue
+		}
+		t.Run(name+"/"+database, func(t *testing.T) {
+			t.Parallel()
+			fn(t, storetest.Open(t, database))
+		})
+	}
+}
+
 func nova(db *storetest.DB) models.Agent {
 	return models.Agent{
 		ID: models.RootAgentID, Name: "NOVA", Level: models.LevelSystem, FrequencyHz: 999, Capabilities: []string{},

@@ -3,7 +3,6 @@ package storetest_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -86,30 +85,20 @@ func TestMigrations(t *testing.T) {
 	})
 }
 
-// TestReplicasMigrateTogether is for databases that several processes open.
 func TestReplicasMigrateTogether(t *testing.T) {
 	t.Parallel()
-	for _, name := range storetest.Databases() {
-		if name == "sqlite" {
-			continue // belongs to the process that locked the data directory
+	overlapping(t, "UnderALock", func(t *testing.T, db *storetest.DB) {
+		_, err := migrator(t, db).Down(t.Context())
+		require.NoError(t, err)
+		results := make(chan error, 3)
+		for range cap(results) {
+			m := migrator(t, db)
+			go func() {
+				_, err := m.Up(context.Background())
+				results <- err
+			}()
 		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := storetest.Open(t, name)
-			_, err := migrator(t, db).Down(t.Context())
-			require.NoError(t, err)
-			results := make(chan error, 3)
-			var wg sync.WaitGroup
-			for range cap(results) {
-				m := migrator(t, db)
-				wg.Go(func() {
-					_, err := m.Up(context.Background())
-					results <- err
-				})
-			}
-			wg.Wait()
-			require.NoError(t, errors.Join(<-results, <-results, <-results))
-			requireAgent(t, db, "nova", false)
-		})
-	}
+		require.NoError(t, errors.Join(<-results, <-results, <-results))
+		requireAgent(t, db, "nova", false)
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -183,47 +182,6 @@ func misbehave(db *storetest.DB, id string, how int) func(*store.Tx) error {
 			_ = tx.AddUsage("nobody", "x", tx.Now(), 1)
 		}
 		return nil
-	}
-}
-
-// TestADeadlockIsRunAgain is for databases whose writers hold locks side by side.
-func TestADeadlockIsRunAgain(t *testing.T) {
-	t.Parallel()
-	for _, name := range storetest.Databases() {
-		if name == "sqlite" {
-			continue // has one writer
-		}
-		for _, how := range []string{"Returned", "Swallowed"} {
-			t.Run(how+"/"+name, func(t *testing.T) {
-				t.Parallel()
-				db := storetest.Open(t, name)
-				smallTree(t, db)
-				var runs atomic.Int32
-				var bothHoldOne sync.WaitGroup
-				bothHoldOne.Add(2)
-				lockBoth := func(first, second string) error {
-					var once sync.Once
-					return db.Write(context.Background(), func(tx *store.Tx) error {
-						runs.Add(1)
-						if _, err := tx.Agent(first); err != nil {
-							return err
-						}
-						once.Do(func() { bothHoldOne.Done(); bothHoldOne.Wait() })
-						_, err := tx.Agent(second)
-						if how == "Swallowed" {
-							return nil
-						}
-						return err
-					})
-				}
-				results := make(chan error, 2)
-				go func() { results <- lockBoth("finance", "health") }()
-				go func() { results <- lockBoth("health", "finance") }()
-				require.NoError(t, <-results)
-				require.NoError(t, <-results)
-				require.EqualValues(t, 3, runs.Load(), "the victim ran twice")
-			})
-		}
 	}
 }
 

@@ -47,7 +47,9 @@ func (r *reader) report(n *node, pointer, rule, format string, args ...any) {
 func (r *reader) sorted() errs.Violations {
 	slices.SortStableFunc(r.violations, func(a, b errs.Violation) int { return a.Line - b.Line })
 	if r.more > 0 {
+		last := r.violations[len(r.violations)-1].Line
 		r.violations.Add(errs.InvalidRequest, "", "max", "there are %d more mistakes like these", r.more)
+		r.violations[len(r.violations)-1].Line = last // whoever sorts again keeps it at the end
 	}
 	return r.violations
 }

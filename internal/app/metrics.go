@@ -1,0 +1,76 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"comet/store"
+)
+
+// countCommits returns a hook for store.Options.OnCommit that shows how well the
+// writer groups its callers.
+func countCommits(to prometheus.Registerer) func(callers int, took time.Duration) {
+	create := promauto.With(to)
+	size := create.NewHistogram(prometheus.HistogramOpts{
+		Name: "comet_store_commit_callers", Help: "Callers that shared one commit.",
+		Buckets: prometheus.ExponentialBuckets(1, 2, 9),
+	})
+	duration := create.NewHistogram(prometheus.HistogramOpts{
+		Name: "comet_store_commit_duration_seconds", Help: "Time from the begin of a write transaction to the end of its commit.",
+		Buckets: prometheus.ExponentialBuckets(.0002, 2.5, 11),
+	})
+	return func(callers int, took time.Duration) {
+		size.Observe(float64(callers))
+		duration.Observe(took.Seconds())
+	}
+}
+
+// backlogTimeout keeps a database that does not answer from blocking a scrape.
+const backlogTimeout = 2 * time.Second
+
+// backlog shows what waits, as the store counts it at each scrape. While the
+// database does not answer, it shows nothing.
+type backlog struct {
+	store                *store.Store
+	log                  *slog.Logger
+	writes, events, jobs *prometheus.Desc
+}
+
+func newBacklog(s *store.Store, log *slog.Logger) *backlog {
+	return &backlog{
+		store: s, log: log,
+		writes: prometheus.NewDesc("comet_store_writes_waiting", "Writers that wait for their turn.", nil, nil),
+		events: prometheus.NewDesc("comet_events_unnumbered", "Committed events that have no position yet.", nil, nil),
+		jobs:   prometheus.NewDesc("comet_jobs_due", "Jobs that are due and not claimed.", nil, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (b *backlog) Describe(to chan<- *prometheus.Desc) {
+	to <- b.writes
+	to <- b.events
+	to <- b.jobs
+}
+
+// Collect implements prometheus.Collector.
+func (b *backlog) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), backlogTimeout)
+	defer cancel()
+	n, err := b.store.Backlog(ctx)
+	if err != nil {
+		b.log.Warn("the backlog cannot be counted", "error", err)
+		return
+	}
+	to <- prometheus.MustNewConstMetric(b.writes, prometheus.GaugeValue, float64(n.Writes))
+	to <- prometheus.MustNewConstMetric(b.events, prometheus.GaugeValue, float64(n.Events))
+	to <- prometheus.MustNewConstMetric(b.jobs, prometheus.GaugeValue, float64(n.Jobs))
+}
+
+// routeOf names the pattern a request matched, "" where none did.
+func routeOf(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() }

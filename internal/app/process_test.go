@@ -1,0 +1,218 @@
+package app_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"comet/store/storetest"
+)
+
+// long is how long a test waits for what must happen; it says nothing of how long
+// it may take.
+const long = 90 * time.Second
+
+// tests removes what they shared when they are over.
+type tests struct{ *testing.M }
+
+func (r tests) Run() int {
+	defer func() { _ = os.RemoveAll(programDir()) }()
+	return r.M.Run()
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+
+// programDir is a directory for the program that other users may enter.
+var programDir = sync.OnceValue(func() string {
+	dir, err := os.MkdirTemp("", "comet-program-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) //nolint:gosec // another user runs it
+	}
+	if err != nil {
+		panic(err)
+	}
+	return dir
+})
+
+// buildProgram builds the real program, once for all tests.
+var buildProgram = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(programDir(), "comet")
+	out, err := exec.Command("go", "build", "-o", path, "comet/cmd/comet").CombinedOutput()
+	if err != nil {
+		return "", errors.Join(err, errors.New(string(out)))
+	}
+	return path, nil
+})
+
+// output is what a process has written so far.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// end is as much of it as a person reads.
+func (o *output) end() string {
+	text := o.String()
+	return text[max(0, len(text)-4000):]
+}
+
+// process is a running program. It does not outlive its test.
+type process struct {
+	cmd    *exec.Cmd
+	out    output // what a person reads
+	log    output
+	exited chan struct{}
+	code   int
+}
+
+// setting is what a process is told beside its flags.
+type setting func(*exec.Cmd)
+
+func env(variables ...string) setting {
+	return func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, variables...) }
+}
+
+// serve starts "comet serve" on a free port and a data directory.
+func serve(t *testing.T, data string, settings ...setting) *process {
+	t.Helper()
+	return start(t, []string{"serve", "--listen", "127.0.0.1:0", "--data", data}, settings...)
+}
+
+func start(t *testing.T, args []string, settings ...setting) *process {
+	t.Helper()
+	path, err := buildProgram()
+	require.NoError(t, err)
+	p := &process{cmd: exec.Command(path, args...), exited: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.log
+	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	for _, set := range settings {
+		set(p.cmd)
+	}
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		defer close(p.exited)
+		_ = p.cmd.Wait()
+		p.code = p.cmd.ProcessState.ExitCode()
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s\nstdout:\n%s\nend of stderr:\n%s", strings.Join(args, " "), &p.out, p.log.end())
+		}
+	})
+	return p
+}
+
+// kill ends the process as kill -9 does and waits until it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
+func (p *process) terminate(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+}
+
+// exit waits for the end of the process and returns its exit code.
+func (p *process) exit(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(long):
+		require.Fail(t, "the process does not end", "stderr:\n%s", p.log.end())
+	}
+	return p.code
+}
+
+// fails waits for the process to give up and returns what it says of it.
+func (p *process) fails(t *testing.T) (code int, message string) {
+	t.Helper()
+	code = p.exit(t)
+	require.NotZero(t, code, "stdout:\n%s", &p.out)
+	require.Empty(t, p.out.String(), "who fails to start announces nothing")
+	return code, p.log.String()
+}
+
+// stop ends the process gently.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	p.terminate(t)
+	require.Zero(t, p.exit(t), "stderr:\n%s", p.log.end())
+}
+
+// url waits until the process has told where it listens.
+func (p *process) url(t *testing.T) string {
+	t.Helper()
+	return p.says(t, `comet listens on (http://\S+) \(`)
+}
+
+// says waits for a line on its standard output and returns the expression's
+// first group.
+func (p *process) says(t *testing.T, expression string) string {
+	t.Helper()
+	re := regexp.MustCompile(expression)
+	var found []string
+	require.Eventually(t, func() bool {
+		select {
+		case <-p.exited:
+			return true
+		default:
+		}
+		found = re.FindStringSubmatch(p.out.String())
+		return found != nil
+	}, long, 2*time.Millisecond, "it says nothing like %s", expression)
+	require.NotNil(t, found, "it ended:\n%s", p.log.end())
+	return found[1]
+}
+
+// adminToken reads the token that the first start made.
+func adminToken(t *testing.T, data string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(data, "admin.token"))
+	require.NoError(t, err)
+	return strings.TrimSpace(string(text))
+}
+
+// onEveryDatabase runs a test on SQLite and, where there is one, on a PostgreSQL
+// database without tables.
+func onEveryDatabase(t *testing.T, fn func(t *testing.T, database setting)) {
+	t.Helper()
+	for _, name := range storetest.Databases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fn(t, databaseOf(t, name))
+		})
+	}
+}
+
+func databaseOf(t *testing.T, name string) setting {
+	t.Helper()
+	if name != "postgres" {
+		return env()
+	}
+	return env("COMET_DATABASE_URL=" + storetest.EmptyPostgres(t))
+}

@@ -1,0 +1,42 @@
+package events_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+func TestTheRelaysCheckSaysWhetherItWorks(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		opts := &events.Options{Poll: time.Millisecond}
+		relay := events.NewRelay(db.Store, events.NewFeed(db.Store, opts), opts)
+		answers := func(want errs.Code) {
+			t.Helper()
+			require.Eventually(t, func() bool { return errs.CodeOf(relay.Check(t.Context())) == want }, time.Minute, time.Millisecond, "want %q", want)
+		}
+		answers(errs.Unavailable)
+		require.NoError(t, relay.Start(t.Context()))
+		answers("")
+
+		m, err := store.OpenMigrator(db.Options)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, m.Close()) }()
+		_, err = m.Down(t.Context()) // the tables are gone
+		require.NoError(t, err)
+		answers(errs.Unavailable)
+		_, err = m.Up(t.Context())
+		require.NoError(t, err)
+		answers("")
+
+		require.NoError(t, relay.Stop(context.Background()))
+		answers(errs.Unavailable)
+	})
+}

@@ -1,0 +1,104 @@
+package storetest_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+
+	t.Run("ItCountsWhatIsCommittedAndWaits", func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+				for range 3 {
+					if err := tx.Emit(models.EventAgentCreated, "a", nil); err != nil {
+						return err
+					}
+				}
+				if _, err := tx.Enqueue(models.Job{Kind: "now"}); err != nil {
+					return err
+				}
+				_, err := tx.Enqueue(models.Job{Kind: "later", RunAt: tx.Now().Add(time.Hour)})
+				return err
+			}))
+			waiting, err := db.Backlog(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, store.Backlog{Events: 3, Jobs: 1}, waiting)
+			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+				if _, err := tx.ClaimJobs([]string{"now"}, 10, time.Minute); err != nil {
+					return err
+				}
+				_, _, err := tx.NumberEvents()
+				return err
+			}))
+			waiting, err = db.Backlog(t.Context())
+			require.NoError(t, err)
+			require.Zero(t, waiting)
+		})
+	})
+
+	t.Run("CallersThatHaveNotBegunWait", func(t *testing.T) {
+		t.Parallel()
+		s, err := store.Open(t.Context(), store.Options{Dir: t.TempDir()})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, s.Close()) }()
+		begun, release := make(chan struct{}), make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := s.Write(t.Context(), func(*store.Tx) error { close(begun); <-release; return nil }); err != nil {
+				t.Errorf("write: %v", err)
+			}
+		})
+		<-begun
+		wg.Go(func() {
+			if err := s.Write(t.Context(), func(*store.Tx) error { return nil }); err != nil {
+				t.Errorf("write: %v", err)
+			}
+		})
+		require.Eventually(t, func() bool {
+			waiting, err := s.Backlog(t.Context())
+			return err == nil && waiting.Writes == 1
+		}, 5*time.Second, time.Millisecond)
+		close(release)
+		wg.Wait()
+	})
+}
+
+func TestOnCommitHearsOfEveryCommit(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		var commits, callers atomic.Int64
+		opts := db.Options
+		opts.OnCommit = func(n int, took time.Duration) {
+			commits.Add(1)
+			callers.Add(int64(n))
+			if took <= 0 {
+				t.Errorf("a commit took %s", took)
+			}
+		}
+		s, err := store.Open(t.Context(), opts)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, s.Close()) }()
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if err := s.Write(t.Context(), func(*store.Tx) error { return nil }); err != nil {
+					t.Errorf("write: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 20, callers.Load())
+		require.LessOrEqual(t, commits.Load(), callers.Load())
+	})
+}
