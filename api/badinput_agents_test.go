@@ -37,7 +37,7 @@ func badDrafts() []badInput {
 		create("sphere null", "sphere_id", "null", "invalid-request /sphere_id required"),
 		create("frequency null", "frequency_hz", "null", "invalid-request /frequency_hz required"),
 		create("parent null", "parent_id", "null", "invalid-request /parent_id required"),
-		create("budget null is the default", "token_budget", "null", "201"),
+		create("budget null", "token_budget", "null", "invalid-request /token_budget not_null"),
 		create("capabilities null", "capabilities", "null", "invalid-request /capabilities not_null"),
 		create("description null", "description", "null", "invalid-request /description not_null"),
 		create("type null", "type", "null", "invalid-request /type not_null"),

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/strictjson"
 	"comet/models"
 	"comet/store"
 )
@@ -91,7 +91,7 @@ func (p *player) number(word string) int {
 func (p *player) seedAgent(text string) {
 	p.t.Helper()
 	var d models.AgentDraft
-	require.NoError(p.t, json.Unmarshal([]byte(text), &d), text)
+	require.NoError(p.t, strictjson.Decode([]byte(text), &d), text)
 	_, err := p.h.reg.Create(p.t.Context(), models.System(), d, nil)
 	require.NoError(p.t, err, text)
 }

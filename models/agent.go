@@ -77,7 +77,8 @@ type AgentDraft struct {
 	Description  string   `json:"description" validate:"text,max=2000" example:"A custom L3 assistant for personal tasks" maxLength:"2000"`
 	Type         string   `json:"type" validate:"omitempty,word" example:"research" maxLength:"64"`
 	ParentID     *string  `json:"parent_id" validate:"omitnil,agentid" example:"finance-personal" maxLength:"64"`
-	TokenBudget  *int64   `json:"token_budget" validate:"omitnil,min=1000" example:"15000" minimum:"1000" maximum:"500000"`
+	// TokenBudget is the level's default where it is left out (CHE·NU §5.1).
+	TokenBudget Optional[int64] `json:"token_budget" validate:"omitnil,min=1000" swaggertype:"integer" example:"15000" minimum:"1000" maximum:"500000"`
 }
 
 // AgentPatch is the body of an update (CHE·NU §2.3): only members that are

@@ -13,6 +13,14 @@ type Optional[T any] struct {
 // Some returns a present, non-null member.
 func Some[T any](v T) Optional[T] { return Optional[T]{Set: true, Value: v} }
 
+// Pointer returns the value, nil where the member is absent or null.
+func (o Optional[T]) Pointer() *T {
+	if !o.Set || o.Null {
+		return nil
+	}
+	return &o.Value
+}
+
 // UnmarshalJSONFrom implements json.UnmarshalerFrom; it is only called for a
 // member that is present.
 func (o *Optional[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -254,9 +255,15 @@ func (tx *Tx) UpdateAgent(before, after models.Agent) error {
 }
 
 func (tx *Tx) addCapabilities(id string, capabilities []string) error {
-	for _, c := range capabilities {
-		if _, err := tx.exec("INSERT INTO agent_capabilities (capability, agent_id) VALUES (?, ?) ON CONFLICT DO NOTHING",
-			models.CapabilityKey(c), id); err != nil {
+	const most = 8 // rows a statement: few statements, and few different ones
+	for chunk := range slices.Chunk(capabilities, most) {
+		args := make([]any, 0, 2*most)
+		for _, c := range chunk {
+			args = append(args, models.CapabilityKey(c), id)
+		}
+		_, err := tx.exec("INSERT INTO agent_capabilities (capability, agent_id) VALUES (?, ?)"+
+			strings.Repeat(", (?, ?)", len(chunk)-1)+" ON CONFLICT DO NOTHING", args...)
+		if err != nil {
 			return err
 		}
 	}

@@ -82,30 +82,36 @@ func (tx *Tx) query(query string, args []any, scan func(*sql.Rows) error) error 
 	return nil
 }
 
-// run calls fn on the transaction in a goroutine of its own, so that a Goexit in
-// it cannot end the writer, and reports its panic, Goexit, or the statement
-// error it swallowed as its error.
-func (tx *Tx) run(fn func(*Tx) error) (err error) {
-	done := make(chan struct{})
-	finished := false
+// run is call in a goroutine of its own, so that a Goexit in fn ends nothing
+// else and can be reported as its error.
+func (tx *Tx) run(fn func(*Tx) error) error {
+	err, done := goexitError(), make(chan struct{})
 	go func() {
 		defer close(done)
-		defer func() {
-			if p := recover(); p != nil {
-				err = errs.Wrap(errs.Internal, fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()), "something went wrong on our side")
-			} else if !finished {
-				err = errs.Wrap(errs.Internal, errGoexit, "something went wrong on our side")
-			}
-		}()
-		err = fn(tx)
-		finished = true
+		err = tx.call(fn)
 	}()
 	<-done
-	if err == nil {
+	return err
+}
+
+// call calls fn on the transaction, which is over then, and reports its panic or
+// the statement error it swallowed as its error.
+func (tx *Tx) call(fn func(*Tx) error) (err error) {
+	defer func() {
+		tx.conn.over.Store(true)
+		if p := recover(); p != nil {
+			err = errs.Wrap(errs.Internal, fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()), "something went wrong on our side")
+		}
+	}()
+	if err = fn(tx); err == nil {
 		err = tx.conn.failed
 	}
-	tx.conn.over.Store(true)
 	return err
+}
+
+// goexitError is what a closure ends with that does not return.
+func goexitError() error {
+	return errs.Wrap(errs.Internal, errGoexit, "something went wrong on our side")
 }
 
 var (

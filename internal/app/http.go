@@ -101,10 +101,14 @@ func (s *httpServer) ready(context.Context) error {
 }
 
 // url is where a client on this machine finds the server.
-func (s *httpServer) url() string {
-	host, port, err := net.SplitHostPort(s.listener.Addr().String())
+func (s *httpServer) url() string { return localURL(s.listener.Addr().String()) }
+
+// localURL is where something that listens on an address is found from the same
+// machine.
+func localURL(address string) string {
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "http://" + s.listener.Addr().String()
+		return "http://" + address
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"

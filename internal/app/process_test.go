@@ -37,7 +37,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
 var programDir = sync.OnceValue(func() string {
 	dir, err := os.MkdirTemp("", "comet-program-")
 	if err == nil {
-		err = os.Chmod(dir, 0o755) //nolint:gosec // another user runs it
+		err = os.Chmod(dir, 0o755) // another user runs it
 	}
 	if err != nil {
 		panic(err)

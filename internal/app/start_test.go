@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"crypto/rand"
 	"net/http"
 	"os"
 	"os/exec"
@@ -206,9 +207,8 @@ func TestWhatKeepsAServerFromStarting(t *testing.T) {
 
 	t.Run("ADataDirectoryThatCannotBeWritten", func(t *testing.T) {
 		t.Parallel()
-		data, err := os.MkdirTemp(programDir(), "closed-")
-		require.NoError(t, err)
-		require.NoError(t, os.Chmod(data, 0o555)) //nolint:gosec // that is the point
+		data := filepath.Join(programDir(), "closed-"+rand.Text()) // t.TempDir lets nobody else in
+		require.NoError(t, os.Mkdir(data, 0o555))
 		code, message := serve(t, data, unprivileged).fails(t)
 		require.Equal(t, 1, code)
 		for _, part := range []string{data, "permission denied", "--data"} {

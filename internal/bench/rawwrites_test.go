@@ -145,7 +145,7 @@ func (h *rawWriter) write(ctx context.Context, a models.Agent, rows agentRows) e
 func draftedAgent(d models.AgentDraft, at time.Time) models.Agent {
 	return models.Agent{
 		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *d.FrequencyHz, Capabilities: d.Capabilities,
-		Description: d.Description, Type: d.Type, ParentID: d.ParentID, TokenBudget: d.TokenBudget, IsActive: true, Version: 1,
+		Description: d.Description, Type: d.Type, ParentID: d.ParentID, TokenBudget: d.TokenBudget.Pointer(), IsActive: true, Version: 1,
 		CreatedAt: at, UpdatedAt: at,
 	}
 }

@@ -114,7 +114,7 @@ func TestCreate(t *testing.T) {
 					{most + 1, []string{"token-budget-exceeds-maximum", "level_max@/token_budget"}},
 				} {
 					d := draft(idOf("b", int(level), i), level, parents[level])
-					d.TokenBudget = &c.budget
+					d.TokenBudget = models.Some(c.budget)
 					_, err := f.Create(t.Context(), admin(), d, nil)
 					require.Equal(t, c.want, broken(err), "L%d with %d", level, c.budget)
 				}
@@ -170,16 +170,16 @@ func TestCreate(t *testing.T) {
 			}{
 				"400 before 409 before 422": {
 					func(d *models.AgentDraft) {
-						d.ID, d.TokenBudget, d.FrequencyHz = new("help"), new(int64(60_000)), new(555)
+						d.ID, d.TokenBudget, d.FrequencyHz = new("help"), models.Some(int64(60_000)), new(555)
 					},
 					[]string{"invalid-frequency", "frequency_level@/frequency_hz"},
 				},
 				"409 before 422, taken id": {
-					func(d *models.AgentDraft) { d.ID, d.TokenBudget = new("help"), new(int64(60_000)) },
+					func(d *models.AgentDraft) { d.ID, d.TokenBudget = new("help"), models.Some(int64(60_000)) },
 					[]string{"agent-id-exists", "unique@/id"},
 				},
 				"409 before 422, inactive parent": {
-					func(d *models.AgentDraft) { d.ParentID, d.TokenBudget = new("gone"), new(int64(60_000)) },
+					func(d *models.AgentDraft) { d.ParentID, d.TokenBudget = new("gone"), models.Some(int64(60_000)) },
 					[]string{"parent-inactive", "parent_active@/parent_id"},
 				},
 				"a taken id and an inactive parent": {
@@ -189,7 +189,7 @@ func TestCreate(t *testing.T) {
 				"every 400 at once, the tree's too": {
 					func(d *models.AgentDraft) {
 						d.Name, d.SphereID, d.FrequencyHz, d.ParentID = new(" "), new(10), new(777), new("nobody")
-						d.TokenBudget = new(int64(1))
+						d.TokenBudget = models.Some(int64(1))
 					},
 					[]string{
 						"invalid-frequency", "not_blank@/name", "max@/sphere_id", "min@/token_budget",

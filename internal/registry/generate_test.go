@@ -189,7 +189,7 @@ func (g generator) draft(odd int) models.AgentDraft {
 		d.ParentID = &parent
 	}
 	if g.chance(50) {
-		d.TokenBudget = new(g.budget(level, odd))
+		d.TokenBudget = models.Some(g.budget(level, odd))
 	}
 	if g.chance(50) {
 		d.Capabilities = g.capabilities(odd)
@@ -198,7 +198,7 @@ func (g generator) draft(odd int) models.AgentDraft {
 		d.Description = "text"
 	}
 	if level == models.LevelSystem && !g.chance(odd) {
-		d.SphereID, d.ParentID, d.TokenBudget = nil, nil, nil
+		d.SphereID, d.ParentID, d.TokenBudget = nil, nil, models.Optional[int64]{}
 	}
 	if g.chance(odd) {
 		*d.FrequencyHz = []int{0, 444, 555, 600, 666, 777, 888, 999}[g.IntN(8)]

@@ -31,7 +31,7 @@ func TestHistory(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			d := assistant("help", "spec")
-			d.Capabilities, d.Description, d.Type, d.TokenBudget = []string{"email", "own"}, "text", "research", new(int64(15_000))
+			d.Capabilities, d.Description, d.Type, d.TokenBudget = []string{"email", "own"}, "text", "research", models.Some(int64(15_000))
 			f.create(t, specialist("spec", "orch-social"))
 			ctx := requestid.With(t.Context(), "req-1")
 			_, err := f.Create(ctx, writer(), d, nil)

@@ -123,7 +123,7 @@ func TestImport(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			d := specialist("spec", "orch-social")
-			d.Description, d.Type, d.Capabilities, d.TokenBudget = "text", "research", []string{"email"}, new(int64(5000))
+			d.Description, d.Type, d.Capabilities, d.TokenBudget = "text", "research", []string{"email"}, models.Some(int64(5000))
 			f.create(t, d)
 			f.deactivate(t, "spec")
 			_, err := f.load(t, writer(), document(entry("spec", 2, "orch-social", "")))

@@ -108,7 +108,7 @@ func (j *judgement) lay(i int) bool {
 
 func (j *judgement) judgeLevel(i int, e rosterEntry) {
 	if *e.Level == 0 {
-		for member, set := range map[string]bool{"sphere_id": e.SphereID != nil, "parent_id": e.ParentID != nil, "token_budget": e.TokenBudget != nil} {
+		for member, set := range map[string]bool{"sphere_id": e.SphereID != nil, "parent_id": e.ParentID != nil, "token_budget": e.TokenBudget.Set} {
 			if set {
 				j.find(i, member, errs.InvalidRequest)
 			}
@@ -121,7 +121,7 @@ func (j *judgement) judgeLevel(i int, e rosterEntry) {
 	if e.ParentID == nil && *e.Level > 1 {
 		j.find(i, "parent_id", errs.InvalidRequest)
 	}
-	if e.TokenBudget != nil && *e.TokenBudget > maxBudget(*e.Level) {
+	if e.TokenBudget.Set && e.TokenBudget.Value > maxBudget(*e.Level) {
 		j.find(i, "token_budget", errs.BudgetExceedsMaximum)
 	}
 }

@@ -82,7 +82,7 @@ func fieldErrors(d models.AgentDraft) []string {
 	if d.ParentID != nil && !idForm.MatchString(*d.ParentID) {
 		bad = append(bad, "parent_id")
 	}
-	if d.TokenBudget != nil && *d.TokenBudget < 1000 {
+	if d.TokenBudget.Set && d.TokenBudget.Value < 1000 {
 		bad = append(bad, "token_budget")
 	}
 	if repeated(d.Capabilities) {
@@ -143,7 +143,7 @@ func (m *model) create(by models.Principal, d models.AgentDraft) errs.Code {
 	if inactive {
 		n = append(n, errs.ParentInactive)
 	}
-	if d.TokenBudget != nil && *d.TokenBudget > maxBudget(a.Level) {
+	if d.TokenBudget.Set && d.TokenBudget.Value > maxBudget(a.Level) {
 		n = append(n, errs.BudgetExceedsMaximum)
 	}
 	if len(n) == 0 {
@@ -156,7 +156,7 @@ func (m *model) create(by models.Principal, d models.AgentDraft) errs.Code {
 func described(e rosterEntry) models.Agent {
 	a := models.Agent{
 		ID: *e.ID, Level: *e.Level, SphereID: e.SphereID, FrequencyHz: *e.FrequencyHz, Capabilities: []string{}, Description: e.Description,
-		Type: e.Type, ParentID: e.ParentID, TokenBudget: e.TokenBudget, IsActive: e.active == nil || *e.active, Version: 1,
+		Type: e.Type, ParentID: e.ParentID, TokenBudget: e.TokenBudget.Pointer(), IsActive: e.active == nil || *e.active, Version: 1,
 	}
 	if e.Name != nil {
 		a.Name = *e.Name

@@ -124,7 +124,7 @@ func (r *Registry) checkEntry(p *plan, i int, e roster.Entry, a models.Agent) {
 		for _, m := range []struct {
 			field string
 			set   bool
-		}{{"sphere_id", e.SphereID != nil}, {"parent_id", e.ParentID != nil}, {"token_budget", e.TokenBudget != nil}} {
+		}{{"sphere_id", e.SphereID != nil}, {"parent_id", e.ParentID != nil}, {"token_budget", e.TokenBudget.Set}} {
 			if m.set {
 				p.add(i, m.field, errs.InvalidRequest, "null_for_l0", "%s of the L0 agent is always null", m.field)
 			}
@@ -137,7 +137,7 @@ func (r *Registry) checkEntry(p *plan, i int, e roster.Entry, a models.Agent) {
 	if e.ParentID == nil && a.Level != models.LevelOrchestrator {
 		p.add(i, "parent_id", errs.InvalidRequest, "required", "parent_id is required: an L%d agent stands under an L%d agent", a.Level, a.Level-1)
 	}
-	p.collect(i, func(v *errs.Violations) { checkBudget(v, a.Level, e.TokenBudget) })
+	p.collect(i, func(v *errs.Violations) { checkBudget(v, a.Level, e.TokenBudget.Pointer()) })
 }
 
 // checkUnchangeable compares the immutable members with those of the agent that

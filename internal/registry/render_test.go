@@ -66,8 +66,8 @@ func members(e rosterEntry, add func(string, any)) {
 	if e.ParentID != nil {
 		add("parent_id", *e.ParentID)
 	}
-	if e.TokenBudget != nil {
-		add("token_budget", *e.TokenBudget)
+	if e.TokenBudget.Set {
+		add("token_budget", e.TokenBudget.Value)
 	}
 	if e.Capabilities != nil {
 		add("capabilities", e.Capabilities)
@@ -85,13 +85,17 @@ func members(e rosterEntry, add func(string, any)) {
 
 // entryOf describes an agent as it is.
 func entryOf(a models.Agent) rosterEntry {
-	return rosterEntry{
+	e := rosterEntry{
 		AgentDraft: models.AgentDraft{
 			ID: &a.ID, Name: &a.Name, Level: &a.Level, SphereID: a.SphereID, FrequencyHz: &a.FrequencyHz, Capabilities: a.Capabilities,
-			Description: a.Description, Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget,
+			Description: a.Description, Type: a.Type, ParentID: a.ParentID,
 		},
 		active: &a.IsActive,
 	}
+	if a.TokenBudget != nil {
+		e.TokenBudget = models.Some(*a.TokenBudget)
+	}
+	return e
 }
 
 // TestRender proves that the model knows the lines of its documents.

@@ -32,7 +32,10 @@ func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
 	if d.ParentID == nil && level != models.LevelOrchestrator {
 		v.Add(errs.InvalidRequest, "/parent_id", "required", "parent_id is required: an L%d agent stands under an L%d agent", level, level-1)
 	}
-	checkBudget(&v, level, d.TokenBudget)
+	if d.TokenBudget.Null {
+		v.Add(errs.InvalidRequest, "/token_budget", "not_null", "token_budget of an L%d agent must not be null; leave it out for the default of %d", level, *level.DefaultBudget())
+	}
+	checkBudget(&v, level, d.TokenBudget.Pointer())
 	return v
 }
 
@@ -41,7 +44,7 @@ func fromDraft(d models.AgentDraft) models.Agent {
 	a := models.Agent{
 		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *d.FrequencyHz,
 		Capabilities: d.Capabilities, Description: d.Description, Type: d.Type, ParentID: d.ParentID,
-		TokenBudget: d.TokenBudget, IsActive: true, Version: 1,
+		TokenBudget: d.TokenBudget.Pointer(), IsActive: true, Version: 1,
 	}
 	if a.Capabilities == nil {
 		a.Capabilities = []string{}

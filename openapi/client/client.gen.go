@@ -434,7 +434,9 @@ type AgentDraft struct {
 	// SphereID Example: 1
 	SphereID *int `json:"sphere_id,omitempty" yaml:"sphere_id,omitempty"`
 
-	// TokenBudget Example: 15000
+	// TokenBudget TokenBudget is the level's default where it is left out (CHE·NU §5.1).
+	//
+	// Example: 15000
 	TokenBudget *int64 `json:"token_budget,omitempty" yaml:"token_budget,omitempty"`
 
 	// Type Example: research

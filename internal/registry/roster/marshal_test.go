@@ -118,7 +118,7 @@ func TestRoundTrip(t *testing.T) {
 			entries := again(t, format, exported())
 			require.Len(t, entries, 2)
 			require.Nil(t, entries[0].SphereID)
-			require.Nil(t, entries[0].TokenBudget)
+			require.False(t, entries[0].TokenBudget.Set)
 			require.True(t, entries[0].Active())
 			require.Equal(t, "L2 Specialist: money", entries[1].Description)
 			require.False(t, entries[1].Active())
@@ -211,9 +211,9 @@ func check(t *testing.T, data []byte, format roster.Format) {
 	for i, e := range doc.Agents {
 		agents[i] = models.Agent{
 			ID: *e.ID, Name: *e.Name, Level: *e.Level, SphereID: e.SphereID, FrequencyHz: *e.FrequencyHz, ParentID: e.ParentID,
-			TokenBudget: e.TokenBudget, Capabilities: e.Capabilities, Description: e.Description, Type: e.Type, IsActive: e.Active(),
+			TokenBudget: e.TokenBudget.Pointer(), Capabilities: e.Capabilities, Description: e.Description, Type: e.Type, IsActive: e.Active(),
 		}
-		if *e.Level > 0 && (e.SphereID == nil || e.ParentID == nil || e.TokenBudget == nil) {
+		if *e.Level > 0 && (e.SphereID == nil || e.ParentID == nil || !e.TokenBudget.Set) {
 			return // the registry fills or refuses these
 		}
 	}

@@ -172,7 +172,7 @@ func (r *reader) entry(e *Entry, n *node, pointer string) {
 		"sphere_id":    nullable(func(n *node, at string) { integer(r, n, at, &e.SphereID) }),
 		"frequency_hz": func(n *node, at string) { integer(r, n, at, &e.FrequencyHz) },
 		"parent_id":    nullable(func(n *node, at string) { str(r, n, at, &e.ParentID) }),
-		"token_budget": nullable(func(n *node, at string) { integer(r, n, at, &e.TokenBudget) }),
+		"token_budget": nullable(func(n *node, at string) { budget(r, n, at, &e.TokenBudget) }),
 		"capabilities": func(n *node, at string) { r.capabilities(n, at, &e.Capabilities) },
 		"description":  func(n *node, at string) { plain(r, n, at, &e.Description) },
 		"type":         func(n *node, at string) { plain(r, n, at, &e.Type) },
@@ -188,6 +188,13 @@ func (r *reader) entry(e *Entry, n *node, pointer string) {
 		if !r.bad[at] {
 			r.at(r.doc.Line(at), v.Code, at, v.Rule, "%s.%s", nameOf(pointer), v.Detail)
 		}
+	}
+}
+
+func budget(r *reader, n *node, pointer string, into *models.Optional[int64]) {
+	var tokens *int64
+	if integer(r, n, pointer, &tokens); tokens != nil {
+		*into = models.Some(*tokens)
 	}
 }
 

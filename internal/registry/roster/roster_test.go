@@ -77,7 +77,7 @@ func TestParse(t *testing.T) {
 		}},
 		{AgentDraft: models.AgentDraft{
 			ID: new("finance-personal"), Name: new("Personal Finance Agent"), Level: new(models.LevelSpecialist),
-			SphereID: new(1), FrequencyHz: new(555), ParentID: new("orch-personnel"), TokenBudget: new(int64(20000)),
+			SphereID: new(1), FrequencyHz: new(555), ParentID: new("orch-personnel"), TokenBudget: models.Some(int64(20000)),
 			Capabilities: []string{"budgeting", "savings"}, Type: "research",
 		}, IsActive: new(false)},
 	}
