@@ -94,12 +94,8 @@ func newAgentDetail(d models.AgentDetail) agentDetail {
 	}
 }
 
-// writeAgent answers with the agent as it is now.
-func (s *Server) writeAgent(w http.ResponseWriter, r *http.Request, id string, warnings []errs.Field) error {
-	d, err := s.registry.Get(r.Context(), id)
-	if err != nil {
-		return err
-	}
+// writeDetail answers with an agent.
+func (s *Server) writeDetail(w http.ResponseWriter, r *http.Request, d models.AgentDetail, warnings []errs.Field) error {
 	view := newAgentDetail(d)
 	view.Warnings = warnings
 	return s.writeEntity(w, r, http.StatusOK, d.Version, view)

@@ -133,7 +133,11 @@ func (s *Server) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.writeAgent(w, r, id, nil)
+	d, err := s.registry.Get(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return s.writeDetail(w, r, d, nil)
 }
 
 // updateAgent changes an agent (CHE·NU §2.3).
@@ -173,7 +177,7 @@ func (s *Server) updateAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.writeAgent(w, r, updated.Agent.ID, updated.Warnings)
+	return s.writeDetail(w, r, updated.Detail, updated.Warnings)
 }
 
 // deleteAgent deactivates an agent (CHE·NU §2.4).

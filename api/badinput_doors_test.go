@@ -172,7 +172,7 @@ func badQueries() []badInput {
 		get("/api/v1/hierarchy?root=", "invalid-parameter ?root min"),
 		get("/api/v1/hierarchy?root="+strings.Repeat("r", 65), "invalid-parameter ?root max"),
 		get("/api/v1/hierarchy?root=%27%20OR%201%3D1", "not-found "),
-		get("/api/v1/hierarchy?active=2", "invalid-parameter ?active type"),
+		get("/api/v1/hierarchy?active_only=2", "invalid-parameter ?active_only type"),
 		get("/api/v1/roster?format=xml", "invalid-parameter ?format enum"),
 		get("/api/v1/roster?dry_run=true", "invalid-parameter ?dry_run unknown_parameter"),
 		get("/api/v1/tokens?limit=1001", "invalid-parameter ?limit max"),

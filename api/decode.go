@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/words"
 )
 
 // maxBody is the most a request body may hold, in bytes.
@@ -29,12 +30,6 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, accepted ...s
 		w.Header().Set("Accept", strings.Join(accepted, ", "))
 		return nil, "", err
 	}
-	conn := http.NewResponseController(w)
-	if deadline, ok := r.Context().Deadline(); ok && r.ContentLength != 0 {
-		// A context does not interrupt a read; a body that stops coming would
-		// hold the request for ever. Only a test's writer cannot do this.
-		_ = conn.SetReadDeadline(deadline)
-	}
 	inner := innermost(w)
 	if r.ContentLength > limit {
 		if r.Header.Get("Expect") == "" {
@@ -47,9 +42,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, accepted ...s
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, max(r.ContentLength, 0)+bytes.MinRead))
 	if _, err := buf.ReadFrom(http.MaxBytesReader(inner, r.Body, limit)); err != nil {
-		return nil, "", readError(r, err, limit) // the deadline stays: the server reads on
+		return nil, "", readError(r, err, limit) // the deadline of timeout stays: the server reads on
 	}
-	_ = conn.SetReadDeadline(time.Time{})
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return buf.Bytes(), mediaType, nil
 }
 
@@ -69,7 +64,7 @@ func innermost(w http.ResponseWriter) http.ResponseWriter {
 func checkMediaType(r *http.Request, accepted []string) (string, error) {
 	for _, coding := range r.Header.Values("Content-Encoding") {
 		if c := strings.TrimSpace(coding); c != "" && !strings.EqualFold(c, "identity") {
-			e := errs.New(errs.UnsupportedMediaType, "the body must be sent without Content-Encoding, not as %q", clip(c))
+			e := errs.New(errs.UnsupportedMediaType, "the body must be sent without Content-Encoding, not as %q", words.Clip(c))
 			e.Fields = []errs.Field{{Header: "Content-Encoding", Rule: "identity", Detail: e.Detail}}
 			return "", e
 		}
@@ -85,7 +80,7 @@ func checkMediaType(r *http.Request, accepted []string) (string, error) {
 	}
 	came := "there is no Content-Type"
 	if sent != "" {
-		came = "it was " + quote(sent)
+		came = "it was " + words.Quote(sent)
 	}
 	e := errs.New(errs.UnsupportedMediaType, "the body must be %s in UTF-8; %s", strings.Join(accepted, " or "), came).
 		With("accepted", accepted)

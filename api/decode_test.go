@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -140,10 +141,10 @@ func TestAClientThatAsksFirstIsToldAtOnce(t *testing.T) {
 // once they are sent.
 func rawRequest(t *testing.T, d *door, text string, afterwards func(net.Conn)) answer {
 	t.Helper()
-	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(d.url, "http://"))
 	require.NoError(t, err)
 	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute))) // an answer that never comes fails the test
 	_, err = io.WriteString(conn, text)
 	require.NoError(t, err)
 	afterwards(conn)
@@ -170,4 +171,38 @@ func TestBodiesThatDoNotArrive(t *testing.T) {
 		d := openDoor(t, doorOptions{timeout: 50 * time.Millisecond})
 		rawRequest(t, d, head, func(net.Conn) {}).problem(t, 503, errs.Timeout)
 	})
+	t.Run("a body that stops coming, of a request that is refused without it", func(t *testing.T) {
+		t.Parallel()
+		d := openDoor(t, doorOptions{timeout: 50 * time.Millisecond})
+		nowhere := strings.Replace(head, "/things", "/nowhere", 1)
+		rawRequest(t, d, nowhere, func(net.Conn) {}).problem(t, 404, errs.NotFound)
+	})
+	t.Run("a body that came has no deadline any more", func(t *testing.T) {
+		t.Parallel()
+		log, _ := newLog(t)
+		p := newResponder(log)
+		deadlines := &deadlineRecorder{ResponseWriter: httptest.NewRecorder()}
+		read := p.handle(func(w http.ResponseWriter, r *http.Request) error {
+			_, _, err := readBody(w, r, maxBody, contentTypeJSON)
+			return err
+		})
+		r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
+		r.Header.Set("Content-Type", contentTypeJSON)
+		timeout(time.Hour, nil)(read).ServeHTTP(deadlines, r)
+		require.Len(t, deadlines.set, 2)
+		require.WithinDuration(t, time.Now().Add(time.Hour), deadlines.set[0], time.Minute)
+		require.Zero(t, deadlines.set[1], "a body that has come is not waited for")
+	})
+}
+
+// deadlineRecorder notes the read deadlines that are set.
+type deadlineRecorder struct {
+	http.ResponseWriter
+	set []time.Time
+}
+
+// SetReadDeadline is what http.ResponseController calls.
+func (d *deadlineRecorder) SetReadDeadline(deadline time.Time) error {
+	d.set = append(d.set, deadline)
+	return nil
 }

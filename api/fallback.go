@@ -10,6 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
+	"comet/internal/words"
 )
 
 // notFound answers for an address that no route has.
@@ -32,7 +33,7 @@ func (p *responder) methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 		}
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
-		p.fail(w, r, errs.New(errs.MethodNotAllowed, "%s is not allowed here, only %s", clip(r.Method), list))
+		p.fail(w, r, errs.New(errs.MethodNotAllowed, "%s is not allowed here, only %s", words.Clip(r.Method), list))
 	}
 }
 

@@ -31,7 +31,7 @@ func FuzzCreateAgent(f *testing.F) {
 		}
 	}
 	db := storetest.Open(f, "sqlite")
-	reg, tokens := registry.New(db.Store, nil), auth.New(db.Store)
+	reg, tokens := registry.New(db.Store, nil), auth.New(db.Store, nil)
 	require.NoError(f, reg.Bootstrap(f.Context()))
 	issued, err := tokens.Create(f.Context(), models.System(), models.TokenDraft{Name: new("fuzz"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
 	require.NoError(f, err)

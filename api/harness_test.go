@@ -52,7 +52,7 @@ func setup(t testing.TB, db *storetest.DB, opts houseOptions) *house {
 func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions) *house {
 	t.Helper()
 	h := &house{
-		db: db, auth: auth.New(s), reg: registry.New(s, &registry.Options{StrictCapabilities: opts.strictCapabilities}),
+		db: db, auth: auth.New(s, &auth.Options{Clock: s.Now}), reg: registry.New(s, &registry.Options{StrictCapabilities: opts.strictCapabilities}),
 		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
 	}
 	require.NoError(t, h.reg.Bootstrap(t.Context()))

@@ -50,14 +50,14 @@ type auditTrail struct {
 // getHierarchy returns the tree of agents (CHE·NU §3).
 //
 //	@Summary		Get the hierarchy
-//	@Description	The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it.
+//	@Description	The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
 //	@ID				getHierarchy
 //	@Tags			hierarchy
 //	@Produce		json
 //	@Security		BearerAuth[agents:read]
 //	@Param			root			query	string	false	"The agent to begin at"	maxlength(64)	default(nova)
 //	@Param			depth			query	int		false	"How many levels below the root"	minimum(0)	maximum(3)	default(3)
-//	@Param			active			query	bool	false	"Leave out inactive agents"	default(false)
+//	@Param			active_only		query	bool	false	"Leave out inactive agents"	default(false)
 //	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	hierarchy	"The tree"
 //	@Header			200	{string}	ETag
@@ -66,12 +66,9 @@ type auditTrail struct {
 //	@Failure		404	"No such root"
 //	@Router			/api/v1/hierarchy [get]
 func (s *Server) getHierarchy(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "root", "depth", "active")
-	root := models.RootAgentID
-	if id := q.OptString("root", models.MaxIDLength); id != nil {
-		root = *id
-	}
-	depth, active := q.Int("depth", 0, int(models.LevelAssistant), int(models.LevelAssistant)), q.Bool("active")
+	q := newQuery(r, "root", "depth", "active_only")
+	root := rootOf(q)
+	depth, active := q.Int("depth", 0, int(models.LevelAssistant), int(models.LevelAssistant)), q.Bool("active_only")
 	if err := q.Err(); err != nil {
 		return err
 	}

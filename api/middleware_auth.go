@@ -10,9 +10,6 @@ import (
 	"comet/models"
 )
 
-// maxTokenLength is the longest bearer token that is looked at, in bytes.
-const maxTokenLength = 512
-
 // authenticate lets requests with a valid bearer token through and puts who they
 // come from into their context.
 func (s *Server) authenticate(next http.Handler) http.Handler {
@@ -38,7 +35,7 @@ func bearer(lines []string) (string, error) {
 	}
 	scheme, secret, ok := strings.Cut(lines[0], " ")
 	secret = strings.TrimSpace(secret)
-	if len(lines) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > maxTokenLength {
+	if len(lines) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > models.MaxTokenLength {
 		return "", errs.New(errs.Unauthenticated, "the Authorization header must be \"Bearer <token>\"")
 	}
 	return secret, nil

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"math"
-	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -11,11 +10,12 @@ import (
 	"github.com/go-chi/httprate"
 
 	"comet/internal/errs"
+	"comet/internal/words"
 )
 
 // rateLimit lets each token make limit requests a window, counted over a sliding
-// window; a request without a token counts for its remote address. tokenID reads
-// the token's id from the context, so authentication comes first. Every answer
+// window. tokenID reads the token's id from the context, so authentication comes
+// first and requests without a valid token are not counted. Every answer
 // tells where the caller stands: RateLimit-Limit, RateLimit-Remaining, and
 // RateLimit-Reset in seconds. A limit of 0 or less limits nothing.
 func (p *responder) rateLimit(limit int, window time.Duration, tokenID func(context.Context) string) func(http.Handler) http.Handler {
@@ -27,7 +27,7 @@ func (p *responder) rateLimit(limit int, window time.Duration, tokenID func(cont
 			Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset",
 		}))
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			refused := limiter.OnLimit(w, r, rateKey(r, tokenID))
+			refused := limiter.OnLimit(w, r, tokenID(r.Context()))
 			reset := secondsToReset(w.Header())
 			if !refused {
 				next.ServeHTTP(w, r)
@@ -36,7 +36,7 @@ func (p *responder) rateLimit(limit int, window time.Duration, tokenID func(cont
 			// The old window fades out of the sliding one at an even pace, and the
 			// limiter rounds: when half a request has faded there is room for one.
 			wait := reset + int(window.Seconds()/float64(2*limit)) + 1
-			p.fail(w, r, errs.New(errs.RateLimited, "the limit is %d requests in %s; try again in %d s", limit, short(window), wait).
+			p.fail(w, r, errs.New(errs.RateLimited, "the limit is %d requests in %s; try again in %d s", limit, words.Duration(window), wait).
 				With("retry_after", wait))
 		})
 	}
@@ -51,16 +51,4 @@ func secondsToReset(h http.Header) int {
 	seconds := max(0, int(math.Ceil(time.Until(time.Unix(at, 0)).Seconds())))
 	h.Set("RateLimit-Reset", strconv.Itoa(seconds))
 	return seconds
-}
-
-// rateKey says whose request it is.
-func rateKey(r *http.Request, tokenID func(context.Context) string) string {
-	if id := tokenID(r.Context()); id != "" {
-		return "token:" + id
-	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
-	return "address:" + httprate.CanonicalizeIP(host)
 }

@@ -10,7 +10,7 @@ import (
 const defaultTimeout = 30 * time.Second
 
 // timeout ends a request's context after limit, which handlers report as
-// errs.Timeout. Requests that except selects (nil: none) are streams and have no
+// errs.Timeout, and the wait for its body. Requests that except selects (nil: none) are streams and have no
 // end of their own, as have those that ask to change the protocol. A limit of 0
 // or less sets nothing.
 func timeout(limit time.Duration, except func(*http.Request) bool) func(http.Handler) http.Handler {
@@ -25,6 +25,12 @@ func timeout(limit time.Duration, except func(*http.Request) bool) func(http.Han
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), limit)
 			defer cancel()
+			if deadline, ok := ctx.Deadline(); ok && r.ContentLength != 0 {
+				// A context does not interrupt a read: a body that stops coming would
+				// hold the request for ever, also one that nobody reads, which the
+				// server waits for before it answers. Only a test's writer cannot do this.
+				_ = http.NewResponseController(w).SetReadDeadline(deadline)
+			}
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
 	}

@@ -56,7 +56,7 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	s, err := store.Open(t.Context(), store.Options{Dir: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	reg, tokens := registry.New(s, nil), auth.New(s)
+	reg, tokens := registry.New(s, nil), auth.New(s, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
 	d := &describedDoor{Server: New(reg, tokens, &Options{Metrics: http.NotFoundHandler()}), auth: tokens}
 	d.admin = d.token(t, models.ScopeAdmin)

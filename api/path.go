@@ -9,6 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
+	"comet/internal/words"
 	"comet/models"
 )
 
@@ -38,3 +39,6 @@ func decodeID(r *http.Request, name string) (string, error) {
 func storable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsRune(text, 0)
 }
+
+// clipPath bounds a path in logs and problem documents.
+func clipPath(s string) string { return words.ClipTo(s, 512) }

@@ -6,6 +6,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
+	"comet/internal/words"
 )
 
 // ProblemType explains one code; it is what a problem's type leads to.
@@ -35,7 +36,7 @@ type ProblemType struct {
 func (p *responder) problemPage(w http.ResponseWriter, r *http.Request) error {
 	code := errs.Code(chi.URLParam(r, "code"))
 	if meaning(code) == "" {
-		return errs.New(errs.NotFound, "there is no problem type %q", clip(string(code)))
+		return errs.New(errs.NotFound, "there is no problem type %s", words.Quote(string(code)))
 	}
 	return p.writeJSON(w, r, http.StatusOK, ProblemType{
 		Type: "/problems/" + string(code), Code: code, Title: code.Title(),

@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/nearest"
+	"comet/internal/words"
 )
 
 // query reads the query string of a request strictly: every parameter must be
@@ -39,7 +40,7 @@ func (q *query) add(pair string) {
 	rawName, rawValue, _ := strings.Cut(pair, "=")
 	name, err := url.QueryUnescape(rawName)
 	if err != nil || !utf8.ValidString(name) {
-		q.Fail(clip(rawName), "encoding", "the name of the parameter %s is not percent-encoded UTF-8", quote(rawName))
+		q.Fail(words.Clip(rawName), "encoding", "the name of the parameter %s is not percent-encoded UTF-8", words.Quote(rawName))
 		return
 	}
 	if !slices.Contains(q.known, name) {
@@ -58,8 +59,8 @@ func (q *query) add(pair string) {
 }
 
 func (q *query) unknown(name string) {
-	if len(q.wrong) >= 20 {
-		return // one mistake repeated by a program; the first of them tell enough
+	if q.full() {
+		return
 	}
 	known := "this request takes no parameters"
 	if len(q.known) > 0 {
@@ -69,11 +70,20 @@ func (q *query) unknown(name string) {
 	if near, ok := nearest.Word(name, q.known); ok {
 		hint = "; did you mean " + near + "?"
 	}
-	q.Fail(clip(name), "unknown_parameter", "%s is not a known parameter; %s%s", quote(name), known, hint)
+	q.Fail(words.Clip(name), "unknown_parameter", "%s is not a known parameter; %s%s", words.Quote(name), known, hint)
 }
+
+// maxWrong is how many bad parameters one answer names. More of them are one
+// mistake repeated by a program; the first ones tell enough.
+const maxWrong = 20
+
+func (q *query) full() bool { return len(q.wrong) == maxWrong }
 
 // Fail records a rule that a parameter breaks.
 func (q *query) Fail(parameter, rule, format string, args ...any) {
+	if q.full() {
+		return
+	}
 	q.wrong = append(q.wrong, errs.Violation{
 		Code:  errs.InvalidParameter,
 		Field: errs.Field{Parameter: parameter, Rule: rule, Detail: fmt.Sprintf(format, args...)},
@@ -107,14 +117,14 @@ func (q *query) OptInt(name string, low, high int) *int {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil && !isDigits(text) || strings.HasPrefix(text, "+") {
-		q.Fail(name, "type", "%s must be an integer, not %s", name, quote(text))
+		q.Fail(name, "type", "%s must be an integer, not %s", name, words.Quote(text))
 		return nil
 	}
 	switch {
 	case n < int64(low):
-		q.Fail(name, "min", "%s must be at least %d, not %s", name, low, clip(text))
+		q.Fail(name, "min", "%s must be at least %d, not %s", name, low, words.Clip(text))
 	case n > int64(high):
-		q.Fail(name, "max", "%s must be at most %d, not %s", name, high, clip(text))
+		q.Fail(name, "max", "%s must be at most %d, not %s", name, high, words.Clip(text))
 	default:
 		return new(int(n))
 	}
@@ -141,7 +151,7 @@ func (q *query) OptBool(name string) *bool {
 	case "false", "0":
 		return new(false)
 	}
-	q.Fail(name, "type", "%s must be true or false, not %s", name, quote(text))
+	q.Fail(name, "type", "%s must be true or false, not %s", name, words.Quote(text))
 	return nil
 }
 
@@ -195,7 +205,7 @@ func (q *query) Enum(name, def string, allowed ...string) string {
 		return def
 	}
 	if !slices.Contains(allowed, text) {
-		q.Fail(name, "enum", "%s must be one of %s, not %s", name, strings.Join(allowed, ", "), quote(text))
+		q.Fail(name, "enum", "%s must be one of %s, not %s", name, strings.Join(allowed, ", "), words.Quote(text))
 		return def
 	}
 	return text

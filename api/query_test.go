@@ -114,6 +114,24 @@ func TestQueryRefuses(t *testing.T) {
 	}
 }
 
+func TestQueryNamesAFewMistakesOnly(t *testing.T) {
+	t.Parallel()
+	for what, pairs := range map[string]string{
+		"of the encoding of a name":  strings.Repeat("%&", 30_000),
+		"of the encoding of a value": strings.Repeat("q=%&", 30_000),
+		"of control characters":      strings.Repeat("q=%00&", 30_000),
+		"of the name":                strings.Repeat("x=1&", 30_000),
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			_, err := readPage(pairs + "limit=0")
+			var e *errs.Error
+			require.ErrorAs(t, err, &e)
+			require.Len(t, e.Fields, 20)
+		})
+	}
+}
+
 func TestQueryOfAnAddressWithoutParameters(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest(http.MethodGet, "/?"+strings.Repeat("x=1&", 1000), nil)

@@ -38,26 +38,29 @@ type rosterEntry struct {
 // exportRoster returns every agent as one document.
 //
 //	@Summary		Export the roster
-//	@Description	Every agent, ordered by level and id, as a document that an import takes back. YAML or JSON by `format`, else by `Accept`; JSON is the default.
+//	@Description	Every agent, or those below `root`, ordered by level and id, as a document that an import takes back. A roster holds at most 10,000 agents; a larger registry is exported in parts. YAML or JSON by `format`, else by `Accept`; JSON is the default.
 //	@ID				exportRoster
 //	@Tags			roster
 //	@Produce		json,application/yaml
 //	@Security		BearerAuth[agents:read]
+//	@Param			root			query	string	false	"The agent to begin at"	maxlength(64)	default(nova)
 //	@Param			format			query	string	false	"Form of the document"	enums(json,yaml)
 //	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	rosterDocument	"The roster"
 //	@Header			200	{string}	ETag
 //	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown or out of range"
+//	@Failure		400	"A parameter is unknown or out of range, or there are too many agents for one roster"
+//	@Failure		404	"No such root"
 //	@Router			/api/v1/roster [get]
 func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "format")
+	q := newQuery(r, "root", "format")
+	root := rootOf(q)
 	format := q.Enum("format", acceptedFormat(r), "json", "yaml")
 	if err := q.Err(); err != nil {
 		return err
 	}
-	var agents []models.Agent
-	if err := s.registry.Each(r.Context(), func(a models.Agent) error { agents = append(agents, a); return nil }); err != nil {
+	agents, err := s.registry.Export(r.Context(), root)
+	if err != nil {
 		return err
 	}
 	contentType, marshal := contentTypeJSON, roster.MarshalJSON
@@ -72,6 +75,14 @@ func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 		s.writeBody(w, r, http.StatusOK, 0, contentType, buf.Bytes())
 		return nil
 	})
+}
+
+// rootOf reads the parameter that names the agent to begin at.
+func rootOf(q *query) string {
+	if id := q.OptString("root", models.MaxIDLength); id != nil {
+		return *id
+	}
+	return models.RootAgentID
 }
 
 // acceptedFormat reads the form a client asks for in Accept.
@@ -128,7 +139,14 @@ func (s *Server) importRoster(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || s.replayed(w, once) {
 		return err
 	}
-	return s.writeJSON(w, r, http.StatusOK, report)
+	return s.writeJSON(w, r, http.StatusOK, bounded(report))
+}
+
+// bounded returns the report with as many violations and warnings as an answer
+// has room for.
+func bounded(report registry.ImportReport) registry.ImportReport {
+	report.Violations, report.Warnings = errs.Capped(report.Violations), errs.Capped(report.Warnings)
+	return report
 }
 
 // unreadable returns an error for a document whose syntax is broken: there is
@@ -143,6 +161,6 @@ func unreadable(violations errs.Violations) error {
 }
 
 func (s *Server) renderReport(result any) (models.Answer, error) {
-	body, err := s.encode(result.(registry.ImportReport))
+	body, err := s.encode(bounded(result.(registry.ImportReport)))
 	return models.Answer{Status: http.StatusOK, Body: body}, err
 }

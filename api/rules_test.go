@@ -201,9 +201,10 @@ func TestARosterOfMistakes(t *testing.T) {
 	p := h.do(t, "POST", "/api/v1/roster", body, "Content-Type", "application/yaml").problem(t, 400, errs.InvalidRequest)
 	require.Equal(t, "agents[0].id is required", p.Detail)
 	require.Equal(t, errs.Field{Pointer: "/agents/0/id", Rule: "required", Detail: p.Detail, Line: 3}, p.Errors[0])
+	require.Len(t, p.Errors, errs.MaxFields)
 	last := p.Errors[len(p.Errors)-1]
 	require.Equal(t, "max", last.Rule)
-	require.Contains(t, last.Detail, "17000 more")
+	require.Contains(t, last.Detail, "26001 more")
 }
 
 // TestARosterComesBack exports a registry and imports it elsewhere: the two are

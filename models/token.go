@@ -28,6 +28,9 @@ func Scopes() []Scope {
 	}
 }
 
+// MaxTokenLength is the longest secret that a bearer token may have, in bytes.
+const MaxTokenLength = 512
+
 // Token is a bearer token without its secret, of which only the SHA-256 is kept.
 type Token struct {
 	ID        string

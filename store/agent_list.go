@@ -58,8 +58,12 @@ func (s *Store) conditions(q models.AgentQuery) []condition {
 	if q.ParentID != nil {
 		equal("parent_id", *q.ParentID)
 	}
-	for _, c := range q.Capabilities {
-		cs = append(cs, condition{"", "id IN (SELECT agent_id FROM agent_capabilities WHERE capability = ?)", []any{models.CapabilityKey(c)}})
+	for i, c := range q.Capabilities {
+		text := "EXISTS (SELECT 1 FROM agent_capabilities AS o WHERE o.capability = ? AND o.agent_id = id)"
+		if i == 0 && byCapability(q) {
+			text = "capability = ?"
+		}
+		cs = append(cs, condition{"", text, []any{models.CapabilityKey(c)}})
 	}
 	if q.SphereID != nil {
 		equal("sphere_id", *q.SphereID)
@@ -88,20 +92,33 @@ func (s *Store) conditions(q models.AgentQuery) []condition {
 	return cs
 }
 
+// byCapability reports whether the list is read from the first capability's own
+// index, which names its agents in the order of their ids.
+func byCapability(q models.AgentQuery) bool { return len(q.Capabilities) > 0 && q.ParentID == nil }
+
+// source returns the tables of the list and the column that orders it by id.
+func (s *Store) source(q models.AgentQuery) (from, id string) {
+	if byCapability(q) {
+		return "agent_capabilities " + s.dialect.joinInOrder + " agents ON id = agent_id", "agent_id"
+	}
+	return "agents", "id"
+}
+
 // pageQuery builds the statement for one page and one row more. On SQLite,
 // which keeps no statistics, only one equality may choose an index: the first,
 // because the index that starts with it is also in id order. Otherwise the
 // planner would rather sort a sphere than walk it.
 func (s *Store) pageQuery(q models.AgentQuery) (string, []any) {
+	from, id := s.source(q)
 	column, ascending := sortColumn(q.Sort), !q.Descending
 	where, args := []string{}, []any{}
-	indexed := false
+	indexed := byCapability(q)
 	for _, c := range s.conditions(q) {
 		text := c.sql
 		if c.column != "" && (indexed || (column != "id" && c.column != "parent_id")) {
 			text = s.dialect.noIndex + text
 		}
-		indexed = indexed || c.column != "" || strings.HasPrefix(c.sql, "id IN")
+		indexed = indexed || c.column != ""
 		where, args = append(where, text), append(args, c.args...)
 	}
 	if q.After != nil {
@@ -110,7 +127,7 @@ func (s *Store) pageQuery(q models.AgentQuery) (string, []any) {
 			compare = " < "
 		}
 		if column == "id" {
-			where, args = append(where, "id"+compare+"?"), append(args, q.After.ID)
+			where, args = append(where, id+compare+"?"), append(args, q.After.ID)
 		} else {
 			where = append(where, "("+column+", id)"+compare+"(?, ?)")
 			args = append(args, sortKey(q.Sort, *q.After), q.After.ID)
@@ -120,11 +137,11 @@ func (s *Store) pageQuery(q models.AgentQuery) (string, []any) {
 	if !ascending {
 		direction = " DESC"
 	}
-	order := "id" + direction
+	order := id + direction
 	if column != "id" {
 		order = column + direction + ", " + order
 	}
-	query := "SELECT " + agentColumns + " FROM agents" + whereClause(where) + " ORDER BY " + order + " LIMIT ?"
+	query := "SELECT " + agentColumns + " FROM " + from + whereClause(where) + " ORDER BY " + order + " LIMIT ?"
 	args = append(args, q.Limit+1)
 	if q.Offset > 0 && q.After == nil {
 		query += " OFFSET ?"
@@ -139,7 +156,11 @@ func (s *Store) countQuery(q models.AgentQuery) (string, []any) {
 	for _, c := range s.conditions(q) {
 		where, args = append(where, c.sql), append(args, c.args...)
 	}
-	return s.dialect.bind("SELECT count(*) FROM agents" + whereClause(where)), args
+	from, _ := s.source(q)
+	if byCapability(q) && len(where) == 1 { // its index knows how many there are
+		from = "agent_capabilities"
+	}
+	return s.dialect.bind("SELECT count(*) FROM " + from + whereClause(where)), args
 }
 
 func whereClause(terms []string) string {
@@ -168,10 +189,10 @@ func sortKey(sort models.AgentSort, p models.AgentPosition) any {
 	}
 }
 
-// Subtree returns the agents from root down to depth levels below it, level by
-// level and by id, or errs.NotFound. activeOnly leaves inactive agents below the
-// root out, and so whatever stands under them.
-func (s *Store) Subtree(ctx context.Context, root string, depth int, activeOnly bool) ([]models.Agent, error) {
+// Subtree returns up to limit agents from root down to depth levels below it,
+// level by level and by id, or errs.NotFound. activeOnly leaves inactive agents
+// below the root out, and so whatever stands under them.
+func (s *Store) Subtree(ctx context.Context, root string, depth int, activeOnly bool, limit int) ([]models.Agent, error) {
 	filter := ""
 	if activeOnly {
 		filter = " AND " + s.dialect.isTrue("a.is_active")
@@ -182,7 +203,7 @@ func (s *Store) Subtree(ctx context.Context, root string, depth int, activeOnly 
 			SELECT id, 0 FROM agents WHERE id = ?
 			UNION ALL
 			SELECT a.id, depth + 1 FROM agents a JOIN tree ON a.parent_id = tree.tid WHERE depth < ?`+filter+`)
-		SELECT `+agentColumns+` FROM tree JOIN agents ON id = tid ORDER BY depth, id`), []any{root, depth},
+		SELECT `+agentColumns+` FROM tree JOIN agents ON id = tid ORDER BY depth, id LIMIT ?`), []any{root, depth, limit},
 		func(rows *sql.Rows) error {
 			a, err := scan(rows)
 			all = append(all, a)

@@ -3,11 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -15,10 +12,6 @@ import (
 
 // agentColumns is scanned by agentRow.
 const agentColumns = "id, name, level, sphere_id, frequency_hz, capabilities, description, type, parent_id, token_budget, is_active, version, created_at, updated_at"
-
-// maxChildren bounds the children listed in an agent's detail; a list filtered
-// by parent_id pages through more.
-const maxChildren = 1000
 
 // agentRow is the scan target of agentColumns. Agents are read on every request,
 // so they are scanned by hand, and numbers into interfaces, which the drivers
@@ -71,59 +64,11 @@ func agentScanner() func(*sql.Rows) (models.Agent, error) {
 // Agent returns the agent with that id, or errs.NotFound.
 func (s *Store) Agent(ctx context.Context, id string) (models.Agent, error) {
 	var r agentRow
-	err := s.queryRow(ctx, s.dialect.bind("SELECT "+agentColumns+" FROM agents WHERE id = ?"), []any{id}, r.dest()...)
+	err := s.pointRow(ctx, s.dialect.bind("SELECT "+agentColumns+" FROM agents WHERE id = ?"), []any{id}, r.dest()...)
 	if err != nil {
 		return models.Agent{}, agentMissing(err, id)
 	}
 	return r.agent()
-}
-
-// AgentDetail returns the agent with what it used and did since the UTC day of
-// now began, in one statement, or errs.NotFound.
-func (s *Store) AgentDetail(ctx context.Context, id string, now time.Time) (models.AgentDetail, error) {
-	day := now.UTC().Truncate(24 * time.Hour)
-	var (
-		r        agentRow
-		d        models.AgentDetail
-		children string
-		success  int64
-		total    int64
-		average  sql.NullFloat64
-	)
-	dest := append(r.dest(), &d.TokensUsedToday, &children, &d.Stats.SessionsToday, &average, &success, &total)
-	err := s.queryRow(ctx, s.detailQuery(), []any{id, hour(day), id, maxChildren + 1, id, micros(day), id}, dest...)
-	if err != nil {
-		return d, agentMissing(err, id)
-	}
-	if d.Agent, err = r.agent(); err != nil {
-		return d, err
-	}
-	d.Children = []models.AgentRef{}
-	if children != "[]" {
-		if err := json.Unmarshal([]byte(children), &d.Children); err != nil {
-			return d, err
-		}
-	}
-	if len(d.Children) > maxChildren {
-		d.Children, d.ChildrenTruncated = d.Children[:maxChildren], true
-	}
-	d.Stats.AvgResponseTimeMS = int64(math.Round(average.Float64))
-	if total > 0 {
-		d.Stats.SuccessRate = new(math.Round(float64(success)/float64(total)*1e4) / 1e4)
-	}
-	return d, nil
-}
-
-func (s *Store) detailQuery() string {
-	return s.dialect.bind(`SELECT ` + agentColumns + `,
-		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= ?),
-		(SELECT ` + s.dialect.childList + ` FROM (SELECT id, level FROM agents
-			WHERE parent_id = ? AND ` + s.dialect.isTrue("is_active") + ` ORDER BY id LIMIT ?) AS c),
-		o.sessions, o.average, o.successes, o.total
-		FROM agents CROSS JOIN (SELECT count(DISTINCT session_id) AS sessions, avg(duration_ms) AS average,
-			coalesce(sum(CASE WHEN ` + s.dialect.isTrue("success") + ` THEN 1 ELSE 0 END), 0) AS successes, count(*) AS total
-			FROM outcomes WHERE agent_id = ? AND at >= ?) AS o
-		WHERE id = ?`)
 }
 
 // Ancestors returns the agents above id, its parent first and nova last; an
@@ -153,6 +98,13 @@ func (s *Store) Ancestors(ctx context.Context, id string) ([]models.Agent, error
 // or errs.NotFound. Locks are taken in the order (level descending, id).
 func (tx *Tx) Agent(id string) (models.Agent, error) {
 	return tx.agent(id, tx.store.dialect.forUpdate)
+}
+
+// AgentExists reports whether an agent has the id, without locking it.
+func (tx *Tx) AgentExists(id string) (bool, error) {
+	var n int
+	err := tx.queryRow("SELECT count(*) FROM agents WHERE id = ?", []any{id}, &n)
+	return n > 0, err
 }
 
 // AgentShared is Agent with a lock that only keeps the row from changing, for the

@@ -38,7 +38,7 @@ func (tx *Tx) Audit(e models.AuditEntry) error {
 // before the line with the id before (0 starts at the newest). It is empty for an
 // agent without history, known or not.
 func (s *Store) AuditTrail(ctx context.Context, agentID string, before int64, limit int) ([]models.AuditEntry, error) {
-	q := s.orm.WithContext(ctx).Where("agent_id = ?", agentID).Order("id DESC").Limit(limit)
+	q := s.cold(ctx).Where("agent_id = ?", agentID).Order("id DESC").Limit(limit)
 	if before > 0 {
 		q = q.Where("id < ?", before)
 	}

@@ -16,12 +16,16 @@ type dialect struct {
 	skipLocked string
 	// noIndex before a column keeps the planner from choosing an index by it.
 	noIndex string
+	// joinInOrder joins two tables of which the left one leads.
+	joinInOrder string
 	// contains is true where the second argument is part of the first.
 	contains func(column string) string
 	// childList makes a JSON array of {id, level} of a subquery's rows.
 	childList string
 	// lockAgents lets one transaction change agents and the others only read them.
 	lockAgents string
+	// lockTokens lets one transaction at a time decide who may administer.
+	lockTokens string
 	// isTrue and isFalse test a boolean column.
 	isTrue   func(column string) string
 	isFalse  func(column string) string
@@ -30,27 +34,30 @@ type dialect struct {
 
 func sqliteDialect() dialect {
 	return dialect{
-		name:      "sqlite",
-		noIndex:   "+",
-		contains:  func(c string) string { return "instr(" + c + ", ?) > 0" },
-		isTrue:    func(c string) string { return c + " = 1" },
-		isFalse:   func(c string) string { return c + " = 0" },
-		childList: "json_group_array(json_object('id', id, 'level', level))",
+		name:        "sqlite",
+		noIndex:     "+",
+		joinInOrder: "CROSS JOIN",
+		contains:    func(c string) string { return "instr(" + c + ", ?) > 0" },
+		isTrue:      func(c string) string { return c + " = 1" },
+		isFalse:     func(c string) string { return c + " = 0" },
+		childList:   "json_group_array(json_object('id', id, 'level', level))",
 	}
 }
 
 func postgresDialect() dialect {
 	return dialect{
-		name:       "postgres",
-		forUpdate:  " FOR UPDATE",
-		forShare:   " FOR SHARE",
-		skipLocked: " FOR UPDATE SKIP LOCKED",
-		contains:   func(c string) string { return "strpos(" + c + ", ?) > 0" },
-		childList:  "coalesce(json_agg(json_build_object('id', id, 'level', level)), '[]')",
-		isTrue:     func(c string) string { return c },
-		isFalse:    func(c string) string { return "NOT " + c },
-		lockAgents: "LOCK TABLE agents IN EXCLUSIVE MODE",
-		numbered:   true,
+		name:        "postgres",
+		forUpdate:   " FOR UPDATE",
+		forShare:    " FOR SHARE",
+		skipLocked:  " FOR UPDATE SKIP LOCKED",
+		joinInOrder: "JOIN",
+		contains:    func(c string) string { return "strpos(" + c + ", ?) > 0" },
+		childList:   "coalesce(json_agg(json_build_object('id', id, 'level', level)), '[]')",
+		isTrue:      func(c string) string { return c },
+		isFalse:     func(c string) string { return "NOT " + c },
+		lockAgents:  "LOCK TABLE agents IN EXCLUSIVE MODE",
+		lockTokens:  "SELECT pg_advisory_xact_lock(7165361)",
+		numbered:    true,
 	}
 }
 

@@ -38,7 +38,7 @@ func OpenMigrator(opts Options) (*Migrator, error) {
 		return newMigrator(db, goose.DialectSQLite3)
 	}
 	opts.MaxConnections = 2
-	db, err := openPostgresPool(opts)
+	db, err := openPostgresPool(opts, map[string]string{"lock_timeout": "0", "statement_timeout": "0"}) // an index may take its time
 	if err != nil {
 		return nil, err
 	}
@@ -94,12 +94,6 @@ func (m *Migrator) Status(ctx context.Context) ([]MigrationStatus, error) {
 		out = append(out, st)
 	}
 	return out, nil
-}
-
-// Pending reports whether the schema is older than this program.
-func (m *Migrator) Pending(ctx context.Context) (bool, error) {
-	pending, err := m.provider.HasPending(ctx)
-	return pending, migrationError(err)
 }
 
 func migrateUp(ctx context.Context, opts Options) error {

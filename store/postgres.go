@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -18,18 +19,22 @@ import (
 // postgresWriteTries bounds how often a closure is run again after a deadlock.
 const postgresWriteTries = 8
 
-func openPostgresPool(opts Options) (*sql.DB, error) {
+// openPostgresPool opens a pool whose sessions have our settings; those in the
+// URL win, then those in special.
+func openPostgresPool(opts Options, special map[string]string) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(opts.DatabaseURL)
 	if err != nil {
 		return nil, errs.New(errs.InvalidRequest, "the database URL cannot be read: it must look like postgres://user:password@host:5432/name")
 	}
-	for name, value := range map[string]string{
+	settings := map[string]string{
 		"application_name":                    "comet",
 		"timezone":                            "UTC",
 		"lock_timeout":                        "10s",
 		"statement_timeout":                   "60s",
 		"idle_in_transaction_session_timeout": "60s",
-	} {
+	}
+	maps.Copy(settings, special)
+	for name, value := range settings {
 		if _, set := cfg.RuntimeParams[name]; !set {
 			cfg.RuntimeParams[name] = value
 		}
@@ -43,7 +48,7 @@ func openPostgresPool(opts Options) (*sql.DB, error) {
 
 func (s *Store) openPostgres(ctx context.Context, opts Options) error {
 	s.dialect = postgresDialect()
-	db, err := openPostgresPool(opts)
+	db, err := openPostgresPool(opts, nil)
 	if err != nil {
 		return err
 	}
@@ -58,7 +63,9 @@ func (s *Store) openPostgres(ctx context.Context, opts Options) error {
 	if err := watchFailures(s.orm); err != nil {
 		return err
 	}
-	s.writes = &postgresWriter{store: s, db: db}
+	// A quarter of the pool is the readers' own: writers that wait for a lock hold
+	// their connections meanwhile.
+	s.writes = &postgresWriter{store: s, db: db, slots: make(chan struct{}, max(1, opts.MaxConnections*3/4))}
 	return nil
 }
 
@@ -68,7 +75,8 @@ func (s *Store) openPostgres(ctx context.Context, opts Options) error {
 type postgresWriter struct {
 	store *Store
 	db    *sql.DB
-	queue atomic.Int64 // callers that wait for a connection
+	slots chan struct{} // one for each writer that may hold a connection
+	queue atomic.Int64  // callers that wait for a slot
 }
 
 func (w *postgresWriter) waiting() int { return int(w.queue.Load()) }
@@ -91,11 +99,25 @@ func (w *postgresWriter) write(ctx context.Context, fn func(*Tx) error) error {
 	return err
 }
 
+// enter waits for a slot.
+func (w *postgresWriter) enter(ctx context.Context) error {
+	w.queue.Add(1)
+	defer w.queue.Add(-1)
+	select {
+	case w.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
 	// The wait for a connection may be cut off; the transaction may not.
-	w.queue.Add(1)
+	if err := w.enter(ctx); err != nil {
+		return err
+	}
+	defer func() { <-w.slots }()
 	conn, err := w.db.Conn(ctx)
-	w.queue.Add(-1)
 	if err != nil {
 		return translate(err)
 	}

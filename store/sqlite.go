@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 
 	gormsqlite "gorm.io/driver/sqlite"
@@ -32,6 +33,14 @@ func sqliteDSN(dir string, pragmas ...string) string {
 }
 
 func openSQLitePool(dir string, size int, pragmas ...string) (*sql.DB, error) {
+	// SQLite would make the file for everybody to read; its log takes over the mode.
+	f, err := os.OpenFile(filepath.Join(dir, sqliteFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
 	db, err := sql.Open("sqlite", sqliteDSN(dir, pragmas...))
 	if err != nil {
 		return nil, fmt.Errorf("open SQLite: %w", err)

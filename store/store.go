@@ -17,13 +17,18 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
+
+	"comet/internal/errs"
 )
 
 // Options configures Open. The zero value keeps a SQLite file in the current
@@ -62,6 +67,9 @@ type Store struct {
 
 	eventsWritten chan struct{}
 	jobsWritten   chan struct{}
+
+	closing sync.Once
+	closed  atomic.Bool
 }
 
 // transactor runs write closures; it is the part that differs most between the
@@ -119,19 +127,32 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the writer after what it has begun and closes every connection.
-func (s *Store) Close() error {
-	err := s.writes.close()
-	s.prepared.Purge()
-	if e := s.reads.Close(); err == nil {
-		err = e
-	}
+// Close ends the writer after what it has begun and closes every connection. A
+// second call does nothing. Whatever is asked afterwards is errs.Unavailable.
+func (s *Store) Close() (err error) {
+	s.closing.Do(func() {
+		s.closed.Store(true)
+		err = s.writes.close()
+		s.prepared.Purge()
+		err = errors.Join(err, s.reads.Close())
+	})
 	return err
+}
+
+// usable returns errs.Unavailable once the store is closed.
+func (s *Store) usable() error {
+	if s.closed.Load() {
+		return errs.New(errs.Unavailable, "the server is shutting down")
+	}
+	return nil
 }
 
 // Ping checks that the database answers; it returns errs.Unavailable when it
 // does not.
 func (s *Store) Ping(ctx context.Context) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
 	var one int
 	if err := s.reads.QueryRowContext(ctx, "SELECT 1").Scan(&one); err != nil {
 		return translate(err)
@@ -157,6 +178,9 @@ func (s *Store) Now() time.Time { return s.clock().UTC().Truncate(time.Microseco
 // runtime.Goexit inside fn become errs.Internal. After Close it returns
 // errs.Unavailable.
 func (s *Store) Write(ctx context.Context, fn func(*Tx) error) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
 	return s.writes.write(ctx, fn)
 }
 
@@ -211,16 +235,21 @@ func (s *Store) start(ctx context.Context, st *sql.Stmt, query string, args []an
 	return rows, err
 }
 
-// queryRow runs a query on the read pool and scans its only row; it returns
-// errs.NotFound when there is none.
-func (s *Store) queryRow(ctx context.Context, query string, args []any, dest ...any) error {
+// pointRow is queryRow for a read by key. On SQLite it is shorter than the watch
+// on a cancellable context costs, so it does without.
+func (s *Store) pointRow(ctx context.Context, query string, args []any, dest ...any) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if s.dialect.name == "sqlite" {
-		// A point read is shorter than the watch on a cancellable context costs.
 		ctx = context.WithoutCancel(ctx)
 	}
+	return s.queryRow(ctx, query, args, dest...)
+}
+
+// queryRow runs a query on the read pool and scans its only row; it returns
+// errs.NotFound when there is none.
+func (s *Store) queryRow(ctx context.Context, query string, args []any, dest ...any) error {
 	found := false
 	err := s.query(ctx, query, args, func(rows *sql.Rows) error {
 		found = true
@@ -234,6 +263,9 @@ func (s *Store) queryRow(ctx context.Context, query string, args []any, dest ...
 
 // query runs a query on the read pool and calls scan for each row.
 func (s *Store) query(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
 	st, err := s.prepare(ctx, query)
 	if err != nil {
 		return err
@@ -253,6 +285,15 @@ func eachRow(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
 		}
 	}
 	return translate(rows.Err())
+}
+
+// cold returns gorm on the read pool, for reads that are not hot.
+func (s *Store) cold(ctx context.Context) *gorm.DB {
+	db := s.orm.WithContext(ctx)
+	if err := s.usable(); err != nil {
+		_ = db.AddError(err)
+	}
+	return db
 }
 
 func openORM(d gorm.Dialector) (*gorm.DB, error) {

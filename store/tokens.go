@@ -54,7 +54,7 @@ func (s *Store) TokenByHash(ctx context.Context, hash [32]byte) (t models.Token,
 		Row         tokenRow `gorm:"embedded"`
 		AgentActive *bool
 	}
-	err = s.orm.WithContext(ctx).Table("tokens").
+	err = s.cold(ctx).Table("tokens").
 		Select("tokens.*, agents.is_active AS agent_active").
 		Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
 		Where("tokens.hash = ?", hash[:]).Take(&row).Error
@@ -68,7 +68,7 @@ func (s *Store) TokenByHash(ctx context.Context, hash [32]byte) (t models.Token,
 // Token returns the token with that id, or errs.NotFound.
 func (s *Store) Token(ctx context.Context, id string) (models.Token, error) {
 	var row tokenRow
-	if err := s.orm.WithContext(ctx).Where("id = ?", id).Take(&row).Error; err != nil {
+	if err := s.cold(ctx).Where("id = ?", id).Take(&row).Error; err != nil {
 		return models.Token{}, tokenMissing(err, id)
 	}
 	return row.token()
@@ -78,7 +78,7 @@ func (s *Store) Token(ctx context.Context, id string) (models.Token, error) {
 // their creation, after the id after ("" starts at the first).
 func (s *Store) Tokens(ctx context.Context, after string, limit int) ([]models.Token, error) {
 	var rows []tokenRow
-	if err := s.orm.WithContext(ctx).Where("id > ?", after).Order("id").Limit(limit).Find(&rows).Error; err != nil {
+	if err := s.cold(ctx).Where("id > ?", after).Order("id").Limit(limit).Find(&rows).Error; err != nil {
 		return nil, translate(err)
 	}
 	out := make([]models.Token, 0, len(rows))
@@ -101,11 +101,24 @@ func (tx *Tx) Token(id string) (models.Token, error) {
 	return row.token()
 }
 
+// LockTokens makes transactions that decide by who holds the admin scope run one
+// after the other, where there may be no row to lock yet. It must be the
+// transaction's first statement.
+func (tx *Tx) LockTokens() error {
+	if tx.store.dialect.lockTokens == "" {
+		return nil
+	}
+	_, err := tx.exec(tx.store.dialect.lockTokens)
+	return err
+}
+
 // AdminTokens returns every token with the admin scope that may be used now, and
-// locks them, so that two revocations cannot each spare the other's token.
+// locks them, so that two revocations cannot each spare the other's token. One
+// bound to an inactive agent may not be used.
 func (tx *Tx) AdminTokens() ([]models.Token, error) {
 	var rows []tokenRow
-	err := tx.lockedTokens().Where("revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND scopes LIKE ?",
+	err := tx.lockedTokens().Where("revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND scopes LIKE ? AND "+
+		"(agent_id IS NULL OR agent_id IN (SELECT id FROM agents WHERE "+tx.store.dialect.isTrue("is_active")+"))",
 		micros(tx.now), `%"`+string(models.ScopeAdmin)+`"%`).Order("id").Find(&rows).Error
 	if err != nil {
 		return nil, translate(err)
@@ -132,10 +145,8 @@ func (tx *Tx) InsertToken(t models.Token) error {
 	return translate(tx.db().Create(&row).Error)
 }
 
-// SaveToken stores the changed form of a token that Token returned, or a new one
-// whose id nobody else can have.
-// It returns errs.Conflict when another token has the same secret and when its
-// agent is unknown.
+// SaveToken stores the changed form of a token that Token returned. It returns
+// errs.Conflict when another token has the same secret.
 func (tx *Tx) SaveToken(t models.Token) error {
 	row, err := newTokenRow(t)
 	if err != nil {

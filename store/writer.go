@@ -172,10 +172,13 @@ func (w *groupWriter) fill(b *batch) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for b.err == nil && b.next != nil { // whoever waits after an error is left in the queue
+		for b.next != nil {
 			if b.next.start() {
 				b.members = append(b.members, b.next)
 				w.member(b, b.next)
+			}
+			if b.err != nil {
+				return // whoever waits is left in the queue
 			}
 			b.next = w.next(len(b.members))
 		}

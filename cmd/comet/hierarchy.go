@@ -26,7 +26,7 @@ func newHierarchyCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&active, "active", false, "leave out inactive agents")
 	flags := addClientFlags(cmd)
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		params := client.GetHierarchyParams{Depth: given(cmd, "depth", depth), Active: given(cmd, "active", active)}
+		params := client.GetHierarchyParams{Depth: given(cmd, "depth", depth), ActiveOnly: given(cmd, "active", active)}
 		if len(args) > 0 {
 			params.Root = &args[0]
 		}

@@ -120,15 +120,16 @@ func showReport(s *session, file string, body []byte) error {
 }
 
 func newExportCommand() *cobra.Command {
-	var format string
+	var format, root string
 	cmd := &cobra.Command{
 		Use:     "export",
 		Short:   "Print every agent as a roster",
-		Long:    `Print every agent as a roster that "comet import" takes back.`,
+		Long:    `Print every agent, or those below --root, as a roster that "comet import" takes back.`,
 		Args:    cobra.NoArgs,
 		Example: `  comet export > roster.yaml`,
 	}
 	cmd.Flags().StringVar(&format, "format", "", "`format` of the roster, yaml or json (default: as -o says, else yaml)")
+	cmd.Flags().StringVar(&root, "root", "", "only this `agent` and those below it")
 	flags := addClientFlags(cmd)
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
 		if format == "" {
@@ -140,7 +141,9 @@ func newExportCommand() *cobra.Command {
 		if format != formatYAML && format != formatJSON {
 			return usagef("--format must be yaml or json, not %q", format)
 		}
-		body, err := s.answer(s.api.ExportRoster(ctx, &client.ExportRosterParams{Format: new(client.ExportRosterParamsFormat(format))}))
+		body, err := s.answer(s.api.ExportRoster(ctx, &client.ExportRosterParams{
+			Root: given(cmd, "root", root), Format: new(client.ExportRosterParamsFormat(format)),
+		}))
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/config"
+	"comet/internal/errs"
 )
 
 // adminTokenFile keeps the admin token of the first start, inside the data
@@ -31,11 +32,11 @@ func ensureAdmin(ctx context.Context, tokens *auth.Auth, cfg config.Config) (str
 		return "", err
 	}
 	path := filepath.Join(cfg.Data, adminTokenFile)
-	secret := auth.NewSecret()
-	if left, err := os.ReadFile(path); err == nil && len(strings.TrimSpace(string(left))) >= len(secret) {
-		secret = strings.TrimSpace(string(left)) // of a first start that did not get further
-	} else if err := writeSecret(path, secret); err != nil {
-		return "", fmt.Errorf("write the admin token to %s: %w", path, err)
+	secret, left := leftBehind(ctx, tokens, path)
+	if !left {
+		if err := writeSecret(path, secret); err != nil {
+			return "", fmt.Errorf("write the admin token to %s: %w", path, err)
+		}
 	}
 	made, err := tokens.EnsureAdmin(ctx, secret, false)
 	switch {
@@ -45,6 +46,20 @@ func ensureAdmin(ctx context.Context, tokens *auth.Auth, cfg config.Config) (str
 		return "", os.Remove(path)
 	}
 	return secret, nil
+}
+
+// leftBehind returns the token in the file, if it was never stored: one that was
+// may have been revoked since, and must not come back. Else it makes one.
+func leftBehind(ctx context.Context, tokens *auth.Auth, path string) (secret string, left bool) {
+	fresh := auth.NewSecret()
+	if _, err := tokens.Get(ctx, auth.BootstrapTokenID); !errs.Is(err, errs.NotFound) {
+		return fresh, false
+	}
+	kept, err := os.ReadFile(path)
+	if secret = strings.TrimSpace(string(kept)); err != nil || len(secret) < len(fresh) {
+		return fresh, false
+	}
+	return secret, true
 }
 
 // announce tells a person where the server is and how to begin, in one piece.

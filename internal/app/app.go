@@ -90,7 +90,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("create the founding agents: %w", err)
 	}
-	a.tokens = auth.New(a.store)
+	a.tokens = auth.New(a.store, nil)
 	if a.freshToken, err = ensureAdmin(ctx, a.tokens, a.cfg); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 // httpServer is the listener and the server behind it, as one service.
 type httpServer struct {
 	srv      *http.Server
+	log      *slog.Logger
 	addr     string
 	delay    time.Duration
 	listener net.Listener
@@ -26,14 +27,16 @@ type httpServer struct {
 }
 
 func newHTTPServer(cfg config.Config, log *slog.Logger, door http.Handler) *httpServer {
-	s := &httpServer{addr: cfg.Listen, delay: cfg.HTTP.DrainDelay, served: make(chan struct{}), failed: make(chan error, 1)}
+	s := &httpServer{log: log, addr: cfg.Listen, delay: cfg.HTTP.DrainDelay, served: make(chan struct{}), failed: make(chan error, 1)}
 	s.srv = &http.Server{
 		Handler:           s.lastAnswers(door),
 		ReadHeaderTimeout: 10 * time.Second,
-		WriteTimeout:      cfg.HTTP.RequestTimeout + 30*time.Second, // for clients that read slowly
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		// Also for bodies nobody reads: the server waits for them before it answers.
+		ReadTimeout:    cfg.HTTP.RequestTimeout + 5*time.Second,
+		WriteTimeout:   cfg.HTTP.RequestTimeout + 30*time.Second, // for clients that read slowly
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: 64 << 10,
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return s
 }
@@ -71,7 +74,9 @@ func (s *httpServer) Start(ctx context.Context) error {
 
 // Stop implements lifecycle.Service: the server says that it is not ready, takes
 // requests for the drain delay, closes the listener and waits for the requests in
-// flight. It returns an error when ctx ended before they did.
+// flight. Those that have not ended after three quarters of ctx's time are cut
+// off: a client that never sends the rest of its request must not keep the
+// server, and what stops after it needs time too.
 func (s *httpServer) Stop(ctx context.Context) error {
 	s.draining.Store(true)
 	if s.listener == nil {
@@ -84,9 +89,15 @@ func (s *httpServer) Stop(ctx context.Context) error {
 	case <-s.served:
 	case <-ctx.Done():
 	}
-	err := s.srv.Shutdown(ctx)
+	patience, cancel := context.WithCancel(ctx)
+	if end, ok := ctx.Deadline(); ok {
+		patience, cancel = context.WithTimeout(ctx, time.Until(end)*3/4)
+	}
+	defer cancel()
+	err := s.srv.Shutdown(patience)
 	if err != nil {
-		err = errors.Join(fmt.Errorf("requests were cut off: %w", err), s.srv.Close())
+		s.log.Warn("requests were cut off", "error", err)
+		err = s.srv.Close()
 	}
 	<-s.served
 	return err

@@ -48,7 +48,18 @@ var programDir = sync.OnceValue(func() string {
 // buildProgram builds the real program, once for all tests.
 var buildProgram = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(programDir(), "comet")
-	out, err := exec.Command("go", "build", "-o", path, "comet/cmd/comet").CombinedOutput()
+	// The test cache remembers which files were read: without these it would not
+	// hear that the program has changed.
+	sources, err := filepath.Glob("../../cmd/comet/*.go")
+	for _, file := range sources {
+		_, e := os.ReadFile(file)
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		return "", err
+	}
+	args := append(append([]string{"build"}, buildFlags()...), "-o", path, "comet/cmd/comet")
+	out, err := exec.Command("go", args...).CombinedOutput()
 	if err != nil {
 		return "", errors.Join(err, errors.New(string(out)))
 	}
@@ -119,6 +130,9 @@ func start(t *testing.T, args []string, settings ...setting) *process {
 	}()
 	t.Cleanup(func() {
 		p.kill()
+		if strings.Contains(p.log.String(), "DATA RACE") {
+			t.Error("the program has a data race")
+		}
 		if t.Failed() {
 			t.Logf("%s\nstdout:\n%s\nend of stderr:\n%s", strings.Join(args, " "), &p.out, p.log.end())
 		}

@@ -31,6 +31,7 @@ const BootstrapTokenID = "bootstrap-admin"
 // Auth issues and verifies tokens. It is safe for concurrent use.
 type Auth struct {
 	store    *store.Store
+	clock    func() time.Time
 	verified *lru.Cache[[32]byte, verification]
 	// revocations counts changes to tokens on this replica. A look-up that began
 	// before one must not be remembered after it.
@@ -39,16 +40,28 @@ type Auth struct {
 
 type verification struct {
 	principal models.Principal
-	until     time.Time
+	until     time.Time  // of the monotonic clock, which nobody can set back
+	expires   *time.Time // of the token, by the store's clock
+}
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Clock tells how long a verification has been believed, default time.Now,
+	// whose monotonic part is what counts. Expiry goes by the store's clock.
+	Clock func() time.Time
 }
 
 // New returns an Auth over the store.
-func New(s *store.Store) *Auth {
+func New(s *store.Store, opts *Options) *Auth {
 	cache, err := lru.New[[32]byte, verification](cacheSize)
 	if err != nil {
 		panic(err) // only for a size that is not positive
 	}
-	return &Auth{store: s, verified: cache}
+	a := &Auth{store: s, verified: cache, clock: time.Now}
+	if opts != nil && opts.Clock != nil {
+		a.clock = opts.Clock
+	}
+	return a
 }
 
 // Verify returns who holds the secret. An unknown, expired or revoked one is
@@ -57,10 +70,11 @@ func New(s *store.Store) *Auth {
 // second on the others.
 func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, error) {
 	hash := sha256.Sum256([]byte(secret))
-	now := a.store.Now()
-	if v, ok := a.verified.Get(hash); ok && now.Before(v.until) {
+	begun := a.clock()
+	if v, ok := a.verified.Get(hash); ok && begun.Before(v.until) && (v.expires == nil || a.store.Now().Before(*v.expires)) {
 		return v.principal, nil
 	}
+	now := a.store.Now()
 	seen := a.revocations.Load()
 	t, agentActive, err := a.store.TokenByHash(ctx, hash)
 	if err != nil && !errs.Is(err, errs.NotFound) {
@@ -73,12 +87,8 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 		return models.Principal{}, errs.New(errs.AgentInactive, "the agent %q that the token belongs to is inactive", *t.AgentID)
 	}
 	p := models.Principal{TokenID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID}
-	until := now.Add(verifyFor)
-	if t.ExpiresAt != nil && t.ExpiresAt.Before(until) {
-		until = *t.ExpiresAt
-	}
 	if a.revocations.Load() == seen {
-		a.verified.Add(hash, verification{p, until})
+		a.verified.Add(hash, verification{p, begun.Add(verifyFor), t.ExpiresAt})
 		if a.revocations.Load() != seen { // changed between the check and the insert
 			a.verified.Remove(hash)
 		}

@@ -23,9 +23,7 @@ type Issued struct {
 // including an expiry in the past and an agent that does not exist.
 func (a *Auth) Create(ctx context.Context, by models.Principal, d models.TokenDraft, once *models.Once) (Issued, error) {
 	v := validate.Struct(d)
-	if d.ExpiresAt != nil && !d.ExpiresAt.After(a.store.Now()) {
-		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
-	}
+	checkExpiry(&v, d.ExpiresAt, a.store.Now())
 	if err := v.Err(); err != nil {
 		return Issued{}, err
 	}
@@ -39,6 +37,20 @@ func (a *Auth) Create(ctx context.Context, by models.Principal, d models.TokenDr
 	})
 	return out, err
 }
+
+// checkExpiry wants a time in the future that can still be written in UTC.
+func checkExpiry(v *errs.Violations, at *time.Time, now time.Time) {
+	switch {
+	case at == nil:
+	case !at.After(now):
+		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
+	case at.UTC().Year() > lastYear:
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not lie after the year %d in UTC", lastYear)
+	}
+}
+
+// lastYear is the last one RFC 3339 can write.
+const lastYear = 9999
 
 func create(tx *store.Tx, by models.Principal, d models.TokenDraft) (Issued, error) {
 	if d.AgentID != nil {
@@ -93,6 +105,9 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once 
 // when nobody with the admin scope would be left.
 func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error {
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.LockTokens(); err != nil {
+			return err
+		}
 		admins, err := tx.AdminTokens()
 		if err != nil {
 			return err
@@ -125,22 +140,20 @@ func (a *Auth) List(ctx context.Context, after string, limit int) ([]models.Toke
 // EnsureAdmin makes secret the bootstrap admin token. With replace it takes the
 // place of an older bootstrap secret (COMET_ADMIN_TOKEN was set or changed);
 // without, it is only stored where no usable admin token exists. made tells
-// whether it was stored.
+// whether it was stored. Replicas that call it at once agree on one secret.
 func (a *Auth) EnsureAdmin(ctx context.Context, secret string, replace bool) (made bool, err error) {
-	for range 2 { // another replica may make one at the same moment; then it is there
-		err = a.store.Write(ctx, func(tx *store.Tx) (e error) {
-			made, e = ensureAdmin(tx, sha256.Sum256([]byte(secret)), replace)
-			return e
-		})
-		if !errs.Is(err, errs.Conflict) {
-			break
-		}
-	}
+	err = a.store.Write(ctx, func(tx *store.Tx) (e error) {
+		made, e = ensureAdmin(tx, sha256.Sum256([]byte(secret)), replace)
+		return e
+	})
 	a.forget()
 	return made && err == nil, err
 }
 
 func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err error) {
+	if err := tx.LockTokens(); err != nil {
+		return false, err
+	}
 	admins, err := tx.AdminTokens()
 	if err != nil || (len(admins) > 0 && !replace) {
 		return false, err

@@ -94,7 +94,7 @@ func replay(b *testing.B, name, addr string, callers int, requests [][]byte) *su
 		bodies[i] = bytes.Clone(body)
 	}
 	all := newCallers(b, addr, callers)
-	return &subject{name: name, callers: callers, do: func(c, turn int) error {
+	return &subject{name: name, callers: callers, slice: readSlice, do: func(c, turn int) error {
 		i := (c*len(requests)/callers + turn) % len(requests)
 		return all[c].expect(requests[i], 200, bodies[i])
 	}}
@@ -221,7 +221,7 @@ func newAgent(n int64) []byte {
 func (h *house) creator(b *testing.B, name, path string, last *atomic.Int64) *subject {
 	b.Helper()
 	all := newCallers(b, h.chain, writers)
-	return &subject{name: name, callers: writers, do: func(c, _ int) error {
+	return &subject{name: name, callers: writers, slice: writeSlice, do: func(c, _ int) error {
 		n := last.Add(1)
 		status, body, err := all[c].exchange(post(path, adminToken, newAgent(n)))
 		if err == nil && (status != 201 || !bytes.HasPrefix(body, fmt.Appendf(nil, `{"id":"created-%09d"`, n))) {
@@ -233,7 +233,7 @@ func (h *house) creator(b *testing.B, name, path string, last *atomic.Int64) *su
 
 func (h *house) writer(name string, last *atomic.Int64) *subject {
 	p := models.Principal{TokenID: "bench", Name: "bench"}
-	return &subject{name: name, callers: writers, do: func(_, _ int) error {
+	return &subject{name: name, callers: writers, slice: writeSlice, do: func(_, _ int) error {
 		n := last.Add(1)
 		return h.store.Write(background(), func(tx *store.Tx) error {
 			parent, err := tx.AgentShared(specialist(int(n) % families()))

@@ -47,7 +47,7 @@ func openHouse(b *testing.B) *house {
 	b.Cleanup(func() { require.NoError(b, s.Close()) })
 	h := &house{store: s, registry: registry.New(s, nil)}
 	seed(b, s, h.registry)
-	tokens := auth.New(s)
+	tokens := auth.New(s, nil)
 	_, err = tokens.EnsureAdmin(b.Context(), adminToken, true)
 	require.NoError(b, err)
 

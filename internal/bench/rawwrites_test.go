@@ -23,7 +23,7 @@ const (
 	parentSQL = "SELECT " + columns + " FROM agents WHERE id = ?"
 	insertSQL = `INSERT INTO agents (` + columns + `, search_text)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
-	indexSQL = "INSERT INTO agent_capabilities (capability, agent_id) VALUES (?, ?) ON CONFLICT DO NOTHING"
+	indexSQL = "INSERT INTO agent_capabilities (capability, agent_id) VALUES (?, ?), (?, ?), (?, ?) ON CONFLICT DO NOTHING"
 	auditSQL = "INSERT INTO audit (agent_id, at, actor, actor_id, action, request_id, version, changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 	eventSQL = "INSERT INTO events (id, type, key, at, data) VALUES (?, ?, ?, ?, ?)"
 )
@@ -58,6 +58,19 @@ func openRawWriter(b *testing.B, dir string, clock func() time.Time) *rawWriter 
 
 func (h *rawWriter) mount(r chi.Router) { r.Post("/bench/raw/agents", h.create) }
 
+// rawDraft is the body of a create request.
+type rawDraft struct {
+	ID           string   `json:"id"`
+	Name         string   `json:"name"`
+	Level        int      `json:"level"`
+	SphereID     int      `json:"sphere_id"`
+	FrequencyHz  int      `json:"frequency_hz"`
+	Capabilities []string `json:"capabilities"`
+	Description  string   `json:"description"`
+	ParentID     string   `json:"parent_id"`
+	TokenBudget  int64    `json:"token_budget"`
+}
+
 type rawCreated struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -66,7 +79,7 @@ type rawCreated struct {
 }
 
 func (h *rawWriter) create(w http.ResponseWriter, r *http.Request) {
-	var d models.AgentDraft
+	var d rawDraft
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&d); err != nil {
@@ -74,11 +87,11 @@ func (h *rawWriter) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	at := h.clock().UTC().Truncate(time.Microsecond)
-	if err := h.transact(r.Context(), draftedAgent(d, at)); err != nil {
+	if err := h.transact(r.Context(), d.agent(at)); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	answer(w, http.StatusCreated, rawCreated{ID: *d.ID, Name: *d.Name, CreatedAt: at, Status: "active"})
+	answer(w, http.StatusCreated, rawCreated{ID: d.ID, Name: d.Name, CreatedAt: at, Status: "active"})
 }
 
 func (h *rawWriter) transact(ctx context.Context, a models.Agent) error {
@@ -102,7 +115,7 @@ func (h *rawWriter) transact(ctx context.Context, a models.Agent) error {
 }
 
 // agentRows are the arguments of a create's statements.
-type agentRows struct{ insert, audit, emit []any }
+type agentRows struct{ insert, index, audit, emit []any }
 
 func rowsOf(a models.Agent, p models.Principal, requestID string) (rows agentRows, err error) {
 	id, err := uuid.NewV7()
@@ -111,7 +124,11 @@ func rowsOf(a models.Agent, p models.Principal, requestID string) (rows agentRow
 	}
 	capabilities, changes, data := mustJSON(a.Capabilities), mustJSON(creation(a)), mustJSON(snapshot(a, p.Name))
 	at := a.CreatedAt.UnixMicro()
+	for _, c := range a.Capabilities {
+		rows.index = append(rows.index, models.CapabilityKey(c), a.ID)
+	}
 	return agentRows{
+		index: rows.index,
 		insert: []any{
 			a.ID, a.Name, int(a.Level), *a.SphereID, a.FrequencyHz, capabilities, a.Description, a.Type, *a.ParentID, *a.TokenBudget,
 			a.IsActive, a.Version, at, at, strings.ToLower(a.ID + "\x1f" + a.Name + "\x1f" + a.Description),
@@ -129,10 +146,8 @@ func (h *rawWriter) write(ctx context.Context, a models.Agent, rows agentRows) e
 	if _, err := h.insert.ExecContext(ctx, rows.insert...); err != nil {
 		return err
 	}
-	for _, c := range a.Capabilities {
-		if _, err := h.index.ExecContext(ctx, models.CapabilityKey(c), a.ID); err != nil {
-			return err
-		}
+	if _, err := h.index.ExecContext(ctx, rows.index...); err != nil {
+		return err
 	}
 	if _, err := h.audit.ExecContext(ctx, rows.audit...); err != nil {
 		return err
@@ -141,12 +156,11 @@ func (h *rawWriter) write(ctx context.Context, a models.Agent, rows agentRows) e
 	return err
 }
 
-// draftedAgent is the agent a complete draft describes.
-func draftedAgent(d models.AgentDraft, at time.Time) models.Agent {
+func (d rawDraft) agent(at time.Time) models.Agent {
 	return models.Agent{
-		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *d.FrequencyHz, Capabilities: d.Capabilities,
-		Description: d.Description, Type: d.Type, ParentID: d.ParentID, TokenBudget: d.TokenBudget.Pointer(), IsActive: true, Version: 1,
-		CreatedAt: at, UpdatedAt: at,
+		ID: d.ID, Name: d.Name, Level: models.Level(d.Level), SphereID: &d.SphereID, FrequencyHz: d.FrequencyHz,
+		Capabilities: d.Capabilities, Description: d.Description, ParentID: &d.ParentID, TokenBudget: &d.TokenBudget,
+		IsActive: true, Version: 1, CreatedAt: at, UpdatedAt: at,
 	}
 }
 

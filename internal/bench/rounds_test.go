@@ -10,14 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slice is how long one subject runs before the next has its turn.
-const slice = 120 * time.Millisecond
+// A slice is how long one subject runs before the next has its turn. Where it
+// writes, the slice is long enough for dozens of commits.
+const (
+	readSlice  = 120 * time.Millisecond
+	writeSlice = 400 * time.Millisecond
+)
 
 // subject is something whose rate is measured. Each of its callers calls do
 // again and again; turn counts a caller's calls over the whole benchmark.
 type subject struct {
 	name    string
 	callers int
+	slice   time.Duration
 	do      func(caller, turn int) error
 
 	turns []int
@@ -38,7 +43,7 @@ func (s *subject) run(tb testing.TB) pace {
 	var wg sync.WaitGroup
 	counts, failures := make([]int, s.callers), make([]error, s.callers)
 	start, cpu := time.Now(), processorTime()
-	end := start.Add(slice)
+	end := start.Add(s.slice)
 	for c := range s.callers {
 		wg.Go(func() {
 			for time.Now().Before(end) {

@@ -41,7 +41,7 @@ func scratchHandler(b *testing.B, logger *slog.Logger, measure bool) (http.Handl
 		}
 		return nil
 	}))
-	tokens := auth.New(s)
+	tokens := auth.New(s, nil)
 	_, err = tokens.EnsureAdmin(b.Context(), adminToken, true)
 	require.NoError(b, err)
 	reads := openRawReads(b, dir)

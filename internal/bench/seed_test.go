@@ -34,7 +34,7 @@ func seed(tb testing.TB, s *store.Store, r *registry.Registry) {
 	tb.Helper()
 	require.NoError(tb, r.Bootstrap(tb.Context()))
 	orchestrators := make([]string, models.MaxSphere+1)
-	require.NoError(tb, r.Each(tb.Context(), func(a models.Agent) error {
+	require.NoError(tb, s.EachAgent(tb.Context(), func(a models.Agent) error {
 		if a.Level == models.LevelOrchestrator {
 			orchestrators[*a.SphereID] = a.ID
 		}

@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"comet/internal/words"
+	"comet/models"
 )
 
 // MinAdminTokenLength is the fewest characters a configured admin token may have.
@@ -18,7 +21,7 @@ const MinAdminTokenLength = 32
 func between[T cmp.Ordered](low, high T) func(any) string {
 	show := func(v T) string {
 		if d, ok := any(v).(time.Duration); ok {
-			return duration(d)
+			return words.Duration(d)
 		}
 		return fmt.Sprint(v)
 	}
@@ -93,8 +96,11 @@ func adminToken(value any) string {
 			return "must be printable ASCII without spaces"
 		}
 	}
-	if len(text) < MinAdminTokenLength {
+	switch {
+	case len(text) < MinAdminTokenLength:
 		return fmt.Sprintf("must have at least %d characters", MinAdminTokenLength)
+	case len(text) > models.MaxTokenLength: // no door would look at it
+		return fmt.Sprintf("must have at most %d characters", models.MaxTokenLength)
 	}
 	return ""
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
+	"comet/models"
 )
 
 const adminToken = "an-admin-token-of-forty-characters-long!"
@@ -99,6 +100,19 @@ func TestLoadPrecedence(t *testing.T) {
 		require.NoError(t, err)
 	})
 
+	t.Run("what Kubernetes tells of Services that are named like us is not ours", func(t *testing.T) {
+		t.Parallel()
+		for _, service := range []string{"COMET", "COMET_POSTGRES"} {
+			c, err := load(t, "", []string{
+				service + "_SERVICE_HOST=10.0.0.1", service + "_SERVICE_PORT=8080", service + "_SERVICE_PORT_HTTP=8080",
+				service + "_PORT=tcp://10.0.0.1:8080", service + "_PORT_8080_TCP=tcp://10.0.0.1:8080", service + "_PORT_8080_TCP_PROTO=tcp",
+				service + "_PORT_8080_TCP_PORT=8080", service + "_PORT_8080_TCP_ADDR=10.0.0.1", service + "_PORT_53_UDP_ADDR=fd00::1",
+			})
+			require.NoError(t, err)
+			require.Equal(t, config.Default(), c)
+		}
+	})
+
 	t.Run("an empty file and a file of comments are fine", func(t *testing.T) {
 		t.Parallel()
 		for _, file := range []string{"\n", "# nothing here\n", "{}\n", "log: {}\n"} {
@@ -144,6 +158,10 @@ func TestLoadRefuses(t *testing.T) {
 		"a database that is not PostgreSQL":                     {args: "--database-url=mysql://u:hunter2@h/d", says: []string{"postgres://"}},
 		"a message bus that is not NATS":                        {args: "--nats-url=nats://a:1,http://b", says: []string{"nats://host:4222"}},
 		"a short admin token":                                   {env: "COMET_ADMIN_TOKEN=hunter2", says: []string{"admin_token", "COMET_ADMIN_TOKEN", "at least 32 characters"}},
+		"an admin token no door would take":                     {env: "COMET_ADMIN_TOKEN=" + strings.Repeat("hunter2-", 64) + "x", says: []string{"admin_token", "at most 512 characters"}},
+		"a port as one might expect it":                         {env: "COMET_PORT=8080", says: []string{"COMET_PORT is not a setting"}},
+		"a port of ours that Kubernetes would not write":        {env: "COMET_LISTEN_PORT=8080", says: []string{"COMET_LISTEN_PORT is not a setting"}},
+		"almost what Kubernetes writes":                         {env: "COMET_PORT_8080=tcp://10.0.0.1:8080", says: []string{"COMET_PORT_8080 is not a setting"}},
 		"an admin token with a space":                           {env: "COMET_ADMIN_TOKEN=" + strings.Repeat("hunter2 ", 8), says: []string{"printable ASCII"}},
 		"an admin token with an accent":                         {env: "COMET_ADMIN_TOKEN=" + strings.Repeat("é", 40), says: []string{"printable ASCII"}},
 		"a bad value in the file though a flag replaces it":     {file: "listen: nowhere\n", args: "--listen=:0", says: []string{"nowhere"}},
@@ -174,6 +192,11 @@ func TestLoadRefuses(t *testing.T) {
 		})
 	}
 
+	t.Run("but the longest admin token that a door takes", func(t *testing.T) {
+		t.Parallel()
+		_, err := load(t, "", []string{"COMET_ADMIN_TOKEN=" + strings.Repeat("x", models.MaxTokenLength)})
+		require.NoError(t, err)
+	})
 	t.Run("a file that is not there", func(t *testing.T) {
 		t.Parallel()
 		_, err := load(t, "", nil, "--config", filepath.Join(t.TempDir(), "none.yaml"))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"comet/internal/redact"
+	"comet/internal/words"
 )
 
 // setting is one thing that can be configured. The table in settings() is what
@@ -44,7 +45,7 @@ func settings() []setting {
 		{key: "nats_url", flag: "nats-url", def: "", check: natsURL, mask: redact.URL,
 			help: "NATS servers for several replicas, `nats://…`, separated by commas; checked now, used once the message bus exists"},
 		{key: "admin_token", def: "", check: adminToken, mask: maskAll,
-			help: "Bootstrap admin token, at least 32 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"},
+			help: "Bootstrap admin token, 32 to 512 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"},
 
 		{key: "log.level", flag: "log-level", def: "info", check: oneOf("debug", "info", "warn", "error"),
 			help: "Least severe level that is logged: `debug`, `info`, `warn` or `error`"},
@@ -111,24 +112,12 @@ func (s setting) show(value any) string {
 	text := ""
 	switch v := value.(type) {
 	case time.Duration:
-		text = duration(v)
+		text = words.Duration(v)
 	default:
 		text = fmt.Sprint(v)
 	}
 	if s.mask != nil && text != "" {
 		return s.mask(text)
-	}
-	return text
-}
-
-// duration writes 1m and 720h where the standard library has 1m0s and 720h0m0s.
-func duration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
 	}
 	return text
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -26,6 +27,24 @@ const (
 // clientVariables are read by the client commands, not by the server.
 func clientVariables() []string {
 	return []string{"COMET_SERVER", "COMET_TOKEN", "COMET_OUTPUT", "COMET_CLIENT_CONFIG"}
+}
+
+// kubernetesNames are the variables that Kubernetes gives a container for each
+// Service in its namespace; those of a Service named comet, or comet-db, begin as
+// ours do.
+var kubernetesNames = regexp.MustCompile(`^COMET_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$`)
+
+// fromKubernetes reports whether a variable tells of a Service. COMET_PORT holds a
+// URL there; with a bare number it is somebody's mistake.
+func fromKubernetes(name, value string) bool {
+	if strings.HasSuffix(name, "_PORT") && !strings.HasSuffix(name, "_SERVICE_PORT") {
+		for _, scheme := range []string{"tcp://", "udp://", "sctp://"} {
+			if strings.HasPrefix(value, scheme) {
+				return true
+			}
+		}
+	}
+	return kubernetesNames.MatchString(name)
 }
 
 // layer is what one source says: key → value.
@@ -110,6 +129,8 @@ func readEnviron(environ []string) (layer, []string) {
 		}
 		s, ok := table[name]
 		switch {
+		case !ok && fromKubernetes(name, text):
+			continue
 		case !ok:
 			problems = append(problems, unknown("The environment variable "+name, name, known))
 			continue

@@ -6,6 +6,7 @@ package errs
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Error is what every layer returns when the caller can do something about it.
@@ -55,14 +56,15 @@ func Wrap(code Code, cause error, format string, args ...any) *Error {
 
 // Error implements error; it is for logs, so it includes the cause.
 func (e *Error) Error() string {
-	s := string(e.Code) + ": " + e.Detail
+	var b strings.Builder
+	b.WriteString(string(e.Code) + ": " + e.Detail)
 	for _, f := range e.Fields {
-		s += fmt.Sprintf("; %s%s%s: %s", f.Pointer, f.Parameter, f.Header, f.Detail)
+		fmt.Fprintf(&b, "; %s%s%s: %s", f.Pointer, f.Parameter, f.Header, f.Detail)
 	}
 	if e.cause != nil {
-		s += ": " + e.cause.Error()
+		b.WriteString(": " + e.cause.Error())
 	}
-	return s
+	return b.String()
 }
 
 // Unwrap returns the cause, nil where there is none.

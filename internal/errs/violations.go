@@ -29,7 +29,7 @@ func (v Violations) Has(pointer string) bool {
 // Err returns nil for an empty list, else one error. Its class is the lowest
 // among the violations (400 before 409 before 422) and its code the first of
 // that class that has a name of its own. Fields holds the violations of that
-// class; the others could not be decided yet.
+// class, as many as an answer has room for; the others could not be decided yet.
 func (v Violations) Err() error {
 	if len(v) == 0 {
 		return nil
@@ -48,6 +48,7 @@ func (v Violations) Err() error {
 		}
 		e.Fields = append(e.Fields, x.Field)
 	}
+	e.Fields = Capped(e.Fields)
 	return e
 }
 
@@ -63,5 +64,6 @@ func (v Violations) All() error {
 	for _, x := range v {
 		e.Fields = append(e.Fields, x.Field)
 	}
+	e.Fields = Capped(e.Fields)
 	return e
 }

@@ -55,6 +55,11 @@ func Key(name string) bool {
 	return false
 }
 
+// ID reports whether a field of this name holds an id of comet's, or one that a
+// client chose to find its requests again. It is never a secret, although a trace
+// id looks like one.
+func ID(name string) bool { return name == "request_id" || name == "token_id" }
+
 func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
 
 func isLetter(c byte) bool { return isUpper(c) || c >= 'a' && c <= 'z' }

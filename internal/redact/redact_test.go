@@ -46,6 +46,13 @@ func TestKey(t *testing.T) {
 	}
 }
 
+func TestID(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{"request_id": true, "token_id": true, "id": false, "token": false, "admin_token_id": false, "": false} {
+		require.Equal(t, want, redact.ID(name), name)
+	}
+}
+
 func TestURL(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{

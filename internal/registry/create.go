@@ -82,11 +82,12 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 // takenToo adds that the id is taken, which counts for more than a budget that
 // is too high.
 func (r *Registry) takenToo(tx *store.Tx, id string, v errs.Violations) error {
-	switch _, err := tx.Agent(id); {
-	case err == nil:
-		v = append(errs.Violations{taken(id)}, v...)
-	case !errs.Is(err, errs.NotFound):
+	exists, err := tx.AgentExists(id)
+	if err != nil {
 		return err
+	}
+	if exists {
+		v = append(errs.Violations{taken(id)}, v...)
 	}
 	return v.Err()
 }

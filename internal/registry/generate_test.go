@@ -29,12 +29,12 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-// scaled makes a model test shorter where the run is to be short.
+// scaled makes a model test shorter where the run is to be short or is slow.
 func scaled(n int) int {
 	if testing.Short() {
-		return n / 8
+		n /= 8
 	}
-	return n
+	return n / costly
 }
 
 type verb int

@@ -144,7 +144,7 @@ func TestHistory(t *testing.T) {
 			f.requireUntouched(t, func() {
 				updated, err := f.Update(t.Context(), writer(), "spec", models.AgentPatch{}, nil)
 				require.NoError(t, err)
-				require.Equal(t, f.agent(t, "spec"), updated.Agent)
+				require.Equal(t, f.agent(t, "spec"), updated.Detail.Agent)
 				require.NoError(t, f.patch(t, "spec", models.AgentPatch{
 					Name: models.Some("The spec"), Capabilities: models.Some([]string{"email", "chat"}), SphereID: models.Some(1),
 					ParentID: models.Some("orch-social"), TokenBudget: models.Some(int64(25_000)), IsActive: models.Some(true), Type: null[string](),

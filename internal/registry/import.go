@@ -61,8 +61,10 @@ func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.
 }
 
 func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Principal, doc *roster.Document, found errs.Violations) (ImportReport, error) {
-	if err := tx.LockAgents(); err != nil {
-		return ImportReport{}, err
+	if len(found) == 0 { // what is wrong already will not be written, so nobody need wait for its report
+		if err := tx.LockAgents(); err != nil {
+			return ImportReport{}, err
+		}
 	}
 	all, err := tx.AllAgents()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"comet/internal/errs"
+	"comet/internal/registry/roster"
 	"comet/models"
 	"comet/store"
 )
@@ -64,11 +65,17 @@ type Node struct {
 	Children []*Node
 }
 
+// MaxTree is how many agents a hierarchy may hold.
+const MaxTree = 50_000
+
 // Hierarchy returns the tree from root down to depth levels below it, and how
-// many agents it holds, or errs.NotFound. activeOnly leaves out inactive agents
-// and what stands under them.
+// many agents it holds, or errs.NotFound; errs.InvalidParameter for one of more
+// than MaxTree. activeOnly leaves out inactive agents and what stands under them.
 func (r *Registry) Hierarchy(ctx context.Context, root string, depth int, activeOnly bool) (*Node, int, error) {
-	agents, err := r.store.Subtree(ctx, root, depth, activeOnly)
+	agents, err := r.store.Subtree(ctx, root, depth, activeOnly, MaxTree+1)
+	if err == nil && len(agents) > MaxTree {
+		err = tooWide("a hierarchy", root, MaxTree)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -84,9 +91,21 @@ func (r *Registry) Hierarchy(ctx context.Context, root string, depth int, active
 	return nodes[root], len(agents), nil
 }
 
-// Each calls fn for every agent, ordered by level and id.
-func (r *Registry) Each(ctx context.Context, fn func(models.Agent) error) error {
-	return r.store.EachAgent(ctx, fn)
+// Export returns the agents from root down, ordered by level and id, as many as
+// a roster may list, or errs.NotFound; errs.InvalidParameter where there are more,
+// because such a roster could not be imported.
+func (r *Registry) Export(ctx context.Context, root string) ([]models.Agent, error) {
+	agents, err := r.store.Subtree(ctx, root, int(models.LevelAssistant), false, roster.MaxAgents+1)
+	if err == nil && len(agents) > roster.MaxAgents {
+		err = tooWide("a roster", root, roster.MaxAgents)
+	}
+	return agents, err
+}
+
+func tooWide(what, root string, most int) error {
+	e := errs.New(errs.InvalidParameter, "%s holds at most %d agents, and there are more below %q; ask for a part of it with root", what, most, root)
+	e.Fields = []errs.Field{{Parameter: "root", Rule: "max", Detail: e.Detail}}
+	return e
 }
 
 // requireRank refuses a principal that may not change agents of the level: L0

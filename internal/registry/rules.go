@@ -7,6 +7,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/validate"
+	"comet/internal/words"
 	"comet/models"
 )
 
@@ -39,7 +40,7 @@ func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
 	return v
 }
 
-// agent returns the agent a valid draft describes, with the defaults of its level.
+// fromDraft returns the agent a valid draft describes, with the defaults of its level.
 func fromDraft(d models.AgentDraft) models.Agent {
 	a := models.Agent{
 		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *d.FrequencyHz,
@@ -95,13 +96,17 @@ func (r *Registry) warnings(names []string) []errs.Field {
 	return capabilityWarnings(names)
 }
 
+// capabilityWarnings looks at as many names as an agent may have, and of a name
+// only at what one may be long: the rest is refused by other rules.
 func capabilityWarnings(names []string) []errs.Field {
 	var out []errs.Field
+	names = names[:min(len(names), models.MaxCapabilities)]
 	for i, name := range names {
 		if !models.IsStandardCapability(name) && !models.IsCustomCapability(name) {
+			shown := words.ClipTo(name, models.MaxCapabilityLength)
 			out = append(out, errs.Field{
 				Pointer: fmt.Sprintf("/capabilities/%d", i), Rule: "custom_prefix",
-				Detail: fmt.Sprintf("%q is not a predefined capability; write %q", name, models.CustomPrefix+name),
+				Detail: fmt.Sprintf("%q is not a predefined capability; write %q", shown, models.CustomPrefix+shown),
 			})
 		}
 	}

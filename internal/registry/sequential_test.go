@@ -40,7 +40,7 @@ func TestTheRegistryAnswersAsTheModelDoes(t *testing.T) {
 			outcomes[o.verb][got]++
 		}
 		require.Empty(t, f.snapshot(t).broken())
-		require.Equal(t, m.lines, len(f.snapshot(t).audit))
+		require.Len(t, f.snapshot(t).audit, m.lines)
 		requireVaried(t, outcomes)
 	})
 }
@@ -125,8 +125,8 @@ func requireSame(t *testing.T, m *model, f *fixture, i int, o operation) {
 // goes through and is refused, and every rule refuses.
 func requireVaried(t *testing.T, outcomes map[verb]map[errs.Code]int) {
 	t.Helper()
-	if testing.Short() {
-		return
+	if testing.Short() || costly > 1 {
+		return // too few of them
 	}
 	all := map[errs.Code]int{}
 	for v, codes := range outcomes {

@@ -91,8 +91,8 @@ func (f *fixture) agent(t *testing.T, id string) models.Agent {
 
 func (f *fixture) all(t *testing.T) []models.Agent {
 	t.Helper()
-	var all []models.Agent
-	require.NoError(t, f.Each(t.Context(), func(a models.Agent) error { all = append(all, a); return nil }))
+	all, err := f.Export(t.Context(), models.RootAgentID)
+	require.NoError(t, err)
 	return all
 }
 

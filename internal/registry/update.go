@@ -6,13 +6,15 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/validate"
+	"comet/internal/words"
 	"comet/models"
 	"comet/store"
 )
 
 // Updated is a changed agent and what its author should know about it.
 type Updated struct {
-	Agent    models.Agent
+	// Detail is the agent as the change left it, whatever others do to it next.
+	Detail   models.AgentDetail
 	Warnings []errs.Field
 }
 
@@ -50,11 +52,14 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 				return err
 			}
 		}
-		out.Agent, err = save(ctx, tx, by, before, after)
+		if _, err = save(ctx, tx, by, before, after); err != nil {
+			return err
+		}
+		out.Detail, err = tx.AgentDetail(id)
 		return err
 	})
 	if err == nil && p.Capabilities.Set {
-		out.Warnings = r.warnings(out.Agent.Capabilities)
+		out.Warnings = r.warnings(out.Detail.Capabilities)
 	}
 	return out, err
 }
@@ -108,7 +113,7 @@ func checkImmutable(v *errs.Violations, a models.Agent, p models.AgentPatch) {
 		v.Add(errs.ImmutableField, "/"+field, "immutable", "%s cannot be changed from %v to %v", field, has, wanted)
 	}
 	if p.ID.Set && !p.ID.Null && p.ID.Value != a.ID {
-		refuse("id", fmt.Sprintf("%q", a.ID), fmt.Sprintf("%q", clip(p.ID.Value)))
+		refuse("id", fmt.Sprintf("%q", a.ID), words.Quote(p.ID.Value))
 	}
 	if p.Level.Set && !p.Level.Null && p.Level.Value != a.Level {
 		refuse("level", a.Level, p.Level.Value)
@@ -245,11 +250,4 @@ func actionOf(before, after models.Agent) models.AuditAction {
 		return models.AuditRestored
 	}
 	return models.AuditUpdated
-}
-
-func clip(s string) string {
-	if len(s) > models.MaxIDLength {
-		return s[:models.MaxIDLength] + "…"
-	}
-	return s
 }

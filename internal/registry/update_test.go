@@ -28,7 +28,7 @@ func TestUpdate(t *testing.T) {
 			require.NoError(t, err)
 			want.Name, want.TokenBudget, want.Version, want.UpdatedAt = "Updated Assistant Name", new(int64(25_000)), 2, f.db.Now()
 			require.Equal(t, want, f.agent(t, "help"))
-			require.Equal(t, want, updated.Agent)
+			require.Equal(t, want, updated.Detail.Agent)
 		})
 	})
 

@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
+	"comet/internal/words"
 )
 
 // MaxDepth is how deep objects and arrays may be nested.
@@ -26,8 +27,9 @@ const MaxDepth = 64
 // an *errs.Error: MalformedJSON with one field where data is not one strict JSON
 // value (rules required, syntax, utf8, duplicate_key, trailing_data, depth),
 // else InvalidRequest with a field for each member that is unknown or of a wrong
-// type (rules unknown_field, type, range, not_null, date_time, printable). v may
-// be partly filled after an error.
+// type (rules unknown_field, type, range, not_null, date_time, printable, and max
+// for a name longer than words.MaxName, below which nothing is judged). v may be
+// partly filled after an error.
 //
 // Names match case-sensitively. null is accepted for pointers, interfaces and
 // models.Optional only. Line is set in documents of more than one line.
@@ -54,11 +56,46 @@ func Decode(data []byte, v any) error {
 }
 
 // needsWalk reports whether data may hold what the decoder accepts and Decode
-// does not: null, NUL, deep nesting. Most documents hold none of it and are read
-// once only.
+// does not: null, NUL, deep nesting, long names. Most documents hold none of it
+// and are read once only.
 func needsWalk(data []byte) bool {
 	return bytes.Contains(data, []byte("null")) || bytes.Contains(data, []byte(`\u0000`)) ||
-		bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) > MaxDepth
+		bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) > MaxDepth || mayHaveLongName(data)
+}
+
+// mayHaveLongName reports whether data holds a string longer than words.MaxName
+// before a colon. Escapes only make a string look longer than it is.
+func mayHaveLongName(data []byte) bool {
+	for rest := data; len(rest) > words.MaxName; {
+		begin := bytes.IndexByte(rest, '"')
+		if begin < 0 {
+			return false
+		}
+		rest = rest[begin+1:]
+		end := closingQuote(rest)
+		if end < 0 {
+			return false // no JSON, which the decoder will say
+		}
+		rest = rest[end+1:]
+		if end > words.MaxName && bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte(":")) {
+			return true
+		}
+	}
+	return false
+}
+
+// closingQuote returns where the string ends whose opening quote stands before
+// text, -1 where it does not.
+func closingQuote(text []byte) int {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			return i
+		case '\\':
+			i++
+		}
+	}
+	return -1
 }
 
 // walk checks data against the type v points to.
@@ -87,8 +124,8 @@ func convert(data []byte, err error) error {
 	if !errors.As(err, &semantic) || semantic.JSONKind == 0 {
 		return errs.Wrap(errs.Internal, err, "the document could not be read")
 	}
-	pointer := string(semantic.JSONPointer)
-	e := errs.Wrap(errs.InvalidRequest, err, "%s has a value that is not allowed", nameOf(pointer))
+	pointer := words.Pointer(string(semantic.JSONPointer))
+	e := errs.Wrap(errs.InvalidRequest, err, "%s has a value that is not allowed", words.Field(pointer))
 	e.Fields = []errs.Field{{
 		Pointer: pointer, Rule: "type", Detail: e.Detail,
 		Line: newLineIndex(data).at(int(semantic.ByteOffset)),
@@ -109,11 +146,11 @@ func syntaxError(data []byte, lines *lineIndex, err error) error {
 		return malformed(errs.Field{Rule: "syntax", Detail: "the document ends before it is complete"})
 	}
 	offset := min(int(syntactic.ByteOffset), len(data))
-	f := errs.Field{Pointer: string(syntactic.JSONPointer), Rule: "syntax", Line: lines.at(offset)}
+	f := errs.Field{Pointer: words.Pointer(string(syntactic.JSONPointer)), Rule: "syntax", Line: lines.at(offset)}
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
 		f.Rule = "duplicate_key"
-		f.Detail = strconv.Quote(clip(syntactic.JSONPointer.LastToken())) + " is given twice in one object, " + lines.place(offset)
+		f.Detail = words.Quote(syntactic.JSONPointer.LastToken()) + " is given twice in one object, " + lines.place(offset)
 	case notUTF8(data[offset:]):
 		f.Rule, f.Detail = "utf8", "the document is not valid UTF-8 "+lines.place(offset)
 	case errors.Is(err, io.ErrUnexpectedEOF):

@@ -2,7 +2,7 @@ package strictjson_test
 
 import (
 	"encoding/json"
-	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +11,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/strictjson"
+	"comet/internal/words"
 	"comet/models"
 )
 
@@ -261,6 +262,87 @@ func TestDecodeLimitsItsAnswer(t *testing.T) {
 	require.Less(t, len(e.Error()), 20_000)
 }
 
+// TestNamesDoNotMultiply has small mistakes below long names: what is said of
+// each of them must not repeat the names.
+func TestNamesDoNotMultiply(t *testing.T) {
+	t.Parallel()
+	long, longest := strings.Repeat("k", 1<<20), strings.Repeat("n", words.MaxName)
+	below := strings.Repeat(`"\u0000",`, 150) + "0"
+	for name, c := range map[string]struct {
+		body string
+		want []want // the first fields
+	}{
+		"below a long name nothing is judged": {
+			`{"any":{"` + long + `":[` + below + `],"x":"\u0000"}}`,
+			[]want{{"/any/" + strings.Repeat("k", 64) + "…", "max", "has a name longer than 256 bytes"}, {"/any/x", "printable", ""}},
+		},
+		"an unknown name that is long": {
+			`{"` + long + `":null,"tags":[1]}`,
+			[]want{{"/" + strings.Repeat("k", 64) + "…", "max", ""}, {"/tags/0", "type", ""}},
+		},
+		"a long name in a map": {
+			`{"labels":{"` + long + `":1}}`, []want{{"/labels/" + strings.Repeat("k", 64) + "…", "max", ""}},
+		},
+		"a long name of escapes": {
+			`{"labels": {"` + strings.Repeat(`\u00e9`, 129) + `" : 1}}`, []want{{"/labels/" + strings.Repeat("é", 64) + "…", "max", ""}},
+		},
+		"a name that is NUL only": {
+			`{"any":{"` + strings.Repeat(`\u0000`, 300) + `":1}}`, []want{{"/any/" + strings.Repeat("\x00", 64) + "…", "max", ""}},
+		},
+		"many names at the limit inside each other": {
+			`{"any":` + strings.Repeat(`{"`+longest+`":`, 60) + "[" + below + "]" + strings.Repeat("}", 60) + `}`, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var v sample
+			var e *errs.Error
+			require.ErrorAs(t, strictjson.Decode([]byte(c.body), &v), &e)
+			if c.want != nil {
+				require.Len(t, e.Fields, len(c.want), "%v", e)
+			}
+			for i, w := range c.want {
+				require.Equal(t, w.pointer, e.Fields[i].Pointer)
+				require.Equal(t, w.rule, e.Fields[i].Rule)
+				require.Contains(t, e.Fields[i].Detail, w.detail)
+			}
+			require.Less(t, len(e.Error()), 200_000)
+		})
+	}
+
+	t.Run("nor in what is no JSON", func(t *testing.T) {
+		t.Parallel()
+		for _, body := range []string{
+			`{"` + long + `":x}`, `{"` + long + `":1,"` + long + `":1}`, `{"` + long + `":{"a":1,"a":1}}`,
+			`{"` + long + `":` + strings.Repeat("[", 100), `{"key":{"` + long + `":"` + "\xff" + `"}}`,
+		} {
+			var e *errs.Error
+			require.ErrorAs(t, strictjson.Decode([]byte(body), new(sample)), &e)
+			require.Equal(t, errs.MalformedJSON, e.Code)
+			require.Less(t, len(e.Error()), 2000)
+		}
+	})
+	t.Run("a name at the limit is read, and so is long text", func(t *testing.T) {
+		t.Parallel()
+		var v sample
+		require.NoError(t, strictjson.Decode([]byte(`{"labels":{"`+longest+`":1},"name":"`+long+`","tags":["`+long+`"]}`), &v))
+		require.Equal(t, 1, v.Labels[longest])
+	})
+}
+
+// TestAFullAnswerCostsNothingMore counts what is allocated for 20,000 unknown
+// members: the answer names a hundred, and only for those may a near word be sought.
+func TestAFullAnswerCostsNothingMore(t *testing.T) {
+	var body strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&body, `"nmae%d":1,`, i)
+	}
+	text := []byte("{" + body.String() + `"on":true}`)
+	require.Less(t, testing.AllocsPerRun(1, func() {
+		require.Error(t, strictjson.Decode(text, new(sample)))
+	}), 60_000.0, "two or three a member for reading it")
+}
+
 func TestDecodeTellsTheLine(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -280,7 +362,7 @@ func TestDecodeTellsTheLine(t *testing.T) {
 			t.Parallel()
 			var v sample
 			var e *errs.Error
-			require.True(t, errors.As(strictjson.Decode([]byte(c.body), &v), &e))
+			require.ErrorAs(t, strictjson.Decode([]byte(c.body), &v), &e)
 			lines := []int{}
 			for _, f := range e.Fields {
 				lines = append(lines, f.Line)
@@ -288,34 +370,6 @@ func TestDecodeTellsTheLine(t *testing.T) {
 			require.Equal(t, c.lines, lines)
 		})
 	}
-}
-
-func TestLines(t *testing.T) {
-	t.Parallel()
-	doc := "{\n  \"agents\": [\n    {\"id\": \"a\"},\n    {\n      \"id\": \"b\",\n      \"x/y\":\n        [1,\n         2]\n    }\n  ]\n}\n"
-	line := strictjson.Lines([]byte(doc))
-	for pointer, want := range map[string]int{
-		"": 1, "/agents": 2, "/agents/0": 3, "/agents/0/id": 3, "/agents/1": 4, "/agents/1/id": 5,
-		"/agents/1/x~1y": 6, "/agents/1/x~1y/0": 7, "/agents/1/x~1y/1": 8,
-		"/agents/1/missing": 4, "/agents/9/id": 2, "/nowhere": 1, "no pointer": 1,
-	} {
-		require.Equal(t, want, line(pointer), pointer)
-	}
-
-	t.Run("a document of one line has no lines", func(t *testing.T) {
-		t.Parallel()
-		require.Zero(t, strictjson.Lines([]byte(`{"a":1}`+"\n"))("/a"))
-	})
-	t.Run("a document that is not JSON is placed as far as it can be read", func(t *testing.T) {
-		t.Parallel()
-		line := strictjson.Lines([]byte("{\n\"a\":1,\n\"b\":}"))
-		require.Equal(t, 2, line("/a"))
-		require.Equal(t, 3, line("/b"))
-	})
-	t.Run("deep nesting costs nothing", func(t *testing.T) {
-		t.Parallel()
-		require.Equal(t, 1, strictjson.Lines([]byte(strings.Repeat("[\n", 1<<18)))(""))
-	})
 }
 
 func BenchmarkDecode(b *testing.B) {

@@ -23,7 +23,7 @@ func FuzzDecode(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	stricter := []string{"duplicate_key", "utf8", "depth", "range", "printable"}
+	stricter := []string{"duplicate_key", "utf8", "depth", "range", "printable", "max"}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var draft models.AgentDraft
 		if err := strictjson.Decode(data, &draft); err == nil {
@@ -31,16 +31,16 @@ func FuzzDecode(f *testing.F) {
 				draft.Capabilities = []string{} // encoding/json would write null
 			}
 			again := new(models.AgentDraft)
-			text, err := json.Marshal(draft)
+			text, err := json.Marshal(written{draft, budget(draft)})
 			require.NoError(t, err)
 			require.NoError(t, strictjson.Decode(text, again), "%s", text)
 			require.Equal(t, &draft, again)
 		} else {
-			requireWellFormed(t, err)
+			_ = requireWellFormed(t, err)
 		}
 		var patch models.AgentPatch
 		if err := strictjson.Decode(data, &patch); err != nil {
-			requireWellFormed(t, err)
+			_ = requireWellFormed(t, err)
 		}
 
 		var ours, theirs any
@@ -55,6 +55,22 @@ func FuzzDecode(f *testing.F) {
 			require.True(t, slices.Contains(stricter, e.Fields[0].Rule), "%v", e)
 		}
 	})
+}
+
+// written is a draft as a client writes it, its budget a number, null or left out.
+type written struct {
+	models.AgentDraft
+	TokenBudget any `json:"token_budget,omitempty"`
+}
+
+func budget(d models.AgentDraft) any {
+	switch {
+	case !d.TokenBudget.Set:
+		return nil
+	case d.TokenBudget.Null:
+		return json.RawMessage("null")
+	}
+	return d.TokenBudget.Value
 }
 
 // requireWellFormed checks that an error can be shown to a client.

@@ -4,44 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"sort"
-	"sync"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
-
-// Lines returns a function that tells on which line of data, from 1, the value
-// of a JSON pointer begins: the line of its name in an object. A value that is
-// not there is placed at the nearest one around it. It is 0 where data has one
-// line only. The function is safe for concurrent use.
-func Lines(data []byte) func(pointer string) int {
-	index := sync.OnceValue(func() map[string]int { return pointerLines(data) })
-	if newLineIndex(data).single() {
-		return func(string) int { return 0 }
-	}
-	return func(pointer string) int {
-		lines := index()
-		for p := jsontext.Pointer(pointer); ; p = p.Parent() {
-			if line, ok := lines[string(p)]; ok || p == "" {
-				return max(line, 1)
-			}
-		}
-	}
-}
-
-// pointerLines maps every value of the document to its line.
-func pointerLines(data []byte) map[string]int {
-	lines, found := newLineIndex(data), map[string]int{}
-	dec := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	for {
-		if _, err := dec.ReadToken(); err != nil || dec.StackDepth() > MaxDepth {
-			return found
-		}
-		pointer := string(dec.StackPointer())
-		if _, ok := found[pointer]; !ok {
-			found[pointer] = lines.at(int(dec.InputOffset()))
-		}
-	}
-}
 
 // lineIndex turns byte offsets into lines. It is made once a document, when
 // something is wrong with it.

@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/nearest"
+	"comet/internal/words"
 )
 
 // maxFields is how many broken rules one answer names.
@@ -49,15 +50,19 @@ func (w *walker) err() error {
 	return e
 }
 
-// report records a rule broken by the token that was read last.
+// full reports whether the answer names as many broken rules as it will.
+func (w *walker) full() bool { return len(w.fields) == maxFields }
+
+// report records a rule broken by the token that was read last. Only here is its
+// pointer made: it is as long as all the names above it.
 func (w *walker) report(rule, format string, args ...any) {
-	if len(w.fields) == maxFields {
+	if w.full() {
 		return
 	}
-	pointer := string(w.dec.StackPointer())
+	pointer := words.Pointer(string(w.dec.StackPointer()))
 	w.fields = append(w.fields, errs.Field{
 		Pointer: pointer, Rule: rule,
-		Detail: nameOf(pointer) + " " + fmt.Sprintf(format, args...),
+		Detail: words.Field(pointer) + " " + fmt.Sprintf(format, args...),
 		Line:   w.lines.at(int(w.dec.InputOffset())),
 	})
 }
@@ -104,7 +109,15 @@ func (w *walker) object(s *shape, depth int) error {
 		if err != nil {
 			return syntaxError(w.data, w.lines, err)
 		}
-		if err := w.value(w.member(s, token.String()), depth); err != nil {
+		name := token.String()
+		if len(name) > words.MaxName {
+			w.report("max", "has a name longer than %d bytes", words.MaxName)
+			if err := w.dec.SkipValue(); err != nil {
+				return syntaxError(w.data, w.lines, err)
+			}
+			continue
+		}
+		if err := w.value(w.member(s, name), depth); err != nil {
 			return err
 		}
 	}
@@ -122,7 +135,7 @@ func (w *walker) member(s *shape, name string) reflect.Type {
 		return s.element
 	}
 	t, ok := s.members[name]
-	if !ok {
+	if !ok && !w.full() {
 		hint := ""
 		if near, found := nearest.Word(name, s.names); found {
 			hint = "; did you mean " + near + "?"
@@ -151,7 +164,7 @@ func (w *walker) array(s *shape, depth int) error {
 
 func (w *walker) tooDeep() error {
 	return malformed(errs.Field{
-		Pointer: string(w.dec.StackPointer()), Rule: "depth", Line: w.lines.at(int(w.dec.InputOffset())),
+		Pointer: words.Pointer(string(w.dec.StackPointer())), Rule: "depth", Line: w.lines.at(int(w.dec.InputOffset())),
 		Detail: fmt.Sprintf("the document is nested deeper than %d levels, %s", MaxDepth, w.lines.place(int(w.dec.InputOffset())-1)),
 	})
 }
@@ -162,7 +175,7 @@ func (w *walker) number(s *shape, text string) {
 	case anyValue:
 		// What it becomes is up to the receiver; a double is all JSON promises.
 		if _, err = strconv.ParseFloat(text, 64); err != nil {
-			w.report("range", "is a number too large to be kept, %s", clip(text))
+			w.report("range", "is a number too large to be kept, %s", words.Clip(text))
 		}
 		return
 	case integer:
@@ -179,9 +192,9 @@ func (w *walker) number(s *shape, text string) {
 		return
 	}
 	if errors.Is(err, strconv.ErrRange) {
-		w.report("range", "must be %s of at most %d bits, %s is out of range", s.noun(), s.bits, clip(text))
+		w.report("range", "must be %s of at most %d bits, %s is out of range", s.noun(), s.bits, words.Clip(text))
 	} else if err != nil {
-		w.report("type", "must be %s, not %s", s.noun(), clip(text))
+		w.report("type", "must be %s, not %s", s.noun(), words.Clip(text))
 	}
 }
 
@@ -195,41 +208,9 @@ func (w *walker) text(s *shape, text string) {
 	case dateTime:
 		// RFC 3339 has no decimal comma, which Go would read.
 		if strings.Contains(text, ",") || new(time.Time).UnmarshalText([]byte(text)) != nil {
-			w.report("date_time", "must be %s, not %q", s.noun(), clip(text))
+			w.report("date_time", "must be %s, not %q", s.noun(), words.Clip(text))
 		}
 	default:
 		w.report("type", "must be %s, not a string", s.noun())
 	}
-}
-
-// nameOf writes a JSON pointer the way people write a path: agents[3].level.
-func nameOf(pointer string) string {
-	if pointer == "" {
-		return "the document"
-	}
-	var b strings.Builder
-	for token := range jsontext.Pointer(pointer).Tokens() {
-		if _, err := strconv.ParseUint(token, 10, 32); err == nil && b.Len() > 0 {
-			b.WriteString("[" + token + "]")
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(clip(token))
-	}
-	return b.String()
-}
-
-// clip keeps what a client sent from filling the sentence about it.
-func clip(s string) string {
-	const most = 60
-	count := 0
-	for i := range s {
-		if count == most {
-			return s[:i] + "…"
-		}
-		count++
-	}
-	return s
 }

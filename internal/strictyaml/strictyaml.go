@@ -15,10 +15,15 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"comet/internal/words"
 )
 
 // MaxDepth is how deep collections may be nested.
 const MaxDepth = 32
+
+// MaxProblems is how many problems are listed before the rest are only counted.
+const MaxProblems = 500
 
 // Problem is one thing a document may not contain.
 type Problem struct {
@@ -27,7 +32,8 @@ type Problem struct {
 	// Pointer is an RFC 6901 pointer to the value, "" for the document.
 	Pointer string
 	// Rule is a short stable word: utf8, printable, syntax, trailing_data, alias,
-	// anchor, merge, tag, duplicate_key, key or depth.
+	// anchor, merge, tag, duplicate_key, key, depth or max (a key longer than
+	// words.MaxName, or the count of problems that are not listed).
 	Rule string
 	// Detail is one sentence.
 	Detail string
@@ -35,8 +41,9 @@ type Problem struct {
 
 // Parse returns the node of the document's value, nil for an empty document. A
 // document that is not YAML at all has one problem and no node; otherwise every
-// problem is listed in the order of the document. Alias nodes are left in the
-// tree, unresolved: they have been reported.
+// problem is listed in the order of the document, up to MaxProblems. Alias nodes
+// are left in the tree, unresolved: they have been reported. Below a key that is
+// too long nothing is looked at.
 func Parse(data []byte) (*yaml.Node, []Problem) {
 	if p, ok := checkBytes(data); !ok {
 		return nil, []Problem{p}
@@ -51,20 +58,15 @@ func Parse(data []byte) (*yaml.Node, []Problem) {
 	}
 	var w walker
 	root := doc.Content[0]
-	w.walk(root, "", 0)
+	w.walk(root)
 	var second yaml.Node
 	switch err := dec.Decode(&second); {
 	case err == nil:
-		w.add(second.Line, "", "trailing_data", "there is a second YAML document here; only one is allowed")
+		w.add(second.Line, "trailing_data", "there is a second YAML document here; only one is allowed")
 	case !errors.Is(err, io.EOF):
 		return nil, []Problem{syntaxProblem(err, data)}
 	}
-	return root, w.problems
-}
-
-// Escape returns the token of a JSON pointer that stands for a key.
-func Escape(key string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+	return root, w.list()
 }
 
 // checkBytes refuses what the library would report without a line.
@@ -85,6 +87,10 @@ func checkBytes(data []byte) (Problem, bool) {
 	return Problem{}, true
 }
 
+// maxMessage is how much of the library's message is told, in characters. It may
+// repeat the document.
+const maxMessage = 200
+
 // syntaxProblem reads the line out of the library's message. Its parser counts
 // from 0 where its scanner counts from 1, and names the line on which the
 // collection begins that it could not finish; an unknown alias has no line.
@@ -103,13 +109,13 @@ func syntaxProblem(err error, data []byte) Problem {
 	}
 	if m := regexp.MustCompile(`^unknown anchor '(.*)' referenced$`).FindStringSubmatch(message); m != nil {
 		line = 1 + bytes.Count(data[:max(0, bytes.Index(data, []byte("*"+m[1])))], []byte("\n"))
-		return Problem{line, "", "alias", fmt.Sprintf("the alias *%s is not allowed; write the value out", m[1])}
+		return Problem{line, "", "alias", fmt.Sprintf("the alias *%s is not allowed; write the value out", words.Clip(m[1]))}
 	}
 	line = min(line, 1+bytes.Count(bytes.TrimRight(data, " \t\r\n"), []byte("\n"))) // not behind the text
 	if n := tabIndent(data, line); n > 0 {
 		return Problem{n, "", "syntax", "a tab is used to indent; YAML allows only spaces there"}
 	}
-	return Problem{line, "", "syntax", "the document is not YAML: " + message}
+	return Problem{line, "", "syntax", "the document is not YAML: " + words.ClipTo(message, maxMessage)}
 }
 
 // fromParser reports whether the library's parser, not its scanner, wrote the
@@ -145,58 +151,101 @@ func tabIndent(data []byte, line int) int {
 	return 0
 }
 
-type walker struct{ problems []Problem }
-
-func (w *walker) add(line int, pointer, rule, format string, args ...any) {
-	w.problems = append(w.problems, Problem{line, pointer, rule, fmt.Sprintf(format, args...)})
+// walker collects the problems of a tree.
+type walker struct {
+	path     []string // the keys and indices that lead to the node
+	problems []Problem
+	more     int // beyond MaxProblems
 }
 
-func (w *walker) walk(n *yaml.Node, pointer string, depth int) {
-	if depth > MaxDepth {
-		w.add(n.Line, pointer, "depth", "values are nested more than %d deep", MaxDepth)
+// add records a problem of the node that path leads to. Only here is its pointer
+// made: it is as long as all the keys above the node.
+func (w *walker) add(line int, rule, format string, args ...any) {
+	if len(w.problems) == MaxProblems {
+		w.more++
 		return
 	}
-	if n.Anchor != "" {
-		w.add(n.Line, pointer, "anchor", "the anchor &%s is not allowed; write the value out", n.Anchor)
+	var pointer strings.Builder
+	for _, token := range w.path {
+		pointer.WriteString("/" + words.Escape(token))
 	}
-	if n.Style&yaml.TaggedStyle != 0 {
-		w.add(n.Line, pointer, "tag", "the tag %s is not allowed", n.Tag)
+	w.problems = append(w.problems, Problem{line, words.Pointer(pointer.String()), rule, fmt.Sprintf(format, args...)})
+}
+
+func (w *walker) list() []Problem {
+	if w.more > 0 {
+		last := w.problems[MaxProblems-1].Line
+		return append(w.problems, Problem{last, "", "max", fmt.Sprintf("there are %d more problems like these", w.more)})
 	}
+	return w.problems
+}
+
+// below runs walk for the node that token leads to.
+func (w *walker) below(token string, walk func()) {
+	w.path = append(w.path, token)
+	walk()
+	w.path = w.path[:len(w.path)-1]
+}
+
+func (w *walker) walk(n *yaml.Node) {
+	if len(w.path) > MaxDepth {
+		w.add(n.Line, "depth", "values are nested more than %d deep", MaxDepth)
+		return
+	}
+	w.scan(n)
 	switch n.Kind {
-	case yaml.AliasNode:
-		w.add(n.Line, pointer, "alias", "the alias *%s is not allowed; write the value out", n.Value)
-	case yaml.ScalarNode:
-		if strings.ContainsRune(n.Value, 0) {
-			w.add(n.Line, pointer, "printable", "the character U+0000 is not allowed")
-		}
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
-			w.walk(item, pointer+"/"+strconv.Itoa(i), depth+1)
+			w.below(strconv.Itoa(i), func() { w.walk(item) })
 		}
 	case yaml.MappingNode:
-		w.walkMapping(n, pointer, depth)
+		w.walkMapping(n)
 	}
 }
 
-func (w *walker) walkMapping(n *yaml.Node, pointer string, depth int) {
+// scan judges a node by itself.
+func (w *walker) scan(n *yaml.Node) {
+	if n.Anchor != "" {
+		w.add(n.Line, "anchor", "the anchor &%s is not allowed; write the value out", words.Clip(n.Anchor))
+	}
+	if n.Style&yaml.TaggedStyle != 0 {
+		w.add(n.Line, "tag", "the tag %s is not allowed", words.Clip(n.Tag))
+	}
+	switch {
+	case n.Kind == yaml.AliasNode:
+		w.add(n.Line, "alias", "the alias *%s is not allowed; write the value out", words.Clip(n.Value))
+	case n.Kind == yaml.ScalarNode && strings.ContainsRune(n.Value, 0):
+		w.add(n.Line, "printable", "the character U+0000 is not allowed")
+	}
+}
+
+func (w *walker) walkMapping(n *yaml.Node) {
 	lines := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		at := pointer + "/" + Escape(key.Value)
-		switch {
-		case key.ShortTag() == "!!merge":
-			w.add(key.Line, at, "merge", "the merge key << is not allowed; write the members out")
-			continue
-		case key.Kind != yaml.ScalarNode:
-			w.add(key.Line, pointer, "key", "a key must be a plain word")
+		if key.Kind != yaml.ScalarNode && key.ShortTag() != "!!merge" {
+			w.add(key.Line, "key", "a key must be a plain word")
 			continue
 		}
-		w.walk(key, at, depth)
-		if first, repeated := lines[key.Value]; repeated {
-			w.add(key.Line, at, "duplicate_key", "%q is already given on line %d", key.Value, first)
-			continue
-		}
-		lines[key.Value] = key.Line
-		w.walk(value, at, depth+1)
+		w.below(key.Value, func() { w.member(key, value, lines) })
 	}
+}
+
+// member judges one member of a mapping; lines are those of the keys before it.
+func (w *walker) member(key, value *yaml.Node, lines map[string]int) {
+	switch {
+	case key.ShortTag() == "!!merge":
+		w.add(key.Line, "merge", "the merge key << is not allowed; write the members out")
+		return
+	case len(key.Value) > words.MaxName:
+		w.add(key.Line, "max", "a key must not be longer than %d bytes", words.MaxName)
+		return
+	}
+	w.scan(key)
+	if first, repeated := lines[key.Value]; repeated {
+		w.add(key.Line, "duplicate_key", "%s is already given on line %d", words.Quote(key.Value), first)
+		return
+	}
+	lines[key.Value] = key.Line
+	w.walk(value)
 }

@@ -112,6 +112,9 @@ func (r redactor) replace(groups []string, a slog.Attr) slog.Attr {
 	}
 	switch a.Value.Kind() {
 	case slog.KindString:
+		if redact.ID(a.Key) { // the answer carries it too, and the two must be found together
+			return slog.String(a.Key, r.known(a.Value.String()))
+		}
 		return slog.String(a.Key, r.text(a.Value.String()))
 	case slog.KindTime:
 		return slog.Time(a.Key, a.Value.Time().UTC())
@@ -121,11 +124,15 @@ func (r redactor) replace(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-func (r redactor) text(s string) string {
-	if r.literal != nil {
-		s = r.literal.Replace(s)
+// text masks the secrets of the configuration and what looks like one.
+func (r redactor) text(s string) string { return redact.Text(r.known(s)) }
+
+// known masks the secrets of the configuration.
+func (r redactor) known(s string) string {
+	if r.literal == nil {
+		return s
 	}
-	return redact.Text(s)
+	return r.literal.Replace(s)
 }
 
 // any masks inside values that are not plain: an error or a Stringer becomes

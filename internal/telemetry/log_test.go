@@ -135,6 +135,21 @@ func TestNoSecretIsLogged(t *testing.T) {
 		require.Equal(t, "01890a5d-ac96-774b-bcce-b302099a8057", record["token_id"])
 		require.Equal(t, []any{1.0, 2.0}, record["list"])
 	})
+	t.Run("an id that looks like a token stays, whoever made it", func(t *testing.T) {
+		t.Parallel()
+		for _, format := range []string{"json", "text"} {
+			log, out := logger(t, telemetry.LogOptions{Format: format, Secrets: []string{admin}})
+			log.InfoContext(requestid.With(t.Context(), token), "x")
+			require.Contains(t, out.String(), token)
+			out.Reset()
+			log.Info("x", "token_id", token)
+			require.Contains(t, out.String(), token)
+			out.Reset()
+			log.InfoContext(requestid.With(t.Context(), admin), "x", "trace", token)
+			require.NotContains(t, out.String(), admin, "unless it is the configured secret")
+			require.NotContains(t, out.String(), token, "under another name it may be one")
+		}
+	})
 }
 
 type valuer struct{}

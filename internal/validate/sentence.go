@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-playground/validator/v10"
 
+	"comet/internal/words"
 	"comet/models"
 )
 
@@ -31,7 +32,7 @@ func ruleOf(tag string) string {
 
 // sentence tells what the rule wants and what came.
 func sentence(pointer string, f validator.FieldError) string {
-	name, value := nameOf(pointer), deref(f.Value())
+	name, value := words.Field(pointer), deref(f.Value())
 	switch f.Tag() {
 	case "required":
 		return name + " is required"
@@ -105,7 +106,7 @@ func plural(count, one, many string) string {
 func show(value reflect.Value) string {
 	switch value.Kind() {
 	case reflect.String:
-		return strconv.Quote(clip(value.String()))
+		return words.Quote(value.String())
 	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
 		return fmt.Sprint(value.Interface())
@@ -119,36 +120,4 @@ func deref(v any) reflect.Value {
 		value = value.Elem()
 	}
 	return value
-}
-
-// nameOf writes a JSON pointer the way people write a path: capabilities[2].
-func nameOf(pointer string) string {
-	if pointer == "" {
-		return "the value"
-	}
-	var b strings.Builder
-	for token := range strings.SplitSeq(pointer[1:], "/") {
-		if _, err := strconv.ParseUint(token, 10, 32); err == nil && b.Len() > 0 {
-			b.WriteString("[" + token + "]")
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(strings.NewReplacer("~1", "/", "~0", "~").Replace(token))
-	}
-	return b.String()
-}
-
-// clip keeps what a client sent from filling the sentence about it.
-func clip(s string) string {
-	const most = 60
-	count := 0
-	for i := range s {
-		if count == most {
-			return s[:i] + "…"
-		}
-		count++
-	}
-	return s
 }

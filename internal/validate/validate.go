@@ -18,19 +18,14 @@ import (
 	"github.com/go-playground/validator/v10"
 
 	"comet/internal/errs"
+	"comet/internal/words"
 	"comet/models"
 )
 
 // Struct checks the validate tags of v, a struct or a pointer to one, and
 // returns every rule that is broken, with JSON pointers made of the json tags.
 // All of them are errs.InvalidRequest. It is safe for concurrent use.
-func Struct(v any) errs.Violations { return violations("", instance().Struct(v)) }
-
-// Var checks one value against a validate tag, e.g. "notblank,max=120"; pointer
-// is where the value stands in the body.
-func Var(pointer string, value any, tag string) errs.Violations {
-	return violations(pointer, instance().Var(value, tag))
-}
+func Struct(v any) errs.Violations { return violations(instance().Struct(v)) }
 
 // instance is the one validator; it caches what it learns of each type.
 var instance = sync.OnceValue(newValidator) //nolint:gochecknoglobals // built once, never changed
@@ -105,17 +100,17 @@ func registerOptional[T any](v *validator.Validate) {
 	}, models.Optional[T]{})
 }
 
-func violations(at string, err error) errs.Violations {
+func violations(err error) errs.Violations {
 	if err == nil {
 		return nil
 	}
 	var failures validator.ValidationErrors
 	if !errors.As(err, &failures) {
-		return errs.Violations{{Code: errs.Internal, Field: errs.Field{Pointer: at, Rule: "type", Detail: "the value cannot be checked"}}}
+		return errs.Violations{{Code: errs.Internal, Field: errs.Field{Rule: "type", Detail: "the value cannot be checked"}}}
 	}
 	var all errs.Violations
 	for _, f := range failures {
-		pointer := at + pointerOf(f.Namespace(), at == "")
+		pointer := pointerOf(f.Namespace())
 		if f.Tag() == "unique" && duplicates(&all, pointer, reflect.ValueOf(f.Value())) {
 			continue
 		}
@@ -124,21 +119,15 @@ func violations(at string, err error) errs.Violations {
 	return all
 }
 
-// pointerOf turns the validator's path, AgentDraft.capabilities[2], into a JSON
-// pointer. rooted says that the path begins with the name of the Go type.
-func pointerOf(namespace string, rooted bool) string {
+// pointerOf turns the validator's path, AgentDraft.capabilities[2], which begins
+// with the name of the Go type, into a JSON pointer.
+func pointerOf(namespace string) string {
 	var b strings.Builder
-	for i, part := range strings.Split(namespace, ".") {
-		if i == 0 && rooted {
-			_, rest, indexed := strings.Cut(part, "[")
-			if !indexed {
-				continue
-			}
-			part = "[" + rest
-		}
+	_, path, _ := strings.Cut(namespace, ".")
+	for part := range strings.SplitSeq(path, ".") {
 		name, rest, indexed := strings.Cut(part, "[")
 		if name != "" {
-			b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+			b.WriteString("/" + words.Escape(name))
 		}
 		for indexed {
 			var index string
@@ -160,7 +149,7 @@ func duplicates(all *errs.Violations, pointer string, list reflect.Value) bool {
 		entry := list.Index(i).Interface()
 		if at, ok := first[entry]; ok {
 			here := pointer + "/" + strconv.Itoa(i)
-			all.Add(errs.InvalidRequest, here, "unique", "%s repeats %s", nameOf(here), nameOf(pointer+"/"+strconv.Itoa(at)))
+			all.Add(errs.InvalidRequest, here, "unique", "%s repeats %s", words.Field(here), words.Field(pointer+"/"+strconv.Itoa(at)))
 			continue
 		}
 		first[entry] = i

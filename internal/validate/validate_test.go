@@ -153,14 +153,6 @@ func TestTokenDraft(t *testing.T) {
 	requireViolations(t, []string{"/scopes/1 unique"}, "scopes[1] repeats scopes[0]", validate.Struct(token("admin", "admin")))
 }
 
-func TestVar(t *testing.T) {
-	t.Parallel()
-	require.Empty(t, validate.Var("/name", "x", "notblank,max=1"))
-	requireViolations(t, []string{"/a/name max"}, "a.name must be at most 1 character long, not 2", validate.Var("/a/name", "xy", "notblank,max=1"))
-	requireViolations(t, []string{"/tags/1 capability"}, "tags[1] must", validate.Var("/tags", []string{"a", "b b"}, "dive,capability"))
-	requireViolations(t, []string{"/kind oneof"}, "kind must be one of a, b, not \"c\"", validate.Var("/kind", "c", "oneof=a b"))
-}
-
 func TestPointers(t *testing.T) {
 	t.Parallel()
 	type leaf struct {

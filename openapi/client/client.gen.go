@@ -1081,8 +1081,8 @@ type GetHierarchyParams struct {
 	// Depth How many levels below the root
 	Depth *int `form:"depth,omitempty" json:"depth,omitempty" yaml:"depth,omitempty"`
 
-	// Active Leave out inactive agents
-	Active *bool `form:"active,omitempty" json:"active,omitempty" yaml:"active,omitempty"`
+	// ActiveOnly Leave out inactive agents
+	ActiveOnly *bool `form:"active_only,omitempty" json:"active_only,omitempty" yaml:"active_only,omitempty"`
 
 	// IfNoneMatch The ETag you have
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
@@ -1096,6 +1096,9 @@ type GetMeParams struct {
 
 // ExportRosterParams defines parameters for ExportRoster.
 type ExportRosterParams struct {
+	// Root The agent to begin at
+	Root *string `form:"root,omitempty" json:"root,omitempty" yaml:"root,omitempty"`
+
 	// Format Form of the document
 	Format *ExportRosterParamsFormat `form:"format,omitempty" json:"format,omitempty" yaml:"format,omitempty"`
 
@@ -1360,7 +1363,7 @@ type ClientInterface interface {
 
 	// GetHierarchy Get the hierarchy
 	//
-	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it.
+	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -1376,7 +1379,7 @@ type ClientInterface interface {
 
 	// ExportRoster Export the roster
 	//
-	// Every agent, ordered by level and id, as a document that an import takes back. YAML or JSON by `format`, else by `Accept`; JSON is the default.
+	// Every agent, or those below `root`, ordered by level and id, as a document that an import takes back. A roster holds at most 10,000 agents; a larger registry is exported in parts. YAML or JSON by `format`, else by `Accept`; JSON is the default.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -1715,7 +1718,7 @@ func (c *Client) ListAudit(ctx context.Context, agentID string, params *ListAudi
 
 // GetHierarchy Get the hierarchy
 //
-// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it.
+// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
 //
 // Needs the scope `agents:read`.
 //
@@ -1751,7 +1754,7 @@ func (c *Client) GetMe(ctx context.Context, params *GetMeParams, reqEditors ...R
 
 // ExportRoster Export the roster
 //
-// Every agent, ordered by level and id, as a document that an import takes back. YAML or JSON by `format`, else by `Accept`; JSON is the default.
+// Every agent, or those below `root`, ordered by level and id, as a document that an import takes back. A roster holds at most 10,000 agents; a larger registry is exported in parts. YAML or JSON by `format`, else by `Accept`; JSON is the default.
 //
 // Needs the scope `agents:read`.
 //
@@ -2663,9 +2666,9 @@ func NewGetHierarchyRequest(server string, params *GetHierarchyParams) (*http.Re
 
 		}
 
-		if params.Active != nil {
+		if params.ActiveOnly != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "active", *params.Active, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "active_only", *params.ActiveOnly, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -2773,6 +2776,18 @@ func NewExportRosterRequest(server string, params *ExportRosterParams) (*http.Re
 		// styled parameters, preserving literal commas as delimiters
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
+
+		if params.Root != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "root", *params.Root, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
 
 		if params.Format != nil {
 
@@ -3577,7 +3592,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetHierarchyWithResponse Get the hierarchy
 	//
-	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it.
+	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -3597,7 +3612,7 @@ type ClientWithResponsesInterface interface {
 
 	// ExportRosterWithResponse Export the roster
 	//
-	// Every agent, ordered by level and id, as a document that an import takes back. YAML or JSON by `format`, else by `Accept`; JSON is the default.
+	// Every agent, or those below `root`, ordered by level and id, as a document that an import takes back. A roster holds at most 10,000 agents; a larger registry is exported in parts. YAML or JSON by `format`, else by `Accept`; JSON is the default.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -4546,6 +4561,8 @@ type ExportRosterResponse struct {
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
 	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *TooManyRequests
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -4575,6 +4592,11 @@ func (r ExportRosterResponse) GetApplicationProblemJSON401() *Unauthenticated {
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
 func (r ExportRosterResponse) GetApplicationProblemJSON403() *Forbidden {
 	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ExportRosterResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
@@ -5643,7 +5665,7 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, agentID
 
 // GetHierarchyWithResponse Get the hierarchy
 //
-// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it.
+// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
 //
 // Needs the scope `agents:read`.
 //
@@ -5675,7 +5697,7 @@ func (c *ClientWithResponses) GetMeWithResponse(ctx context.Context, params *Get
 
 // ExportRosterWithResponse Export the roster
 //
-// Every agent, ordered by level and id, as a document that an import takes back. YAML or JSON by `format`, else by `Accept`; JSON is the default.
+// Every agent, or those below `root`, ordered by level and id, as a document that an import takes back. A roster holds at most 10,000 agents; a larger registry is exported in parts. YAML or JSON by `format`, else by `Accept`; JSON is the default.
 //
 // Needs the scope `agents:read`.
 //
@@ -6643,6 +6665,13 @@ func ParseExportRosterResponse(rsp *http.Response) (*ExportRosterResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

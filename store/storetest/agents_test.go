@@ -244,7 +244,7 @@ func TestAgentOfAnUnknownID(t *testing.T) {
 			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
 			_, err = db.Ancestors(t.Context(), id)
 			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
-			_, err = db.Subtree(t.Context(), id, 3, false)
+			_, err = db.Subtree(t.Context(), id, 3, false, 100)
 			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
 		}
 	})

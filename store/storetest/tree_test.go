@@ -144,7 +144,7 @@ func TestSubtree(t *testing.T) {
 			{"orch-a", 99, []string{"orch-a", "finance", "health", "bills"}},
 			{"bills", 3, []string{"bills"}},
 		} {
-			got, err := db.Subtree(t.Context(), c.root, c.depth, false)
+			got, err := db.Subtree(t.Context(), c.root, c.depth, false, 100)
 			require.NoError(t, err)
 			require.Equal(t, c.want, ids(got), "%s down %d", c.root, c.depth)
 		}
@@ -155,10 +155,10 @@ func TestSubtree(t *testing.T) {
 		retired := specialist(db, "finance", "orch-a")
 		retired.IsActive = false
 		update(t, db, retired)
-		got, err := db.Subtree(t.Context(), "nova", 3, true)
+		got, err := db.Subtree(t.Context(), "nova", 3, true, 100)
 		require.NoError(t, err)
 		require.Equal(t, []string{"nova", "orch-a", "orch-b", "health"}, ids(got))
-		got, err = db.Subtree(t.Context(), "finance", 3, true)
+		got, err = db.Subtree(t.Context(), "finance", 3, true, 100)
 		require.NoError(t, err)
 		require.Equal(t, []string{"finance", "bills"}, ids(got), "the root itself was asked for")
 	})

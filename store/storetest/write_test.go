@@ -196,7 +196,7 @@ func TestReads(t *testing.T) {
 			"AgentDetail":      func() error { _, err := db.AgentDetail(ctx, "nova", db.Now()); return err },
 			"Agents":           func() error { _, err := db.Agents(ctx, models.AgentQuery{Limit: 1}); return err },
 			"Ancestors":        func() error { _, err := db.Ancestors(ctx, "nova"); return err },
-			"Subtree":          func() error { _, err := db.Subtree(ctx, "nova", 1, false); return err },
+			"Subtree":          func() error { _, err := db.Subtree(ctx, "nova", 1, false, 100); return err },
 			"EachAgent":        func() error { return db.EachAgent(ctx, func(models.Agent) error { return nil }) },
 			"AuditTrail":       func() error { _, err := db.AuditTrail(ctx, "nova", 0, 1); return err },
 			"Token":            func() error { _, err := db.Token(ctx, "x"); return err },

@@ -65,7 +65,7 @@ func MarshalJSON(w io.Writer, agents []models.Agent) error {
 	return nil
 }
 
-// MarshalYAML writes the agents as a YAML roster that ParseYAML reads back. Text
+// MarshalYAML writes the agents as a YAML roster that Parse reads back. Text
 // that any version of YAML could take for something else is quoted. The agents
 // are encoded one by one: the nodes of all of them at once would weigh many
 // times what they say.

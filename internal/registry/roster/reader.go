@@ -10,16 +10,21 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/nearest"
-	"comet/internal/strictyaml"
 	"comet/internal/validate"
+	"comet/internal/words"
 	"comet/models"
 )
+
+// maxBytes is what the violations may fill of an answer; the last of them, which
+// counts the rest, has room beside it.
+const maxBytes = errs.MaxFieldBytes - 1024
 
 // reader collects the violations of one document.
 type reader struct {
 	doc        *Document
 	violations errs.Violations
-	more       int             // violations beyond MaxViolations
+	bytes      int             // about what the violations fill of an answer
+	more       int             // violations beyond MaxViolations or maxBytes
 	bad        map[string]bool // pointers that have a violation
 }
 
@@ -29,25 +34,43 @@ func (r *reader) at(line int, code errs.Code, pointer, rule, format string, args
 		r.more++
 		return
 	}
+	f := errs.Field{Pointer: pointer, Rule: rule, Line: line, Detail: fmt.Sprintf(format, args...)}
+	if r.bytes += f.Size(); r.bytes > maxBytes {
+		r.more++
+		return
+	}
 	if r.bad == nil {
 		r.bad = map[string]bool{}
 	}
 	r.bad[pointer] = true
-	r.violations = append(r.violations, errs.Violation{Code: code, Field: errs.Field{
-		Pointer: pointer, Rule: rule, Line: line, Detail: fmt.Sprintf(format, args...),
-	}})
+	r.violations = append(r.violations, errs.Violation{Code: code, Field: f})
 }
 
-func (r *reader) full() bool { return len(r.violations) >= MaxViolations }
+// full reports whether violations are only counted from here on. Whoever would
+// have to work to word one asks first.
+func (r *reader) full() bool { return len(r.violations) >= MaxViolations || r.bytes > maxBytes }
 
 func (r *reader) report(n *node, pointer, rule, format string, args ...any) {
-	r.at(n.line, errs.InvalidRequest, pointer, rule, "%s %s", nameOf(pointer), fmt.Sprintf(format, args...))
+	if r.full() {
+		r.more++
+		return
+	}
+	r.at(n.line, errs.InvalidRequest, pointer, rule, "%s %s", words.Field(pointer), fmt.Sprintf(format, args...))
 }
 
-func (r *reader) sorted() errs.Violations {
+// reset forgets what was found so far.
+func (r *reader) reset() { r.violations, r.bytes, r.more, r.bad = nil, 0, 0, nil }
+
+// finish orders the violations. Where some were not listed, nobody can tell which
+// members are bad, so the entries are emptied.
+func (r *reader) finish() errs.Violations {
 	slices.SortStableFunc(r.violations, func(a, b errs.Violation) int { return a.Line - b.Line })
 	if r.more > 0 {
-		last := r.violations[len(r.violations)-1].Line
+		clear(r.doc.Agents)
+		last := 1
+		if n := len(r.violations); n > 0 {
+			last = r.violations[n-1].Line
+		}
 		r.violations.Add(errs.InvalidRequest, "", "max", "there are %d more mistakes like these", r.more)
 		r.violations[len(r.violations)-1].Line = last // whoever sorts again keeps it at the end
 	}
@@ -58,7 +81,7 @@ func (r *reader) sorted() errs.Violations {
 // the unknown ones.
 func (r *reader) members(n *node, pointer string, fields map[string]func(*node, string)) {
 	for _, m := range n.members {
-		at := pointer + "/" + strictyaml.Escape(m.name)
+		at := pointer + "/" + words.Escape(m.name)
 		read, ok := fields[m.name]
 		if !ok {
 			r.unknown(m, at, fields)
@@ -86,7 +109,7 @@ func (r *reader) unknown(m member, pointer string, fields map[string]func(*node,
 	if word, ok := nearest.Word(m.name, known); ok {
 		hint = "did you mean " + word + "?"
 	}
-	r.at(m.line, errs.InvalidRequest, pointer, "unknown_field", "%s is not a known member; %s", nameOf(pointer), hint)
+	r.at(m.line, errs.InvalidRequest, pointer, "unknown_field", "%s is not a known member; %s", words.Field(pointer), hint)
 }
 
 func (r *reader) document(root *node) {
@@ -144,7 +167,7 @@ func (r *reader) agents(n *node, pointer string) {
 		}
 		if other, taken := first[*entry.ID]; taken {
 			id, _ := item.member("id")
-			r.at(id.line, errs.InvalidRequest, at+"/id", "unique", "%s repeats the agent %s of line %d", nameOf(at+"/id"), *entry.ID, other.line)
+			r.at(id.line, errs.InvalidRequest, at+"/id", "unique", "%s repeats the agent %s of line %d", words.Field(at+"/id"), words.Clip(*entry.ID), other.line)
 			continue
 		}
 		first[*entry.ID] = item
@@ -180,13 +203,19 @@ func (r *reader) entry(e *Entry, n *node, pointer string) {
 	})
 	if e.Level == nil || *e.Level != models.LevelSystem {
 		for _, at := range nulls {
-			r.at(r.doc.Line(at), errs.InvalidRequest, at, "not_null", "%s must not be null; only the L0 agent has none", nameOf(at))
+			if r.full() {
+				r.more++
+				continue
+			}
+			r.at(r.doc.Line(at), errs.InvalidRequest, at, "not_null", "%s must not be null; only the L0 agent has none", words.Field(at))
 		}
 	}
 	for _, v := range validate.Struct(&e.AgentDraft) {
 		at := pointer + v.Pointer
-		if !r.bad[at] {
-			r.at(r.doc.Line(at), v.Code, at, v.Rule, "%s.%s", nameOf(pointer), v.Detail)
+		if r.full() {
+			r.more++
+		} else if !r.bad[at] {
+			r.at(r.doc.Line(at), v.Code, at, v.Rule, "%s.%s", words.Field(pointer), v.Detail)
 		}
 	}
 }
@@ -239,7 +268,7 @@ func str(r *reader, n *node, pointer string, into **string) {
 	case null:
 		r.report(n, pointer, "not_null", "must not be null, it must be a string")
 	case number, boolean:
-		r.report(n, pointer, "type", "must be a string, not %s; put %s in quotes", n.kind, clip(n.text))
+		r.report(n, pointer, "type", "must be a string, not %s; put %s in quotes", n.kind, words.Clip(n.text))
 	default:
 		r.report(n, pointer, "type", "must be a string, not %s", n.kind)
 	}
@@ -255,12 +284,12 @@ func integer[T ~int | ~int64](r *reader, n *node, pointer string, into **T) {
 		r.report(n, pointer, "type", "must be an integer, not %s", n.kind)
 		return
 	case !isDecimal(n.text):
-		r.report(n, pointer, "type", "must be an integer in decimal digits, not %s", clip(n.text))
+		r.report(n, pointer, "type", "must be an integer in decimal digits, not %s", words.Clip(n.text))
 		return
 	}
 	v, err := strconv.ParseInt(n.text, 10, 64)
 	if err != nil {
-		r.report(n, pointer, "range", "must be an integer of at most 64 bits, %s is out of range", clip(n.text))
+		r.report(n, pointer, "range", "must be an integer of at most 64 bits, %s is out of range", words.Clip(n.text))
 		return
 	}
 	*into = new(T(v))

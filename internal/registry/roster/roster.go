@@ -26,9 +26,9 @@ const (
 	// far more than MaxAgents need, and keeps what a document costs to read near
 	// what it says.
 	MaxParts = 300_000
-	// MaxViolations is how many broken rules are listed before the rest are
-	// only counted.
-	MaxViolations = 10_000
+	// MaxViolations is how many broken rules are listed, with the last one that
+	// counts the rest as many as an answer has room for.
+	MaxViolations = errs.MaxFields - 1
 )
 
 // Format is how a document is written.
@@ -63,7 +63,9 @@ func (e Entry) Active() bool { return e.IsActive == nil || *e.IsActive }
 // document alone, in its order and with lines: its syntax, unknown, repeated,
 // missing and mistyped members, the field rules of models.AgentDraft and ids
 // given twice. The document is never nil; what could not be read of it is left
-// out, so rules that look further must skip members the violations point at.
+// out, so rules that look further must skip members the violations point at. Of
+// more violations than MaxViolations, or than an answer has room for, the last
+// one counts the rest, and all entries are empty.
 // The codes are errs.MalformedYAML, MalformedJSON and InvalidRequest.
 func Parse(data []byte, format Format) (*Document, errs.Violations) {
 	r := &reader{doc: &Document{}}
@@ -78,7 +80,7 @@ func Parse(data []byte, format Format) (*Document, errs.Violations) {
 	if r.doc.root != nil {
 		r.document(r.doc.root)
 	}
-	return r.doc, r.sorted()
+	return r.doc, r.finish()
 }
 
 // tooManyParts counts what separates values; commas in text count too.
@@ -88,20 +90,6 @@ func tooManyParts(data []byte, format Format) bool {
 		parts += bytes.Count(data, []byte("\n"))
 	}
 	return parts > MaxParts
-}
-
-// ParseYAML is Parse for YAML, with the violations as one error.
-func ParseYAML(data []byte) (*Document, error) { return parse(data, YAML) }
-
-// ParseJSON is Parse for JSON, with the violations as one error.
-func ParseJSON(data []byte) (*Document, error) { return parse(data, JSON) }
-
-func parse(data []byte, format Format) (*Document, error) {
-	doc, violations := Parse(data, format)
-	if err := violations.All(); err != nil {
-		return nil, err
-	}
-	return doc, nil
 }
 
 // Line returns the 1-based line on which the value of a JSON pointer stands:

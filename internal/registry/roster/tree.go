@@ -13,13 +13,18 @@ import (
 	"comet/internal/errs"
 	"comet/internal/strictjson"
 	"comet/internal/strictyaml"
+	"comet/internal/words"
 )
 
 // readYAML turns a YAML document into a tree; nil when there is nothing to judge.
 func (r *reader) readYAML(data []byte) *node {
 	root, problems := strictyaml.Parse(data)
 	for _, p := range problems {
-		r.at(p.Line, errs.MalformedYAML, p.Pointer, p.Rule, "%s", sentence(p.Pointer, p.Detail))
+		detail := p.Detail
+		if p.Pointer != "" {
+			detail = words.Field(p.Pointer) + ": " + detail
+		}
+		r.at(p.Line, errs.MalformedYAML, p.Pointer, p.Rule, "%s", detail)
 	}
 	if root == nil {
 		if len(problems) == 0 {
@@ -38,8 +43,8 @@ func fromYAML(n *yaml.Node) *node {
 		seen := map[string]bool{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i]
-			if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" || seen[key.Value] {
-				continue
+			if key.Kind != yaml.ScalarNode || len(key.Value) > words.MaxName || key.ShortTag() == "!!merge" || seen[key.Value] {
+				continue // reported
 			}
 			seen[key.Value] = true
 			out.members = append(out.members, member{key.Value, key.Line, fromYAML(n.Content[i+1])})
@@ -77,7 +82,7 @@ func scalarKind(n *yaml.Node) kind {
 func (r *reader) readJSON(data []byte) *node {
 	b := &jsonBuilder{
 		r:   r,
-		dec: jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true)),
+		dec: jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)),
 	}
 	for i, c := range data {
 		if c == '\n' {
@@ -94,7 +99,7 @@ func (r *reader) readJSON(data []byte) *node {
 		}
 	}
 	// The duplicates noted so far come after what makes it no JSON at all.
-	r.violations = nil
+	r.reset()
 	r.malformedJSON(data, err)
 	return nil
 }
@@ -157,11 +162,23 @@ func (b *jsonBuilder) value() (*node, error) {
 	}
 	n.text = strings.Clone(token.String())
 	if n.kind == text && strings.ContainsRune(n.text, 0) {
-		pointer := string(b.dec.StackPointer())
-		b.r.at(n.line, errs.InvalidRequest, pointer, "printable", "%s must not contain the NUL character (\\u0000)", nameOf(pointer))
+		b.report(n.line, errs.InvalidRequest, "printable", func(place string) string {
+			return place + " must not contain the NUL character (\\u0000)"
+		})
 		n.kind = unknown
 	}
 	return n, nil
+}
+
+// report records a rule broken by the value or name that was read last. Only here
+// is its pointer made: it is as long as all the names above it.
+func (b *jsonBuilder) report(line int, code errs.Code, rule string, detail func(place string) string) {
+	if b.r.full() {
+		b.r.more++
+		return
+	}
+	pointer := words.Pointer(string(b.dec.StackPointer()))
+	b.r.at(line, code, pointer, rule, "%s", detail(words.Field(pointer)))
 }
 
 func (b *jsonBuilder) members(n *node) error {
@@ -172,13 +189,23 @@ func (b *jsonBuilder) members(n *node) error {
 			return err
 		}
 		m := member{name: strings.Clone(token.String()), line: b.line()}
-		pointer := string(b.dec.StackPointer())
+		if len(m.name) > words.MaxName {
+			b.report(m.line, errs.InvalidRequest, "max", func(place string) string {
+				return place + " has a name longer than " + strconv.Itoa(words.MaxName) + " bytes"
+			})
+			if err := b.dec.SkipValue(); err != nil {
+				return err
+			}
+			continue
+		}
 		m.value, err = b.value()
 		if err != nil {
 			return err
 		}
 		if first, repeated := lines[m.name]; repeated {
-			b.r.at(m.line, errs.MalformedJSON, pointer, "duplicate_key", "%s", sentence(pointer, strconv.Quote(m.name)+" is already given on line "+strconv.Itoa(first)))
+			b.report(m.line, errs.MalformedJSON, "duplicate_key", func(place string) string {
+				return place + ": " + words.Quote(m.name) + " is already given on line " + strconv.Itoa(first)
+			})
 			continue
 		}
 		lines[m.name] = m.line

@@ -1,0 +1,84 @@
+package words_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/words"
+)
+
+func TestClip(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ in, want string }{
+		"short text stays":               {"abc", "abc"},
+		"64 characters stay":             {strings.Repeat("é", 64), strings.Repeat("é", 64)},
+		"the 65th is cut":                {strings.Repeat("a", 65), strings.Repeat("a", 64) + "…"},
+		"a cut is never inside a rune":   {strings.Repeat("a", 63) + "éé", strings.Repeat("a", 63) + "é…"},
+		"bytes that are no text are cut": {strings.Repeat("\xff", 65), strings.Repeat("\xff", 64) + "…"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, c.want, words.Clip(c.in))
+		})
+	}
+	require.Equal(t, `"a\nb"`, words.Quote("a\nb"))
+	require.Equal(t, `"`+strings.Repeat("a", 64)+`…"`, words.Quote(strings.Repeat("a", 1<<20)))
+}
+
+func TestField(t *testing.T) {
+	t.Parallel()
+	for pointer, want := range map[string]string{
+		"":                               "the document",
+		"/level":                         "level",
+		"/agents/3/level":                "agents[3].level",
+		"/0/a":                           "0.a",
+		"/a~1b~0c~01":                    "a/b~c~1",
+		"/" + strings.Repeat("k", 99):    strings.Repeat("k", 64) + "…",
+		"/" + strings.Repeat("k", 1<<20): strings.Repeat("k", 64) + "…",
+	} {
+		require.Equal(t, want, words.Field(pointer))
+	}
+	require.Less(t, len(words.Field(strings.Repeat("/"+strings.Repeat("é", 200), 64))), 500)
+}
+
+func TestPointer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ in, want string }{
+		"the document":                 {"", ""},
+		"an ordinary pointer":          {"/agents/3/a~1b", "/agents/3/a~1b"},
+		"many short names":             {strings.Repeat("/abcd", 100), strings.Repeat("/abcd", 100)},
+		"the longest name":             {"/a/" + strings.Repeat("k", words.MaxName), "/a/" + strings.Repeat("k", words.MaxName)},
+		"a name that is longer":        {"/a/" + strings.Repeat("k", words.MaxName+1) + "/b", "/a/" + strings.Repeat("k", 64) + "…/b"},
+		"an escape is not cut in half": {"/" + strings.Repeat("k", 63) + strings.Repeat("~1", 200), "/" + strings.Repeat("k", 63) + "…"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, c.want, words.Pointer(c.in))
+		})
+	}
+	deep := words.Pointer(strings.Repeat("/"+strings.Repeat("é", 128), 64))
+	require.Less(t, len(deep), 1500)
+	require.True(t, utf8.ValidString(deep))
+}
+
+func TestEscape(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"": "", "a": "a", "a/b": "a~1b", "~": "~0", "~1/": "~01~1"} {
+		require.Equal(t, want, words.Escape(name))
+		require.Equal(t, words.Field("/x/"+want), "x."+name)
+	}
+}
+
+func TestDuration(t *testing.T) {
+	t.Parallel()
+	for want, d := range map[string]time.Duration{
+		"0s": 0, "100ms": 100 * time.Millisecond, "1m": time.Minute, "1m30s": 90 * time.Second,
+		"720h": 720 * time.Hour, "1h1m": 61 * time.Minute, "10m": 10 * time.Minute, "1h0m10s": time.Hour + 10*time.Second,
+	} {
+		require.Equal(t, want, words.Duration(d))
+	}
+}
