@@ -33,7 +33,8 @@ const (
 	sphereLevelPage             = " WHERE sphere_id = ? AND +level = ?"
 	sphereLevelCount            = " WHERE sphere_id = ? AND level = ?"
 	activeOnly                  = " WHERE is_active = 1"
-	capabilityOnly              = " WHERE id IN (SELECT agent_id FROM agent_capabilities WHERE capability = ?)"
+	capabilityPage              = "SELECT " + columns + " FROM agent_capabilities CROSS JOIN agents ON id = agent_id WHERE capability = ? ORDER BY agent_id LIMIT ?"
+	capabilityCount             = "SELECT count(*) FROM agent_capabilities WHERE capability = ?"
 )
 
 // rawReads are the handlers that somebody who knows what he is doing writes by
@@ -72,7 +73,7 @@ func openRawReads(b *testing.B, dir string) *rawReads {
 		"offset":     {prepare(pageSQL + orderSQL + " OFFSET ?"), nil, nil},
 		"placed":     {prepare(pageSQL + sphereLevelPage + orderSQL), prepare(countSQL + sphereLevelCount), []string{"sphere_id", "level"}},
 		"active":     {prepare(pageSQL + activeOnly + orderSQL), prepare(countSQL + activeOnly), nil},
-		"capability": {prepare(pageSQL + capabilityOnly + orderSQL), prepare(countSQL + capabilityOnly), []string{"capability"}},
+		"capability": {prepare(capabilityPage), prepare(capabilityCount), []string{"capability"}},
 	}}
 }
 

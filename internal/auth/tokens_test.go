@@ -1,0 +1,98 @@
+package auth_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/registry"
+	"comet/models"
+	"comet/store/storetest"
+)
+
+// issue makes a token of a draft whose name is not what the test is about.
+func issue(t *testing.T, a *auth.Auth, d models.TokenDraft) auth.Issued {
+	t.Helper()
+	if d.Name == nil {
+		d.Name = new("test")
+	}
+	issued, err := a.Create(t.Context(), models.System(), d, nil)
+	require.NoError(t, err)
+	return issued
+}
+
+func TestLastAdminToken(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		a := auth.New(db.Store, nil)
+		reg := registry.New(db.Store, nil)
+		require.NoError(t, reg.Bootstrap(t.Context()))
+		_, err := reg.Create(t.Context(), models.System(), models.AgentDraft{
+			ID: new("helper"), Name: new("Helper"), Level: new(models.LevelSpecialist), SphereID: new(1), FrequencyHz: new(555), ParentID: new("orch-personnel"),
+		}, nil)
+		require.NoError(t, err)
+		first := issue(t, a, models.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}})
+		issue(t, a, models.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}, AgentID: new("helper")})
+
+		require.NoError(t, reg.Deactivate(t.Context(), models.System(), "helper", nil))
+		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), first.Token.ID), errs.LastAdminToken),
+			"a token of an inactive agent can administer nothing")
+
+		second := issue(t, a, models.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}, ExpiresAt: new(db.Now().Add(time.Hour))})
+		require.NoError(t, a.Revoke(t.Context(), models.System(), first.Token.ID))
+		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), second.Token.ID), errs.LastAdminToken))
+		db.Clock.Advance(time.Hour)
+		has, err := a.HasAdmin(t.Context())
+		require.NoError(t, err)
+		require.False(t, has, "the one that is left has expired, so a start may make another")
+	})
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		a := auth.New(db.Store, &auth.Options{Clock: db.Now})
+		zone := time.FixedZone("UTC-12", -12*3600)
+		for name, at := range map[string]time.Time{
+			"future": db.Now(),
+			"max":    time.Date(9999, 12, 31, 23, 59, 59, 0, zone), // the year 10000 in UTC
+		} {
+			_, err := a.Create(t.Context(), models.System(), models.TokenDraft{
+				Name: new("t"), Scopes: []models.Scope{models.ScopeAgentsRead}, ExpiresAt: &at,
+			}, nil)
+			require.True(t, errs.Is(err, errs.InvalidRequest), name)
+			require.Equal(t, name, errs.From(err).Fields[0].Rule)
+			require.Equal(t, "/expires_at", errs.From(err).Fields[0].Pointer)
+		}
+
+		token := issue(t, a, models.TokenDraft{Scopes: []models.Scope{models.ScopeAgentsRead}, ExpiresAt: new(db.Now().Add(200 * time.Millisecond))})
+		_, err := a.Verify(t.Context(), token.Secret)
+		require.NoError(t, err)
+		db.Clock.Advance(200 * time.Millisecond) // shorter than a verification is believed
+		_, err = a.Verify(t.Context(), token.Secret)
+		require.True(t, errs.Is(err, errs.Unauthenticated))
+	})
+}
+
+// TestAClockThatGoesBackKeepsNoTokenAlive sets the server's clock back an hour
+// after a token was verified; another replica revokes the token.
+func TestAClockThatGoesBackKeepsNoTokenAlive(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		steady := time.Now() // stands for the monotonic clock
+		here := auth.New(db.Store, &auth.Options{Clock: func() time.Time { return steady }})
+		elsewhere := auth.New(db.Store, nil)
+		token := issue(t, here, models.TokenDraft{Scopes: []models.Scope{models.ScopeAgentsRead}})
+		_, err := here.Verify(t.Context(), token.Secret)
+		require.NoError(t, err)
+
+		db.Clock.Advance(-time.Hour)
+		require.NoError(t, elsewhere.Revoke(t.Context(), models.System(), token.Token.ID))
+		steady = steady.Add(time.Second)
+		_, err = here.Verify(t.Context(), token.Secret)
+		require.True(t, errs.Is(err, errs.Unauthenticated))
+	})
+}
