@@ -1,7 +1,9 @@
 package models
 
-import "github.com/go-json-experiment/json/jsontext"
-import "github.com/go-json-experiment/json"
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // Optional is a member of a partial update: absent, null, or a value.
 type Optional[T any] struct {

@@ -197,6 +197,7 @@ func (h *house) creates() measurement {
 		open: func(b *testing.B) []*subject {
 			b.Helper()
 			var last atomic.Int64
+			b.Cleanup(func() { h.requirePopulation(b, population+last.Load()) })
 			return []*subject{
 				h.creator(b, "ours", "/api/v1/agents", &last),
 				h.creator(b, "one transaction each", "/bench/raw/agents", &last),
@@ -209,6 +210,14 @@ func (h *house) creates() measurement {
 			{baselineChain, "of_noop_chain", 0}, {baselineBare, "of_noop_bare", 0},
 		},
 	}
+}
+
+// requirePopulation checks that every create was one.
+func (h *house) requirePopulation(b *testing.B, want int64) {
+	b.Helper()
+	page, err := h.store.Agents(background(), models.AgentQuery{Sort: models.SortID, Limit: 1, Count: true})
+	require.NoError(b, err)
+	require.Equal(b, want, *page.Total)
 }
 
 // newAgent is the body of a create request like the document's (CHE·NU §7.1).

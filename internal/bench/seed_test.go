@@ -22,9 +22,11 @@ const (
 // benchmark meets the end of its day.
 func day() time.Time { return time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC) }
 
-// specialist and assistant name the agents of the n-th family.
-func specialist(n int) string   { return fmt.Sprintf("specialist-%06d", n) }
-func assistant(n, i int) string { return fmt.Sprintf("assistant-%06d-%d", n, i) }
+// specialist and assistant name the agents of the n-th family. The order of the
+// names is that in which the agents are stored, so that the pages of a list
+// differ in their depth and in nothing else.
+func specialist(n int) string   { return fmt.Sprintf("matter-%06d", n) }
+func assistant(n, i int) string { return fmt.Sprintf("matter-%06d-%d", n, i) }
 
 // families is how many of them there are.
 func families() int { return (population - 10) / family }

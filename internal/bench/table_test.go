@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"testing"
 	"text/tabwriter"
 )
@@ -62,7 +63,12 @@ func (l line) verdict() (aim, verdict string) {
 	}
 }
 
+// printTable prints the rates, the processor time a call of ours (callers and
+// server together), the ratio of the rates with its quartiles over the rounds, and
+// the same ratio reckoned by processor time.
 func printTable(out io.Writer, lines []line) {
+	_, _ = fmt.Fprintf(out, "\n%d agents; %d callers read, %d write; they share %d processors with the server.\n",
+		population, readers, writers, runtime.GOMAXPROCS(0))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(w, "\nwhat\tours/s\tcpu µs\tagainst\tbaseline/s\tratio\tquartiles\tby cpu\taim\t\t")
 	for _, l := range lines {

@@ -81,7 +81,7 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 	slices.SortStableFunc(steps, func(a, b step) int { return int(a.after.Level - b.after.Level) }) // parents first
 	for _, s := range steps {
 		if s.before != nil {
-			_, err = save(ctx, tx, by, *s.before, s.after)
+			err = save(ctx, tx, by, *s.before, s.after)
 		} else {
 			s.after.CreatedAt, s.after.UpdatedAt = tx.Now(), tx.Now()
 			err = insert(ctx, tx, by, s.after)

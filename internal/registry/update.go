@@ -52,7 +52,7 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 				return err
 			}
 		}
-		if _, err = save(ctx, tx, by, before, after); err != nil {
+		if err := save(ctx, tx, by, before, after); err != nil {
 			return err
 		}
 		out.Detail, err = tx.AgentDetail(id)
@@ -87,8 +87,7 @@ func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id strin
 				return err
 			}
 		}
-		_, err = save(ctx, tx, by, before, after)
-		return err
+		return save(ctx, tx, by, before, after)
 	})
 }
 
@@ -216,30 +215,30 @@ func checkDeactivation(tx *store.Tx, v *errs.Violations, before, after models.Ag
 
 // save writes a changed agent with its audit line and events; without a change
 // it writes nothing.
-func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after models.Agent) (models.Agent, error) {
+func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after models.Agent) error {
 	changes := diff(before, after)
 	if len(changes) == 0 {
-		return before, nil
+		return nil
 	}
 	after.Version, after.UpdatedAt = before.Version+1, tx.Now()
 	if err := tx.UpdateAgent(before, after); err != nil {
-		return after, err
+		return err
 	}
 	action := actionOf(before, after)
 	deactivated := action == models.AuditDeactivated
 	if err := audit(ctx, tx, by, after, action, changes); err != nil {
-		return after, err
+		return err
 	}
 	data := models.AgentChanged{ID: after.ID, Version: after.Version, Actor: by.Name, Changes: changes}
 	if !deactivated || len(changes) > 1 {
 		if err := tx.Emit(models.EventAgentUpdated, after.ID, data); err != nil {
-			return after, err
+			return err
 		}
 	}
 	if deactivated {
-		return after, tx.Emit(models.EventAgentDeactivated, after.ID, data)
+		return tx.Emit(models.EventAgentDeactivated, after.ID, data)
 	}
-	return after, nil
+	return nil
 }
 
 func actionOf(before, after models.Agent) models.AuditAction {

@@ -199,7 +199,7 @@ func TestADeadlockIsRunAgain(t *testing.T) {
 			go func() { results <- lockBoth("finance", "health") }()
 			go func() { results <- lockBoth("health", "finance") }()
 			require.NoError(t, errors.Join(<-results, <-results))
-			require.EqualValues(t, 3, runs.Load(), "the victim ran twice")
+			require.GreaterOrEqual(t, runs.Load(), int32(3), "the victim ran again")
 		})
 	}
 }
