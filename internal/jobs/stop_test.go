@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,18 @@ import (
 	"comet/models"
 	"comet/store/storetest"
 )
+
+// watchedContext tells when somebody begins to wait for its end.
+type watchedContext struct {
+	context.Context
+	once   sync.Once
+	waited chan struct{}
+}
+
+func (c *watchedContext) Done() <-chan struct{} {
+	c.once.Do(func() { close(c.waited) })
+	return c.Context.Done()
+}
 
 func TestStop(t *testing.T) {
 	t.Parallel()
@@ -32,7 +45,9 @@ func TestStop(t *testing.T) {
 		receive(t, began)
 		stopped := make(chan error, 2)
 		for range cap(stopped) {
-			go func() { stopped <- r.Stop(context.Background()) }()
+			patience := &watchedContext{Context: context.Background(), waited: make(chan struct{})}
+			go func() { stopped <- r.Stop(patience) }()
+			receive(t, patience.waited) // so the runner has been told
 		}
 		require.Empty(t, stopped)
 		close(release)
