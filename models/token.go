@@ -33,16 +33,19 @@ const MaxTokenLength = 512
 
 // Token is a bearer token without its secret, of which only the SHA-256 is kept.
 type Token struct {
-	ID        string
-	Name      string
-	Hash      [32]byte
-	Scopes    []Scope
-	AgentID   *string // the agent that holds it, nil for none
-	CreatedBy string  // name of the principal
-	CreatedAt time.Time
-	RotatedAt *time.Time
-	ExpiresAt *time.Time
-	RevokedAt *time.Time
+	ID   string
+	Name string
+	Hash [32]byte
+	// Configured is the SHA-256 of the COMET_ADMIN_TOKEN that the bootstrap token
+	// was last set from; nil for every other token. Rotation leaves it as it is.
+	Configured []byte
+	Scopes     []Scope
+	AgentID    *string // the agent that holds it, nil for none
+	CreatedBy  string  // name of the principal
+	CreatedAt  time.Time
+	RotatedAt  *time.Time
+	ExpiresAt  *time.Time
+	RevokedAt  *time.Time
 }
 
 // Active reports whether the token may be used at now.

@@ -14,16 +14,17 @@ import (
 
 // tokenRow is a row of tokens.
 type tokenRow struct {
-	ID        string `gorm:"primaryKey"`
-	Name      string
-	Hash      []byte
-	Scopes    string
-	AgentID   *string
-	CreatedBy string
-	CreatedAt int64 `gorm:"autoCreateTime:false"`
-	RotatedAt *int64
-	ExpiresAt *int64
-	RevokedAt *int64
+	ID         string `gorm:"primaryKey"`
+	Name       string
+	Hash       []byte
+	Configured []byte
+	Scopes     string
+	AgentID    *string
+	CreatedBy  string
+	CreatedAt  int64 `gorm:"autoCreateTime:false"`
+	RotatedAt  *int64
+	ExpiresAt  *int64
+	RevokedAt  *int64
 }
 
 // TableName implements gorm's schema.Tabler.
@@ -32,14 +33,14 @@ func (tokenRow) TableName() string { return "tokens" }
 func newTokenRow(t models.Token) (tokenRow, error) {
 	scopes, err := json.Marshal(t.Scopes)
 	return tokenRow{
-		ID: t.ID, Name: t.Name, Hash: t.Hash[:], Scopes: string(scopes), AgentID: t.AgentID, CreatedBy: t.CreatedBy,
+		ID: t.ID, Name: t.Name, Hash: t.Hash[:], Configured: t.Configured, Scopes: string(scopes), AgentID: t.AgentID, CreatedBy: t.CreatedBy,
 		CreatedAt: micros(t.CreatedAt), RotatedAt: microsPtr(t.RotatedAt), ExpiresAt: microsPtr(t.ExpiresAt), RevokedAt: microsPtr(t.RevokedAt),
 	}, err
 }
 
 func (r tokenRow) token() (models.Token, error) {
 	t := models.Token{
-		ID: r.ID, Name: r.Name, AgentID: r.AgentID, CreatedBy: r.CreatedBy, CreatedAt: fromMicros(r.CreatedAt),
+		ID: r.ID, Name: r.Name, Configured: r.Configured, AgentID: r.AgentID, CreatedBy: r.CreatedBy, CreatedAt: fromMicros(r.CreatedAt),
 		RotatedAt: timePtr(r.RotatedAt), ExpiresAt: timePtr(r.ExpiresAt), RevokedAt: timePtr(r.RevokedAt),
 	}
 	copy(t.Hash[:], r.Hash)

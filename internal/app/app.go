@@ -94,6 +94,11 @@ func (a *App) open(ctx context.Context) (err error) {
 	if a.freshToken, err = ensureAdmin(ctx, a.tokens, a.cfg); err != nil {
 		return err
 	}
+	if a.cfg.AdminToken != "" {
+		if _, err := a.tokens.Verify(ctx, a.cfg.AdminToken); err != nil {
+			a.log.Warn("COMET_ADMIN_TOKEN was rotated or revoked after it was set, and stays so until it gets another value", "error", err)
+		}
+	}
 	relay := a.newRelay()
 	door := api.New(reg, a.tokens, a.apiOptions(relay))
 	a.http = newHTTPServer(a.cfg, a.log, door)

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"time"
@@ -137,9 +138,10 @@ func (a *Auth) List(ctx context.Context, after string, limit int) ([]models.Toke
 	return a.store.Tokens(ctx, after, limit)
 }
 
-// EnsureAdmin makes secret the bootstrap admin token. With replace it takes the
-// place of an older bootstrap secret (COMET_ADMIN_TOKEN was set or changed);
-// without, it is only stored where no usable admin token exists. made tells
+// EnsureAdmin makes secret the bootstrap admin token. With replace it comes from
+// COMET_ADMIN_TOKEN and takes the place of an older bootstrap secret, but once
+// only: a secret that was rotated away or revoked since does not come back with
+// the next start. Without replace it is only stored where no usable admin token exists. made tells
 // whether it was stored. Replicas that call it at once agree on one secret.
 func (a *Auth) EnsureAdmin(ctx context.Context, secret string, replace bool) (made bool, err error) {
 	err = a.store.Write(ctx, func(tx *store.Tx) (e error) {
@@ -163,7 +165,11 @@ func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err erro
 		return false, err
 	}
 	isNew := err != nil
-	if !isNew && t.Hash == hash && t.RevokedAt == nil {
+	applied := t.Hash == hash && t.RevokedAt == nil
+	if replace {
+		applied = bytes.Equal(t.Configured, hash[:])
+	}
+	if !isNew && applied {
 		return false, nil
 	}
 	if isNew {
@@ -172,6 +178,10 @@ func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err erro
 		t.RotatedAt = new(tx.Now())
 	}
 	t.Hash, t.Scopes, t.RevokedAt, t.ExpiresAt = hash, []models.Scope{models.ScopeAdmin}, nil, nil
+	t.Configured = nil
+	if replace {
+		t.Configured = hash[:]
+	}
 	if isNew {
 		return true, insert(tx, models.System(), t)
 	}

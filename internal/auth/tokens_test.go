@@ -96,3 +96,39 @@ func TestAClockThatGoesBackKeepsNoTokenAlive(t *testing.T) {
 		require.True(t, errs.Is(err, errs.Unauthenticated))
 	})
 }
+
+// TestAConfiguredTokenCountsOnce starts a server again and again with one
+// COMET_ADMIN_TOKEN, then with another.
+func TestAConfiguredTokenCountsOnce(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		a := auth.New(db.Store, nil)
+		start := func(secret string) bool {
+			made, err := a.EnsureAdmin(t.Context(), secret, true)
+			require.NoError(t, err)
+			return made
+		}
+		works := func(secret string) bool {
+			_, err := a.Verify(t.Context(), secret)
+			return err == nil
+		}
+		first, second := secretOf(0), secretOf(1)
+		require.True(t, start(first))
+		require.False(t, start(first))
+
+		rotated, err := a.Rotate(t.Context(), models.System(), auth.BootstrapTokenID, nil)
+		require.NoError(t, err)
+		require.False(t, start(first))
+		require.False(t, works(first), "it was rotated away")
+		require.True(t, works(rotated.Secret))
+
+		require.True(t, start(second), "another value is an operator's word")
+		require.True(t, works(second))
+		require.False(t, works(rotated.Secret))
+
+		issue(t, a, models.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}})
+		require.NoError(t, a.Revoke(t.Context(), models.System(), auth.BootstrapTokenID))
+		require.False(t, start(second))
+		require.False(t, works(second), "it was revoked")
+	})
+}

@@ -91,6 +91,7 @@ CREATE TABLE tokens (
     id         TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     name       TEXT             NOT NULL,
     hash       BYTEA            NOT NULL UNIQUE, -- SHA-256 of the secret
+    configured BYTEA, -- SHA-256 of the COMET_ADMIN_TOKEN it was last set from
     scopes     TEXT             NOT NULL,        -- JSON array
     agent_id   TEXT COLLATE "C" REFERENCES agents (id),
     created_by TEXT             NOT NULL,

@@ -90,6 +90,7 @@ CREATE TABLE tokens (
     id         TEXT    NOT NULL PRIMARY KEY,
     name       TEXT    NOT NULL,
     hash       BLOB    NOT NULL UNIQUE, -- SHA-256 of the secret
+    configured BLOB,                    -- SHA-256 of the COMET_ADMIN_TOKEN it was last set from
     scopes     TEXT    NOT NULL,        -- JSON array
     agent_id   TEXT    REFERENCES agents (id),
     created_by TEXT    NOT NULL,
