@@ -12,8 +12,10 @@ import (
 	"comet/api"
 	"comet/internal/auth"
 	"comet/internal/registry"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/store/storetest"
+	"comet/webhooks"
 )
 
 // FuzzCreateAgent sends any body to POST /api/v1/agents: it is never a fault of
@@ -35,7 +37,7 @@ func FuzzCreateAgent(f *testing.F) {
 	require.NoError(f, reg.Bootstrap(f.Context()))
 	issued, err := tokens.Create(f.Context(), models.System(), models.TokenDraft{Name: new("fuzz"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
 	require.NoError(f, err)
-	door := api.New(reg, tokens, nil)
+	door := api.New(api.Core{Registry: reg, Auth: tokens, Usage: usage.New(db.Store, nil), Webhooks: webhooks.New(db.Store, nil)}, nil)
 	ask := func(t *testing.T, method, target string, body []byte) reply {
 		t.Helper()
 		req := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(string(body)))

@@ -17,19 +17,23 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/registry"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
+	"comet/webhooks"
 )
 
 // house is the whole REST door over a real database, behind a real socket. Its
 // clock shows the document's own time, 2026-01-10T15:30:00Z (CHE·NU §2.2).
 type house struct {
-	db    *storetest.DB
-	auth  *auth.Auth
-	reg   *registry.Registry
-	url   string
-	admin string // the secret of a token with the scope admin
+	db     *storetest.DB
+	auth   *auth.Auth
+	reg    *registry.Registry
+	ledger *usage.Ledger
+	hooks  *webhooks.Webhooks
+	url    string
+	admin  string // the secret of a token with the scope admin
 
 	client *http.Transport // does what it is told: no redirects, no decompression
 }
@@ -53,10 +57,13 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 	t.Helper()
 	h := &house{
 		db: db, auth: auth.New(s, &auth.Options{Clock: s.Now}), reg: registry.New(s, &registry.Options{StrictCapabilities: opts.strictCapabilities}),
+		ledger: usage.New(s, nil), hooks: webhooks.New(s, nil),
 		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
 	}
 	require.NoError(t, h.reg.Bootstrap(t.Context()))
-	server := httptest.NewServer(api.New(h.reg, h.auth, &api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour}))
+	server := httptest.NewServer(api.New(
+		api.Core{Registry: h.reg, Auth: h.auth, Usage: h.ledger, Webhooks: h.hooks},
+		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour}))
 	t.Cleanup(server.Close)
 	t.Cleanup(h.client.CloseIdleConnections)
 	h.url = server.URL

@@ -99,6 +99,29 @@ func accessMeaning(code errs.Code) string {
 	return stateMeaning(code)
 }
 
+// spendingMeaning goes on with the ledger and the webhooks.
+func spendingMeaning(code errs.Code) string {
+	switch code {
+	case errs.ForeignAgent:
+		return "The token is bound to one agent and writes usage for that agent only."
+	case errs.AgentDeactivated:
+		return "The agent is deactivated and gets no permission to spend. What it has used can still be recorded."
+	case errs.RequestIDReused:
+		return "The request_id was recorded before with another content. Nothing of the request was recorded."
+	case errs.ReservationEnded:
+		return "The reservation was settled or released before, in another way; state tells which."
+	case errs.BudgetExceeded:
+		return "The budget does not cover the tokens. Nothing was reserved; Retry-After counts to the next midnight UTC, when the budget starts anew."
+	case errs.LimitReached:
+		return "There is a most of these, and it is reached."
+	case errs.WebhookDisabled:
+		return "The webhook is disabled, so nothing is delivered to it. Enable it first."
+	case errs.AddressRefused:
+		return "The server does not connect to addresses of this kind: loopback, private, link-local and the like. webhooks.allow_networks opens ranges."
+	}
+	return ""
+}
+
 // stateMeaning goes on with what stands in the way of a change.
 func stateMeaning(code errs.Code) string {
 	switch code {
@@ -129,5 +152,5 @@ func stateMeaning(code errs.Code) string {
 	case errs.BudgetExceedsMaximum:
 		return "token_budget is over the maximum of the agent's level: L1 500,000, L2 100,000, L3 50,000."
 	}
-	return ""
+	return spendingMeaning(code)
 }

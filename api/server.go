@@ -12,7 +12,9 @@ import (
 	"comet/internal/errs"
 	"comet/internal/registry"
 	"comet/internal/strictjson"
+	"comet/internal/usage"
 	"comet/models"
+	"comet/webhooks"
 )
 
 // Options configures New; nil is the zero value.
@@ -43,18 +45,28 @@ type Options struct {
 	Mount func(chi.Router)
 }
 
+// Core is what the door opens to; every part is required.
+type Core struct {
+	Registry *registry.Registry
+	Auth     *auth.Auth
+	Usage    *usage.Ledger
+	Webhooks *webhooks.Webhooks
+}
+
 // Server answers the REST door's requests.
 type Server struct {
 	*responder
 	registry *registry.Registry
 	auth     *auth.Auth
+	usage    *usage.Ledger
+	webhooks *webhooks.Webhooks
 	opts     Options
 	handler  http.Handler
 }
 
-// New returns the REST door to the registry and the tokens.
-func New(reg *registry.Registry, tokens *auth.Auth, opts *Options) *Server {
-	s := &Server{registry: reg, auth: tokens}
+// New returns the REST door to the core.
+func New(core Core, opts *Options) *Server {
+	s := &Server{registry: core.Registry, auth: core.Auth, usage: core.Usage, webhooks: core.Webhooks}
 	if opts != nil {
 		s.opts = *opts
 	}

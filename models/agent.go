@@ -32,6 +32,8 @@ type Agent struct {
 	ParentID *string // nil only for L0
 	// TokenBudget is in tokens a UTC day; nil is unlimited, only for L0.
 	TokenBudget *int64
+	// BudgetScope is own or subtree; "" counts as own.
+	BudgetScope BudgetScope
 	IsActive    bool
 	// Version counts the committed changes of the row, from 1.
 	Version   int64

@@ -11,6 +11,11 @@ const (
 	AuditUpdated     AuditAction = "updated"
 	AuditDeactivated AuditAction = "deactivated"
 	AuditRestored    AuditAction = "restored"
+	// The operator actions of the ledger; they change no row of the registry, so the
+	// version stays.
+	AuditBudgetAdded   AuditAction = "budget_added"
+	AuditBudgetRemoved AuditAction = "budget_removed"
+	AuditUsageReset    AuditAction = "usage_reset"
 )
 
 // AuditEntry is one line of an agent's history: who, when, what changed, from
@@ -21,10 +26,12 @@ type AuditEntry struct {
 	At      time.Time   `json:"at" example:"2026-01-10T15:30:00Z"`
 	Actor   string      `json:"actor" example:"ci-importer"`
 	ActorID string      `json:"actor_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	Action  AuditAction `json:"action" example:"updated" enums:"created,updated,deactivated,restored"`
+	Action  AuditAction `json:"action" example:"updated" enums:"created,updated,deactivated,restored,budget_added,budget_removed,usage_reset"`
 	// RequestID is the X-Request-Id of the request that did it.
 	RequestID string   `json:"request_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
 	Changes   []Change `json:"changes"`
+	// Reason is why, as the actor put it, where the action asks for one.
+	Reason string `json:"reason,omitempty" example:"month-end closing"`
 	// Version is the agent's version after the change.
 	Version int64 `json:"version" example:"3"`
 }

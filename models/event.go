@@ -8,16 +8,36 @@ import (
 // EventType names what happened.
 type EventType string
 
-// The events of the registry (CHE·NU §9) and of the tokens. The budget events
-// belong to the ledger.
+// The events of the registry and the ledger (CHE·NU §9), of the tokens and of the
+// webhooks.
 const (
 	EventAgentCreated     EventType = "agent.created"
 	EventAgentUpdated     EventType = "agent.updated"
 	EventAgentDeactivated EventType = "agent.deactivated"
-	EventTokenCreated     EventType = "token.created"
-	EventTokenRotated     EventType = "token.rotated"
-	EventTokenRevoked     EventType = "token.revoked"
+	// EventBudgetWarning fires once a day when 80 % of an agent's budget is used.
+	EventBudgetWarning EventType = "agent.budget_warning"
+	// EventBudgetExceeded fires once a day when a reservation is refused or a fact
+	// passes the budget.
+	EventBudgetExceeded EventType = "agent.budget_exceeded"
+
+	EventTokenCreated EventType = "token.created"
+	EventTokenRotated EventType = "token.rotated"
+	EventTokenRevoked EventType = "token.revoked"
+
+	// EventWebhookDisabled fires when comet gives a webhook up.
+	EventWebhookDisabled EventType = "webhook.disabled"
+	// EventWebhookTest is what a webhook's test sends; nobody subscribes to it.
+	EventWebhookTest EventType = "webhook.test"
 )
+
+// WebhookEvents returns the events a webhook may subscribe to, the document's own
+// first.
+func WebhookEvents() []EventType {
+	return []EventType{
+		EventAgentCreated, EventAgentUpdated, EventAgentDeactivated, EventBudgetWarning, EventBudgetExceeded,
+		EventWebhookDisabled,
+	}
+}
 
 // Event tells of one committed change. It is written in the transaction of the
 // change and numbered after the commit.

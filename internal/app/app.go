@@ -18,7 +18,9 @@ import (
 	"comet/internal/lifecycle"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
+	"comet/internal/usage"
 	"comet/store"
+	"comet/webhooks"
 )
 
 // The jobs that recur, over all replicas together.
@@ -100,7 +102,9 @@ func (a *App) open(ctx context.Context) (err error) {
 		}
 	}
 	relay := a.newRelay()
-	door := api.New(reg, a.tokens, a.apiOptions(relay))
+	ledger := usage.New(a.store, nil)
+	hooks := webhooks.New(a.store, nil)
+	door := api.New(api.Core{Registry: reg, Auth: a.tokens, Usage: ledger, Webhooks: hooks}, a.apiOptions(relay))
 	a.http = newHTTPServer(a.cfg, a.log, door)
 
 	a.services.Add("the event relay", relay)

@@ -20,8 +20,10 @@ import (
 	"comet/internal/auth"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
+	"comet/webhooks"
 )
 
 const adminToken = "0123456789abcdef0123456789abcdef"
@@ -53,7 +55,7 @@ func openHouse(b *testing.B) *house {
 
 	reads, writes := openRawReads(b, dir), openRawWriter(b, dir, clock)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
-	h.chain = serve(b, api.New(h.registry, tokens, &api.Options{
+	h.chain = serve(b, api.New(api.Core{Registry: h.registry, Auth: tokens, Usage: usage.New(h.store, nil), Webhooks: webhooks.New(h.store, nil)}, &api.Options{
 		Logger:  accessLog(b, dir),
 		Measure: metrics.Measure(routePattern),
 		Mount: func(r chi.Router) {

@@ -34,6 +34,9 @@ const (
 	// AgentInactive is a token bound to an agent that is deactivated.
 	AgentInactive Code = "agent-inactive"
 
+	// ForeignAgent is a token bound to one agent that acts for another.
+	ForeignAgent Code = "foreign-agent"
+
 	// NotFound is a resource or route that does not exist.
 	NotFound Code = "not-found"
 	// MethodNotAllowed is a route that exists for other methods.
@@ -55,6 +58,14 @@ const (
 	LastAdminToken Code = "last-admin-token"
 	// TokenRevoked is a change to a token that is already revoked.
 	TokenRevoked Code = "token-revoked"
+	// AgentDeactivated is a reservation for an agent that is not active.
+	AgentDeactivated Code = "agent-deactivated"
+	// RequestIDReused is a fact whose request_id came with another content.
+	RequestIDReused Code = "request-id-reused"
+	// ReservationEnded is a change to a reservation that ended in another way.
+	ReservationEnded Code = "reservation-ended"
+	// WebhookDisabled is a delivery to a webhook that is not enabled.
+	WebhookDisabled Code = "webhook-disabled"
 	// IdempotencyKeyReused is an Idempotency-Key that came with another request.
 	IdempotencyKeyReused Code = "idempotency-key-reused"
 	// Conflict is a write that met a row it did not expect.
@@ -64,10 +75,16 @@ const (
 	PreconditionFailed Code = "precondition-failed"
 	// BodyTooLarge is a body over the limit of its route.
 	BodyTooLarge Code = "body-too-large"
+	// AddressRefused is a URL whose address comet may not connect to.
+	AddressRefused Code = "address-refused"
 	// UnsupportedMediaType is a body of a type the route does not take.
 	UnsupportedMediaType Code = "unsupported-media-type"
 	// BudgetExceedsMaximum is a token_budget over the level's maximum (CHE·NU §5.1, §8).
 	BudgetExceedsMaximum Code = "token-budget-exceeds-maximum"
+	// LimitReached is one more of something of which there is a most.
+	LimitReached Code = "limit-reached"
+	// BudgetExceeded is a reservation that the budget does not cover.
+	BudgetExceeded Code = "budget-exceeded"
 	// RateLimited is a token that asks too often.
 	RateLimited Code = "rate-limited"
 
@@ -122,6 +139,7 @@ var catalogue = map[Code]entry{
 	Unauthenticated:      {ClassUnauthenticated, "Authentication required"},
 	MissingScope:         {ClassForbidden, "Missing scope"},
 	AgentInactive:        {ClassForbidden, "Agent is inactive"},
+	ForeignAgent:         {ClassForbidden, "Token belongs to another agent"},
 	NotFound:             {ClassNotFound, "Not found"},
 	MethodNotAllowed:     {ClassMethod, "Method not allowed"},
 	NotAcceptable:        {ClassNotAcceptable, "Not acceptable"},
@@ -132,12 +150,19 @@ var catalogue = map[Code]entry{
 	ParentInactive:       {ClassConflict, "Parent is inactive"},
 	LastAdminToken:       {ClassConflict, "Last admin token"},
 	TokenRevoked:         {ClassConflict, "Token is revoked"},
+	AgentDeactivated:     {ClassConflict, "Agent is deactivated"},
+	RequestIDReused:      {ClassConflict, "Request ID reused"},
+	ReservationEnded:     {ClassConflict, "Reservation has ended"},
+	WebhookDisabled:      {ClassConflict, "Webhook is disabled"},
 	IdempotencyKeyReused: {ClassConflict, "Idempotency key reused"},
 	Conflict:             {ClassConflict, "Conflict"},
 	PreconditionFailed:   {ClassPrecondition, "Precondition failed"},
 	BodyTooLarge:         {ClassTooLarge, "Body too large"},
 	UnsupportedMediaType: {ClassMediaType, "Unsupported media type"},
 	BudgetExceedsMaximum: {ClassUnprocessable, "Token budget exceeds maximum"},
+	AddressRefused:       {ClassUnprocessable, "Address refused"},
+	LimitReached:         {ClassUnprocessable, "Limit reached"},
+	BudgetExceeded:       {ClassTooMany, "Token budget exceeded"},
 	RateLimited:          {ClassTooMany, "Too many requests"},
 	Timeout:              {ClassTimeout, "Request timed out"},
 	Unavailable:          {ClassUnavailable, "Service unavailable"},
