@@ -11,9 +11,11 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/registry"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/openapi"
 	"comet/store"
+	"comet/webhooks"
 )
 
 // described is the part of the API description these tests look at.
@@ -58,7 +60,7 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	reg, tokens := registry.New(s, nil), auth.New(s, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
-	d := &describedDoor{Server: New(reg, tokens, &Options{Metrics: http.NotFoundHandler()}), auth: tokens}
+	d := &describedDoor{Server: New(Core{Registry: reg, Auth: tokens, Usage: usage.New(s, nil), Webhooks: webhooks.New(s, nil)}, &Options{Metrics: http.NotFoundHandler()}), auth: tokens}
 	d.admin = d.token(t, models.ScopeAdmin)
 	return d
 }
