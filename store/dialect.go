@@ -26,6 +26,9 @@ type dialect struct {
 	lockAgents string
 	// lockTokens lets one transaction at a time decide who may administer.
 	lockTokens string
+	// lockChains and shareChains are the two sides of the lock in chains.go.
+	lockChains  string
+	shareChains string
 	// isTrue and isFalse test a boolean column.
 	isTrue   func(column string) string
 	isFalse  func(column string) string
@@ -57,6 +60,8 @@ func postgresDialect() dialect {
 		isFalse:     func(c string) string { return "NOT " + c },
 		lockAgents:  "LOCK TABLE agents IN EXCLUSIVE MODE",
 		lockTokens:  "SELECT pg_advisory_xact_lock(7165361)",
+		lockChains:  "SELECT pg_advisory_xact_lock(7165362)",
+		shareChains: "SELECT pg_advisory_xact_lock_shared(7165362)",
 		numbered:    true,
 	}
 }
