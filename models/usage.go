@@ -118,11 +118,23 @@ type Usage struct {
 	SubtreeRemaining *int64 `json:"subtree_remaining" example:"5600" extensions:"x-nullable"`
 }
 
+// Balance is the part of a Usage that a charge changes; it is known without
+// another read.
+type Balance struct {
+	// Budget is what the agent may use today; null is unlimited, only for L0.
+	Budget    *int64 `json:"budget" example:"25000" extensions:"x-nullable"`
+	UsedToday int64  `json:"used_today" example:"12500"`
+	Reserved  int64  `json:"reserved" example:"0"`
+	// Remaining is max(0, budget − used_today − reserved); null is unlimited.
+	Remaining *int64    `json:"remaining" example:"12500" extensions:"x-nullable"`
+	ResetAt   time.Time `json:"reset_at" example:"2026-01-11T00:00:00Z"`
+}
+
 // Recorded is the answer to recorded facts, in the order of the request.
 type Recorded struct {
 	Facts []Fact
-	// Usage is the agent's after them.
-	Usage Usage
+	// Balance is the agent's after them.
+	Balance Balance
 }
 
 // ReservationDraft asks for permission to spend.
@@ -169,14 +181,54 @@ type Settlement struct {
 	FactOutcome
 }
 
-// Settled is a settled reservation and the agent's usage after it.
+// Settled is a settled reservation and the agent's balance after it.
 type Settled struct {
 	Reservation Reservation
 	// Late is set where the reservation had expired before it was settled.
 	Late bool
 	// Replayed is set where it was settled before with the same body.
 	Replayed bool
-	Usage    Usage
+	Balance  Balance
+}
+
+// Account is the row of an agent that spends: the sums a decision rests on. The
+// Subtree sums count only while Subtree is set.
+type Account struct {
+	AgentID string
+	Level   Level
+	// Day is the UTC day the sums belong to, in days since 1970. It never goes back.
+	Day             int64
+	Used            int64 // tokens of the day's facts
+	Forgiven        int64 // the part of them that resets wrote off
+	Reserved        int64 // held tokens, whatever the day
+	Subtree         bool
+	SubtreeUsed     int64
+	SubtreeForgiven int64
+	SubtreeReserved int64
+	Extra           int64     // additional budgets, until ExtraUntil
+	ExtraUntil      time.Time // when Extra has to be summed up again
+	WarnedDay       int64     // the last day of an agent.budget_warning, -1 for none
+	ExceededDay     int64     // the last day of an agent.budget_exceeded, -1 for none
+}
+
+// Spender is what the ledger must know of an agent: a link of a chain of ancestors.
+type Spender struct {
+	ID          string
+	Level       Level
+	ParentID    string // "" for nova
+	TokenBudget *int64
+	BudgetScope BudgetScope
+	IsActive    bool
+}
+
+// OutcomeRow is how one piece of an agent's work ended.
+type OutcomeRow struct {
+	AgentID   string
+	SessionID string
+	Status    Outcome
+	// DurationMS is nil where nobody measured it.
+	DurationMS *int64
+	At         time.Time
 }
 
 // BudgetAdditionDraft asks for a temporary additional budget.
