@@ -15,12 +15,18 @@ package api
 //	@schemes		http
 //	@tag.name		agents
 //	@tag.description	The registry's agents.
+//	@tag.name		usage
+//	@tag.description	What agents use: facts, reservations, history.
+//	@tag.name		budgets
+//	@tag.description	What operators do about budgets: additional ones for a time, and resets.
 //	@tag.name		hierarchy
 //	@tag.description	The tree the agents form.
 //	@tag.name		roster
 //	@tag.description	The whole organisation as one document.
 //	@tag.name		tokens
 //	@tag.description	Who may ask, and for what.
+//	@tag.name		webhooks
+//	@tag.description	Who hears of what happens.
 //	@tag.name		service
 //	@tag.description	The server itself.
 //	@securityDefinitions.apikey	BearerAuth

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	jsonv1 "github.com/go-json-experiment/json/v1"
@@ -19,12 +20,14 @@ type responder struct {
 	log     *slog.Logger
 	buffers *sync.Pool
 	json    json.Options
+	now     func() time.Time
 }
 
 func newResponder(log *slog.Logger) *responder {
 	return &responder{
 		log:     log,
 		buffers: newBufferPool(),
+		now:     time.Now,
 		// Struct tags mean what they mean in the rest of the Go world, and maps
 		// come out in one order, so that equal answers have equal ETags.
 		json: json.JoinOptions(json.Deterministic(true), jsonv1.OmitEmptyWithLegacySemantics(true)),

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -119,7 +121,7 @@ func knownError(ctx context.Context, err error) *errs.Error {
 
 func (p *responder) writeProblem(w http.ResponseWriter, r *http.Request, status int, e *errs.Error) {
 	h := w.Header()
-	setErrorHeaders(h, r, e)
+	p.setErrorHeaders(h, r, e)
 	doc := Problem{
 		Type: "/problems/" + string(e.Code), Title: e.Code.Title(), Status: status,
 		Detail: e.Detail, Instance: clipPath(r.URL.EscapedPath()), Code: e.Code,
@@ -163,7 +165,7 @@ func extensions(meta map[string]any) map[string]any {
 
 // setErrorHeaders sets the headers that belong to an error, and takes back those
 // a handler may have set for the answer it meant to give.
-func setErrorHeaders(h http.Header, r *http.Request, e *errs.Error) {
+func (p *responder) setErrorHeaders(h http.Header, r *http.Request, e *errs.Error) {
 	h.Del("ETag")
 	h.Del("Content-Encoding")
 	h.Set("Cache-Control", "no-store")
@@ -182,6 +184,9 @@ func setErrorHeaders(h http.Header, r *http.Request, e *errs.Error) {
 	case errs.ClassTimeout, errs.ClassUnavailable, errs.ClassTooMany:
 		if seconds, ok := e.Meta["retry_after"]; ok {
 			h.Set("Retry-After", fmt.Sprint(seconds))
+		} else if at, ok := e.Meta["reset_at"].(time.Time); ok {
+			seconds := math.Ceil(at.Sub(p.now()).Seconds())
+			h.Set("Retry-After", strconv.Itoa(max(1, int(seconds))))
 		} else if h.Get("Retry-After") == "" {
 			h.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 		}

@@ -41,6 +41,7 @@ func (s *Server) router() http.Handler {
 			s.rateLimit(s.opts.RateLimit, s.opts.RateWindow, tokenID),
 		)
 		read, write, admin := s.require(models.ScopeAgentsRead), s.require(models.ScopeAgentsWrite), s.require(models.ScopeAdmin)
+		spend := s.require(models.ScopeUsageWrite)
 
 		r.Get("/api/v1/me", s.handle(s.me))
 
@@ -52,6 +53,20 @@ func (s *Server) router() http.Handler {
 		r.With(read).Get("/api/v1/agents/{agent_id}/ancestors", s.handle(s.listAncestors))
 		r.With(read).Get("/api/v1/agents/{agent_id}/audit", s.handle(s.listAudit))
 
+		r.With(read).Get("/api/v1/agents/{agent_id}/usage", s.handle(s.getUsage))
+		r.With(spend).Post("/api/v1/agents/{agent_id}/usage", s.handle(s.recordUsage))
+		r.With(read).Get("/api/v1/agents/{agent_id}/usage/history", s.handle(s.getUsageHistory))
+		r.With(admin).Post("/api/v1/agents/{agent_id}/usage/reset", s.handle(s.resetUsage))
+		r.With(read).Get("/api/v1/agents/{agent_id}/reservations", s.handle(s.listReservations))
+		r.With(spend).Post("/api/v1/agents/{agent_id}/reservations", s.handle(s.createReservation))
+		r.With(read).Get("/api/v1/agents/{agent_id}/reservations/{reservation_id}", s.handle(s.getReservation))
+		r.With(spend).Delete("/api/v1/agents/{agent_id}/reservations/{reservation_id}", s.handle(s.releaseReservation))
+		r.With(spend).Post("/api/v1/agents/{agent_id}/reservations/{reservation_id}/settle", s.handle(s.settleReservation))
+		r.With(read).Get("/api/v1/agents/{agent_id}/budget/additions", s.handle(s.listBudgetAdditions))
+		r.With(admin).Post("/api/v1/agents/{agent_id}/budget/additions", s.handle(s.createBudgetAddition))
+		r.With(admin).Delete("/api/v1/agents/{agent_id}/budget/additions/{addition_id}", s.handle(s.deleteBudgetAddition))
+		r.With(admin).Get("/api/v1/ledger/verify", s.handle(s.verifyLedger))
+
 		r.With(read).Get("/api/v1/hierarchy", s.handle(s.getHierarchy))
 
 		r.With(read).Get("/api/v1/roster", s.handle(s.exportRoster))
@@ -62,6 +77,19 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Get("/api/v1/tokens/{token_id}", s.handle(s.getToken))
 		r.With(admin).Delete("/api/v1/tokens/{token_id}", s.handle(s.revokeToken))
 		r.With(admin).Post("/api/v1/tokens/{token_id}/rotate", s.handle(s.rotateToken))
+
+		hooks := s.require(models.ScopeWebhooksWrite)
+		r.With(hooks).Get("/api/v1/webhooks", s.handle(s.listWebhooks))
+		r.With(hooks).Post("/api/v1/webhooks", s.handle(s.createWebhook))
+		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}", s.handle(s.getWebhook))
+		r.With(hooks).Patch("/api/v1/webhooks/{webhook_id}", s.handle(s.updateWebhook))
+		r.With(hooks).Delete("/api/v1/webhooks/{webhook_id}", s.handle(s.deleteWebhook))
+		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/rotate-secret", s.handle(s.rotateWebhookSecret))
+		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/test", s.handle(s.testWebhook))
+		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/redeliver", s.handle(s.redeliverWebhook))
+		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}/deliveries", s.handle(s.listDeliveries))
+		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}", s.handle(s.getDelivery))
+		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", s.handle(s.redeliver))
 
 		if s.opts.Mount != nil {
 			s.opts.Mount(r)

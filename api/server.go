@@ -40,6 +40,8 @@ type Options struct {
 	RateLimit int
 	// RateWindow is the window of RateLimit, default one minute.
 	RateWindow time.Duration
+	// Clock tells the time, default time.Now.
+	Clock func() time.Time
 	// Mount adds routes of other rooms behind the chain and the authentication;
 	// nil adds none.
 	Mount func(chi.Router)
@@ -85,7 +87,11 @@ func New(core Core, opts *Options) *Server {
 	if s.opts.RateWindow <= 0 {
 		s.opts.RateWindow = time.Minute
 	}
+	if s.opts.Clock == nil {
+		s.opts.Clock = time.Now
+	}
 	s.responder = newResponder(s.opts.Logger)
+	s.now = s.opts.Clock
 	s.handler = s.router()
 	return s
 }

@@ -142,12 +142,15 @@ func (p *player) seedUsage(id string, tokens int64) {
 func (p *player) seedOutcomes(id string, sessions, n, successes, milliseconds int) {
 	p.t.Helper()
 	require.NoError(p.t, p.h.db.Write(p.t.Context(), func(tx *store.Tx) error {
-		for i := range n {
-			session := fmt.Sprintf("session-%d", i%sessions)
-			if err := tx.AddOutcome(id, session, i < successes, time.Duration(milliseconds)*time.Millisecond, tx.Now()); err != nil {
-				return err
+		rows := make([]models.OutcomeRow, n)
+		for i := range rows {
+			rows[i] = models.OutcomeRow{
+				AgentID: id, SessionID: fmt.Sprintf("session-%d", i%sessions), Status: models.OutcomeFailed, DurationMS: new(int64(milliseconds)), At: tx.Now(),
+			}
+			if i < successes {
+				rows[i].Status = models.OutcomeSuccess
 			}
 		}
-		return nil
+		return tx.AddOutcomes(rows)
 	}))
 }

@@ -32,7 +32,8 @@ type Agent struct {
 	ParentID *string // nil only for L0
 	// TokenBudget is in tokens a UTC day; nil is unlimited, only for L0.
 	TokenBudget *int64
-	// BudgetScope is own or subtree; "" counts as own.
+	// BudgetScope is what TokenBudget is held against; "" is stored as own, and
+	// L0's is always own.
 	BudgetScope BudgetScope
 	IsActive    bool
 	// Version counts the committed changes of the row, from 1.
@@ -49,6 +50,8 @@ type AgentRef struct {
 
 // AgentStats is what an agent did in the current UTC day. It comes from outcome
 // rows; an agent that did nothing has zeros and no success rate (CHE·NU §2.5).
+// The average is over what has a duration; what was cancelled counts neither way
+// in the rate.
 type AgentStats struct {
 	SessionsToday     int64    `json:"sessions_today" example:"15"`
 	AvgResponseTimeMS int64    `json:"avg_response_time_ms" example:"234"`
@@ -58,6 +61,8 @@ type AgentStats struct {
 // AgentDetail is an agent with what is known of its surroundings (CHE·NU §2.5).
 type AgentDetail struct {
 	Agent
+	// TokensUsedToday is the ledger's used_today: the day's facts less what resets
+	// wrote off.
 	TokensUsedToday int64
 	// Children are the active agents directly below, by id, at most 1,000.
 	Children []AgentRef
@@ -81,6 +86,8 @@ type AgentDraft struct {
 	ParentID     *string  `json:"parent_id" validate:"omitnil,agentid" example:"finance-personal" maxLength:"64"`
 	// TokenBudget is the level's default where it is left out (CHE·NU §5.1).
 	TokenBudget Optional[int64] `json:"token_budget" validate:"omitnil,min=1000" swaggertype:"integer" example:"15000" minimum:"1000" maximum:"500000"`
+	// BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+	BudgetScope Optional[BudgetScope] `json:"budget_scope" validate:"omitnil,oneof=own subtree" swaggertype:"string" example:"subtree" enums:"own,subtree" default:"own"`
 }
 
 // AgentPatch is the body of an update (CHE·NU §2.3): only members that are
@@ -94,7 +101,9 @@ type AgentPatch struct {
 	SphereID     Optional[int]      `json:"sphere_id" validate:"omitnil,min=1,max=9" swaggertype:"integer" example:"2" minimum:"1" maximum:"9" extensions:"x-nullable"`
 	ParentID     Optional[string]   `json:"parent_id" validate:"omitnil,agentid" swaggertype:"string" example:"project-business" maxLength:"64" extensions:"x-nullable"`
 	TokenBudget  Optional[int64]    `json:"token_budget" validate:"omitnil,min=1000" swaggertype:"integer" example:"25000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`
-	IsActive     Optional[bool]     `json:"is_active" swaggertype:"boolean" example:"false"`
+	// BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+	BudgetScope Optional[BudgetScope] `json:"budget_scope" validate:"omitnil,oneof=own subtree" swaggertype:"string" example:"subtree" enums:"own,subtree"`
+	IsActive    Optional[bool]        `json:"is_active" swaggertype:"boolean" example:"false"`
 
 	ID          Optional[string] `json:"id" swaggertype:"string" example:"custom-assistant" maxLength:"64"`
 	Level       Optional[Level]  `json:"level" swaggertype:"integer" example:"3" minimum:"0" maximum:"3"`

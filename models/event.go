@@ -74,19 +74,20 @@ type Job struct {
 
 // AgentSnapshot is the data of agent.created: the agent as it was made.
 type AgentSnapshot struct {
-	ID           string    `json:"id"`
-	Name         string    `json:"name"`
-	Level        Level     `json:"level"`
-	SphereID     *int      `json:"sphere_id"`
-	FrequencyHz  int       `json:"frequency_hz"`
-	Capabilities []string  `json:"capabilities"`
-	Type         string    `json:"type,omitempty"`
-	ParentID     *string   `json:"parent_id"`
-	TokenBudget  *int64    `json:"token_budget"`
-	IsActive     bool      `json:"is_active"`
-	Version      int64     `json:"version"`
-	CreatedAt    time.Time `json:"created_at"`
-	Actor        string    `json:"actor"`
+	ID           string      `json:"id"`
+	Name         string      `json:"name"`
+	Level        Level       `json:"level"`
+	SphereID     *int        `json:"sphere_id"`
+	FrequencyHz  int         `json:"frequency_hz"`
+	Capabilities []string    `json:"capabilities"`
+	Type         string      `json:"type,omitempty"`
+	ParentID     *string     `json:"parent_id"`
+	TokenBudget  *int64      `json:"token_budget"`
+	BudgetScope  BudgetScope `json:"budget_scope"`
+	IsActive     bool        `json:"is_active"`
+	Version      int64       `json:"version"`
+	CreatedAt    time.Time   `json:"created_at"`
+	Actor        string      `json:"actor"`
 }
 
 // AgentChanged is the data of agent.updated and agent.deactivated.

@@ -219,6 +219,7 @@ type Spender struct {
 	TokenBudget *int64
 	BudgetScope BudgetScope
 	IsActive    bool
+	Version     int64 // of the agent's row
 }
 
 // OutcomeRow is how one piece of an agent's work ended.

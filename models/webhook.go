@@ -27,7 +27,7 @@ const (
 // WebhookDraft is the body of a request for a webhook (CHE·NU §9).
 type WebhookDraft struct {
 	URL         *string     `json:"url" validate:"required" example:"https://your-server.com/webhook" maxLength:"2048"`
-	Events      []EventType `json:"events" validate:"required,min=1,max=32,unique" example:"agent.created,agent.updated,agent.budget_warning" minItems:"1"`
+	Events      []EventType `json:"events" validate:"required,min=1,max=32,unique" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled" example:"agent.created,agent.updated,agent.budget_warning" minItems:"1"`
 	Description string      `json:"description" validate:"text,max=500" example:"budget alerts to the on-call channel" maxLength:"500"`
 	// Secret is whsec_ and 24 to 64 bytes in base64; one is made where it is left out.
 	Secret *string `json:"secret" example:"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" maxLength:"128" extensions:"x-nullable"`
@@ -43,7 +43,7 @@ type WebhookDraft struct {
 // WebhookPatch changes the members that are present.
 type WebhookPatch struct {
 	URL         Optional[string]      `json:"url" swaggertype:"string" example:"https://your-server.com/webhook" maxLength:"2048"`
-	Events      Optional[[]EventType] `json:"events" validate:"omitnil,min=1,max=32,unique" swaggertype:"array,string" example:"agent.created,agent.updated"`
+	Events      Optional[[]EventType] `json:"events" validate:"omitnil,min=1,max=32,unique" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled" example:"agent.created,agent.updated" minItems:"1"`
 	Description Optional[string]      `json:"description" validate:"omitnil,text,max=500" swaggertype:"string" example:"budget alerts" maxLength:"500" extensions:"x-nullable"`
 	AgentID     Optional[string]      `json:"agent_id" validate:"omitnil,agentid" swaggertype:"string" example:"finance-personal" maxLength:"64" extensions:"x-nullable"`
 	Subtree     Optional[bool]        `json:"subtree" swaggertype:"boolean" example:"false"`

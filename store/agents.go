@@ -11,28 +11,29 @@ import (
 )
 
 // agentColumns is scanned by agentRow.
-const agentColumns = "id, name, level, sphere_id, frequency_hz, capabilities, description, type, parent_id, token_budget, is_active, version, created_at, updated_at"
+const agentColumns = `id, name, level, sphere_id, frequency_hz, capabilities, description, type, parent_id, token_budget, budget_scope,
+	is_active, version, created_at, updated_at`
 
 // agentRow is the scan target of agentColumns. Agents are read on every request,
 // so they are scanned by hand, and numbers into interfaces, which the drivers
 // fill with int64: database/sql takes a detour over text for every other integer.
 type agentRow struct {
-	id, name, capabilities, description, kind string
-	level, sphere, frequency, parent, budget  any
-	active, version, createdAt, updatedAt     any
+	id, name, capabilities, description, kind, scope string
+	level, sphere, frequency, parent, budget         any
+	active, version, createdAt, updatedAt            any
 }
 
 func (r *agentRow) dest() []any {
 	return []any{
 		&r.id, &r.name, &r.level, &r.sphere, &r.frequency, &r.capabilities, &r.description, &r.kind,
-		&r.parent, &r.budget, &r.active, &r.version, &r.createdAt, &r.updatedAt,
+		&r.parent, &r.budget, &r.scope, &r.active, &r.version, &r.createdAt, &r.updatedAt,
 	}
 }
 
 func (r *agentRow) agent() (models.Agent, error) {
 	a := models.Agent{
 		ID: r.id, Name: r.name, Level: models.Level(whole(r.level)), FrequencyHz: int(whole(r.frequency)), Description: r.description,
-		Type: r.kind, IsActive: truth(r.active), Version: whole(r.version),
+		Type: r.kind, BudgetScope: models.BudgetScope(r.scope), IsActive: truth(r.active), Version: whole(r.version),
 		CreatedAt: fromMicros(whole(r.createdAt)), UpdatedAt: fromMicros(whole(r.updatedAt)),
 	}
 	if r.sphere != nil {
@@ -131,7 +132,8 @@ func (tx *Tx) HasActiveChildren(id string) (bool, error) {
 }
 
 // LockAgents keeps every other transaction from changing agents, for writes that
-// judge the tree as a whole. It must be the transaction's first statement.
+// judge the tree as a whole. It must come after LockChains and before anything
+// else that touches agents.
 func (tx *Tx) LockAgents() error {
 	if tx.store.dialect.lockAgents == "" {
 		return nil
@@ -161,9 +163,9 @@ func (tx *Tx) InsertAgent(a models.Agent) error {
 		return err
 	}
 	n, err := tx.exec(`INSERT INTO agents (`+agentColumns+`, search_text)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 		a.ID, a.Name, int(a.Level), nullable(a.SphereID), a.FrequencyHz, caps, a.Description, a.Type,
-		nullable(a.ParentID), nullable(a.TokenBudget), a.IsActive, a.Version, micros(a.CreatedAt), micros(a.UpdatedAt), searchText(a))
+		nullable(a.ParentID), nullable(a.TokenBudget), scopeOf(a), a.IsActive, a.Version, micros(a.CreatedAt), micros(a.UpdatedAt), searchText(a))
 	if err != nil {
 		return err
 	}
@@ -177,21 +179,43 @@ func (tx *Tx) InsertAgent(a models.Agent) error {
 // its id, level, frequency and time of creation. It returns errs.NotFound when
 // there is no such row and errs.Conflict when the change breaks a rule of the
 // tables: an unknown parent, a level without its parent, sphere or budget.
+//
+// The caller holds LockChains where it changes parent, budget, scope or activity.
+// With another scope the agent's account forgets its roll-up; the ledger counts it
+// anew at its next decision.
 func (tx *Tx) UpdateAgent(before, after models.Agent) error {
 	caps, err := encodeStrings(after.Capabilities)
 	if err != nil {
 		return err
 	}
 	n, err := tx.exec(`UPDATE agents SET name = ?, sphere_id = ?, capabilities = ?, description = ?, type = ?, parent_id = ?,
-		token_budget = ?, is_active = ?, version = ?, updated_at = ?, search_text = ? WHERE id = ?`,
-		after.Name, nullable(after.SphereID), caps, after.Description, after.Type, nullable(after.ParentID),
-		nullable(after.TokenBudget), after.IsActive, after.Version, micros(after.UpdatedAt), searchText(after), after.ID)
+		token_budget = ?, budget_scope = ?, is_active = ?, version = ?, updated_at = ?, search_text = ? WHERE id = ?`,
+		after.Name, nullable(after.SphereID), caps, after.Description, after.Type, nullable(after.ParentID), nullable(after.TokenBudget),
+		scopeOf(after), after.IsActive, after.Version, micros(after.UpdatedAt), searchText(after), after.ID)
 	if err != nil {
 		return err
 	}
 	if n == 0 {
 		return agentMissing(translate(sql.ErrNoRows), after.ID)
 	}
+	if scopeOf(before) != scopeOf(after) {
+		if _, err := tx.exec("UPDATE usage_accounts SET subtree = ? WHERE agent_id = ?", false, after.ID); err != nil {
+			return err
+		}
+	}
+	return tx.replaceCapabilities(before, after)
+}
+
+// scopeOf is an agent's budget scope as it is stored.
+func scopeOf(a models.Agent) string {
+	if a.BudgetScope == "" {
+		return string(models.ScopeOwn)
+	}
+	return string(a.BudgetScope)
+}
+
+// replaceCapabilities brings the index of capabilities up to a change.
+func (tx *Tx) replaceCapabilities(before, after models.Agent) error {
 	kept := map[string]bool{}
 	for _, c := range after.Capabilities {
 		kept[models.CapabilityKey(c)] = true

@@ -18,6 +18,7 @@ type auditRow struct {
 	RequestID string
 	Version   int64
 	Changes   string
+	Reason    string
 }
 
 // TableName implements gorm's schema.Tabler.
@@ -29,8 +30,9 @@ func (tx *Tx) Audit(e models.AuditEntry) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.exec("INSERT INTO audit (agent_id, at, actor, actor_id, action, request_id, version, changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		e.AgentID, micros(tx.now), e.Actor, e.ActorID, string(e.Action), e.RequestID, e.Version, string(changes))
+	_, err = tx.exec(`INSERT INTO audit (agent_id, at, actor, actor_id, action, request_id, version, changes, reason)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		e.AgentID, micros(tx.now), e.Actor, e.ActorID, string(e.Action), e.RequestID, e.Version, string(changes), e.Reason)
 	return err
 }
 
@@ -50,7 +52,7 @@ func (s *Store) AuditTrail(ctx context.Context, agentID string, before int64, li
 	for _, r := range rows {
 		e := models.AuditEntry{
 			ID: r.ID, AgentID: r.AgentID, At: fromMicros(r.At), Actor: r.Actor, ActorID: r.ActorID,
-			Action: models.AuditAction(r.Action), RequestID: r.RequestID, Version: r.Version,
+			Action: models.AuditAction(r.Action), RequestID: r.RequestID, Version: r.Version, Reason: r.Reason,
 		}
 		if err := json.Unmarshal([]byte(r.Changes), &e.Changes); err != nil {
 			return nil, err

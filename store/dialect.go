@@ -26,6 +26,8 @@ type dialect struct {
 	lockAgents string
 	// lockTokens lets one transaction at a time decide who may administer.
 	lockTokens string
+	// beginSnapshot begins a transaction that reads one moment.
+	beginSnapshot string
 	// lockChains and shareChains are the two sides of the lock in chains.go.
 	lockChains  string
 	shareChains string
@@ -37,32 +39,34 @@ type dialect struct {
 
 func sqliteDialect() dialect {
 	return dialect{
-		name:        "sqlite",
-		noIndex:     "+",
-		joinInOrder: "CROSS JOIN",
-		contains:    func(c string) string { return "instr(" + c + ", ?) > 0" },
-		isTrue:      func(c string) string { return c + " = 1" },
-		isFalse:     func(c string) string { return c + " = 0" },
-		childList:   "json_group_array(json_object('id', id, 'level', level))",
+		name:          "sqlite",
+		noIndex:       "+",
+		beginSnapshot: "BEGIN DEFERRED",
+		joinInOrder:   "CROSS JOIN",
+		contains:      func(c string) string { return "instr(" + c + ", ?) > 0" },
+		isTrue:        func(c string) string { return c + " = 1" },
+		isFalse:       func(c string) string { return c + " = 0" },
+		childList:     "json_group_array(json_object('id', id, 'level', level))",
 	}
 }
 
 func postgresDialect() dialect {
 	return dialect{
-		name:        "postgres",
-		forUpdate:   " FOR UPDATE",
-		forShare:    " FOR SHARE",
-		skipLocked:  " FOR UPDATE SKIP LOCKED",
-		joinInOrder: "JOIN",
-		contains:    func(c string) string { return "strpos(" + c + ", ?) > 0" },
-		childList:   "coalesce(json_agg(json_build_object('id', id, 'level', level)), '[]')",
-		isTrue:      func(c string) string { return c },
-		isFalse:     func(c string) string { return "NOT " + c },
-		lockAgents:  "LOCK TABLE agents IN EXCLUSIVE MODE",
-		lockTokens:  "SELECT pg_advisory_xact_lock(7165361)",
-		lockChains:  "SELECT pg_advisory_xact_lock(7165362)",
-		shareChains: "SELECT pg_advisory_xact_lock_shared(7165362)",
-		numbered:    true,
+		name:          "postgres",
+		forUpdate:     " FOR UPDATE",
+		forShare:      " FOR SHARE",
+		skipLocked:    " FOR UPDATE SKIP LOCKED",
+		joinInOrder:   "JOIN",
+		contains:      func(c string) string { return "strpos(" + c + ", ?) > 0" },
+		childList:     "coalesce(json_agg(json_build_object('id', id, 'level', level)), '[]')",
+		isTrue:        func(c string) string { return c },
+		isFalse:       func(c string) string { return "NOT " + c },
+		lockAgents:    "LOCK TABLE agents IN EXCLUSIVE MODE",
+		lockTokens:    "SELECT pg_advisory_xact_lock(7165361)",
+		beginSnapshot: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+		lockChains:    "SELECT pg_advisory_xact_lock(7165362)",
+		shareChains:   "SELECT pg_advisory_xact_lock_shared(7165362)",
+		numbered:      true,
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"comet/models"
 )
 
 // AddUsage adds tokens to the window of the hour that at lies in. path is the
@@ -16,14 +18,20 @@ func (tx *Tx) AddUsage(agentID, path string, at time.Time, tokens int64) error {
 	return err
 }
 
-// AddOutcome records how one piece of an agent's work ended. It returns
-// errs.Conflict for an unknown agent.
-func (tx *Tx) AddOutcome(agentID, sessionID string, success bool, duration time.Duration, at time.Time) error {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return err
+// AddOutcome is AddOutcomes of one row.
+func (tx *Tx) AddOutcome(o models.OutcomeRow) error { return tx.AddOutcomes([]models.OutcomeRow{o}) }
+
+// AddOutcomes records how pieces of work ended, in few statements. It returns
+// errs.Conflict for an unknown agent, status or a negative duration.
+func (tx *Tx) AddOutcomes(outcomes []models.OutcomeRow) error {
+	const width = 6
+	args := make([]any, 0, width*len(outcomes))
+	for _, o := range outcomes {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return err
+		}
+		args = append(args, id.String(), o.AgentID, o.SessionID, string(o.Status), nullable(o.DurationMS), micros(o.At))
 	}
-	_, err = tx.exec("INSERT INTO outcomes (id, agent_id, session_id, success, duration_ms, at) VALUES (?, ?, ?, ?, ?, ?)",
-		id.String(), agentID, sessionID, success, duration.Milliseconds(), micros(at))
-	return err
+	return tx.insertRows("INSERT INTO outcomes (id, agent_id, session_id, status, duration_ms, at)", "", width, args)
 }

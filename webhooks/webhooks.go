@@ -76,10 +76,6 @@ func (w *Webhooks) RedeliverSince(ctx context.Context, by models.Principal, id s
 	return 0, errTODO
 }
 
-// PublicKeys returns the public halves of the signing keys that sign now, whpk_…,
-// the newest first; none without one.
-func PublicKeys(k models.WebhookKeys, now time.Time) []string { return nil }
-
 // Options configures New; nil is the zero value.
 type Options struct{}
 

@@ -17,15 +17,20 @@ import (
 
 // The statements are the store's, to the letter.
 const (
-	columns = "id, name, level, sphere_id, frequency_hz, capabilities, description, type, parent_id, token_budget, is_active, version, created_at, updated_at"
+	columns = `id, name, level, sphere_id, frequency_hz, capabilities, description, type, parent_id, token_budget, budget_scope,
+	is_active, version, created_at, updated_at`
 
 	detailSQL = `SELECT ` + columns + `,
-		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= ?),
+		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= 24 * d.since) -
+		(SELECT coalesce(sum(own), 0) FROM usage_resets WHERE agent_id = ? AND day >= d.since),
 		(SELECT json_group_array(json_object('id', id, 'level', level)) FROM (SELECT id, level FROM agents
 			WHERE parent_id = ? AND is_active = 1 ORDER BY id LIMIT ?) AS c),
 		o.sessions, o.average, o.successes, o.total
-		FROM agents CROSS JOIN (SELECT count(DISTINCT session_id) AS sessions, avg(duration_ms) AS average,
-			coalesce(sum(CASE WHEN success = 1 THEN 1 ELSE 0 END), 0) AS successes, count(*) AS total
+		FROM agents
+		CROSS JOIN (SELECT coalesce((SELECT day FROM usage_accounts WHERE agent_id = ? AND day > ?), ?) AS since) AS d
+		CROSS JOIN (SELECT count(DISTINCT session_id) AS sessions, avg(duration_ms) AS average,
+			coalesce(sum(CASE WHEN status = 'success' THEN 1 ELSE 0 END), 0) AS successes,
+			coalesce(sum(CASE WHEN status <> 'cancelled' THEN 1 ELSE 0 END), 0) AS total
 			FROM outcomes WHERE agent_id = ? AND at >= ?) AS o
 		WHERE id = ?`
 
@@ -94,6 +99,7 @@ type rawAgent struct {
 	Capabilities json.RawMessage `json:"capabilities"`
 	ParentID     *string         `json:"parent_id"`
 	TokenBudget  *int64          `json:"token_budget"`
+	BudgetScope  string          `json:"budget_scope"`
 	IsActive     bool            `json:"is_active"`
 	Type         string          `json:"type,omitempty"`
 
@@ -105,7 +111,7 @@ type rawAgent struct {
 func (a *rawAgent) dest() []any {
 	return []any{
 		&a.ID, &a.Name, &a.Level, &a.SphereID, &a.FrequencyHz, (*[]byte)(&a.Capabilities), &a.description, &a.Type,
-		&a.ParentID, &a.TokenBudget, &a.IsActive, &a.version, &a.createdAt, &a.updatedAt,
+		&a.ParentID, &a.TokenBudget, &a.BudgetScope, &a.IsActive, &a.version, &a.createdAt, &a.updatedAt,
 	}
 }
 
@@ -121,6 +127,7 @@ type rawDetail struct {
 	Type            string          `json:"type,omitempty"`
 	ParentID        *string         `json:"parent_id"`
 	TokenBudget     *int64          `json:"token_budget"`
+	BudgetScope     string          `json:"budget_scope"`
 	TokensUsedToday int64           `json:"tokens_used_today"`
 	IsActive        bool            `json:"is_active"`
 	CreatedAt       time.Time       `json:"created_at"`
@@ -144,6 +151,7 @@ func (h *rawReads) get(w http.ResponseWriter, r *http.Request) {
 	}
 	d.ID, d.Name, d.Level, d.SphereID, d.FrequencyHz, d.Capabilities = a.ID, a.Name, a.Level, a.SphereID, a.FrequencyHz, a.Capabilities
 	d.Description, d.Type, d.ParentID, d.TokenBudget, d.IsActive = a.description, a.Type, a.ParentID, a.TokenBudget, a.IsActive
+	d.BudgetScope = a.BudgetScope
 	d.CreatedAt, d.UpdatedAt = time.UnixMicro(a.createdAt).UTC(), time.UnixMicro(a.updatedAt).UTC()
 	answer(w, http.StatusOK, d)
 }
@@ -153,7 +161,8 @@ func (h *rawReads) readDetail(ctx context.Context, id string) (a rawAgent, d raw
 	var successes, total int64
 	midnight := day().Truncate(24 * time.Hour)
 	dest := append(a.dest(), &d.TokensUsedToday, (*[]byte)(&d.Children), &d.Stats.SessionsToday, &average, &successes, &total)
-	err = h.detail.QueryRowContext(ctx, id, midnight.Unix()/3600, id, 1001, id, midnight.UnixMicro(), id).Scan(dest...)
+	since := midnight.Unix() / 86_400
+	err = h.detail.QueryRowContext(ctx, id, id, id, 1001, id, since, since, id, midnight.UnixMicro(), id).Scan(dest...)
 	d.Stats.AvgResponseTimeMS = int64(math.Round(average.Float64))
 	if total > 0 {
 		d.Stats.SuccessRate = new(math.Round(float64(successes)/float64(total)*1e4) / 1e4)

@@ -22,9 +22,10 @@ import (
 const (
 	parentSQL = "SELECT " + columns + " FROM agents WHERE id = ?"
 	insertSQL = `INSERT INTO agents (` + columns + `, search_text)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
 	indexSQL = "INSERT INTO agent_capabilities (capability, agent_id) VALUES (?, ?), (?, ?), (?, ?) ON CONFLICT DO NOTHING"
-	auditSQL = "INSERT INTO audit (agent_id, at, actor, actor_id, action, request_id, version, changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+	auditSQL = `INSERT INTO audit (agent_id, at, actor, actor_id, action, request_id, version, changes, reason)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	eventSQL = "INSERT INTO events (id, type, key, at, data) VALUES (?, ?, ?, ?, ?)"
 )
 
@@ -131,9 +132,9 @@ func rowsOf(a models.Agent, p models.Principal, requestID string) (rows agentRow
 		index: rows.index,
 		insert: []any{
 			a.ID, a.Name, int(a.Level), *a.SphereID, a.FrequencyHz, capabilities, a.Description, a.Type, *a.ParentID, *a.TokenBudget,
-			a.IsActive, a.Version, at, at, strings.ToLower(a.ID + "\x1f" + a.Name + "\x1f" + a.Description),
+			string(a.BudgetScope), a.IsActive, a.Version, at, at, strings.ToLower(a.ID + "\x1f" + a.Name + "\x1f" + a.Description),
 		},
-		audit: []any{a.ID, at, p.Name, p.TokenID, string(models.AuditCreated), requestID, a.Version, changes},
+		audit: []any{a.ID, at, p.Name, p.TokenID, string(models.AuditCreated), requestID, a.Version, changes, ""},
 		emit:  []any{id.String(), string(models.EventAgentCreated), a.ID, at, data},
 	}, nil
 }
@@ -160,7 +161,7 @@ func (d rawDraft) agent(at time.Time) models.Agent {
 	return models.Agent{
 		ID: d.ID, Name: d.Name, Level: models.Level(d.Level), SphereID: &d.SphereID, FrequencyHz: d.FrequencyHz,
 		Capabilities: d.Capabilities, Description: d.Description, ParentID: &d.ParentID, TokenBudget: &d.TokenBudget,
-		IsActive: true, Version: 1, CreatedAt: at, UpdatedAt: at,
+		BudgetScope: models.ScopeOwn, IsActive: true, Version: 1, CreatedAt: at, UpdatedAt: at,
 	}
 }
 
@@ -169,7 +170,8 @@ func creation(a models.Agent) []models.Change {
 	return []models.Change{
 		{Field: "name", To: a.Name}, {Field: "level", To: a.Level}, {Field: "sphere_id", To: *a.SphereID},
 		{Field: "frequency_hz", To: a.FrequencyHz}, {Field: "capabilities", To: a.Capabilities}, {Field: "parent_id", To: *a.ParentID},
-		{Field: "token_budget", To: *a.TokenBudget}, {Field: "is_active", To: a.IsActive}, {Field: "description", To: a.Description},
+		{Field: "token_budget", To: *a.TokenBudget}, {Field: "budget_scope", To: a.BudgetScope}, {Field: "is_active", To: a.IsActive},
+		{Field: "description", To: a.Description},
 	}
 }
 
@@ -177,7 +179,7 @@ func creation(a models.Agent) []models.Change {
 func snapshot(a models.Agent, actor string) models.AgentSnapshot {
 	return models.AgentSnapshot{
 		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
-		Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget, IsActive: a.IsActive, Version: a.Version,
+		Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget, BudgetScope: a.BudgetScope, IsActive: a.IsActive, Version: a.Version,
 		CreatedAt: a.CreatedAt, Actor: actor,
 	}
 }

@@ -75,12 +75,15 @@ func seedFamily(tx *store.Tx, n int, orchestrators []string) error {
 	if err := tx.AddUsage(head.ID, "nova/"+orchestrators[sphere]+"/"+head.ID, tx.Now(), 3450); err != nil {
 		return err
 	}
-	for i := range 15 { // as many sessions as in the document's example (CHE·NU §2.5)
-		if err := tx.AddOutcome(head.ID, fmt.Sprint("session-", i), i > 0, 234*time.Millisecond, tx.Now()); err != nil {
-			return err
+	outcomes := make([]models.OutcomeRow, 15)
+	for i := range outcomes { // as many sessions as in the document's example (CHE·NU §2.5)
+		status := models.OutcomeSuccess
+		if i == 0 {
+			status = models.OutcomeFailed
 		}
+		outcomes[i] = models.OutcomeRow{AgentID: head.ID, SessionID: fmt.Sprint("session-", i), Status: status, DurationMS: new(int64(234)), At: tx.Now()}
 	}
-	return nil
+	return tx.AddOutcomes(outcomes)
 }
 
 func seedAgent(at time.Time, id, parent string, level models.Level, sphere, n int) models.Agent {

@@ -88,6 +88,7 @@ func registerOptionals(v *validator.Validate) {
 	registerOptional[int64](v)
 	registerOptional[bool](v)
 	registerOptional[models.Level](v)
+	registerOptional[models.BudgetScope](v)
 }
 
 func registerOptional[T any](v *validator.Validate) {

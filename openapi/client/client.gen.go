@@ -35,17 +35,60 @@ func (e AgentCreatedStatus) Valid() bool {
 	}
 }
 
+// Defines values for AgentDraftBudgetScope.
+const (
+	AgentDraftBudgetScopeOwn     AgentDraftBudgetScope = "own"
+	AgentDraftBudgetScopeSubtree AgentDraftBudgetScope = "subtree"
+)
+
+// Valid indicates whether the value is a known member of the AgentDraftBudgetScope enum.
+func (e AgentDraftBudgetScope) Valid() bool {
+	switch e {
+	case AgentDraftBudgetScopeOwn:
+		return true
+	case AgentDraftBudgetScopeSubtree:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AgentPatchBudgetScope.
+const (
+	AgentPatchBudgetScopeOwn     AgentPatchBudgetScope = "own"
+	AgentPatchBudgetScopeSubtree AgentPatchBudgetScope = "subtree"
+)
+
+// Valid indicates whether the value is a known member of the AgentPatchBudgetScope enum.
+func (e AgentPatchBudgetScope) Valid() bool {
+	switch e {
+	case AgentPatchBudgetScopeOwn:
+		return true
+	case AgentPatchBudgetScopeSubtree:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for AuditAction.
 const (
-	AuditActionCreated     AuditAction = "created"
-	AuditActionDeactivated AuditAction = "deactivated"
-	AuditActionRestored    AuditAction = "restored"
-	AuditActionUpdated     AuditAction = "updated"
+	AuditActionBudgetAdded   AuditAction = "budget_added"
+	AuditActionBudgetRemoved AuditAction = "budget_removed"
+	AuditActionCreated       AuditAction = "created"
+	AuditActionDeactivated   AuditAction = "deactivated"
+	AuditActionRestored      AuditAction = "restored"
+	AuditActionUpdated       AuditAction = "updated"
+	AuditActionUsageReset    AuditAction = "usage_reset"
 )
 
 // Valid indicates whether the value is a known member of the AuditAction enum.
 func (e AuditAction) Valid() bool {
 	switch e {
+	case AuditActionBudgetAdded:
+		return true
+	case AuditActionBudgetRemoved:
+		return true
 	case AuditActionCreated:
 		return true
 	case AuditActionDeactivated:
@@ -53,6 +96,26 @@ func (e AuditAction) Valid() bool {
 	case AuditActionRestored:
 		return true
 	case AuditActionUpdated:
+		return true
+	case AuditActionUsageReset:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for BudgetScope.
+const (
+	BudgetScopeOwn     BudgetScope = "own"
+	BudgetScopeSubtree BudgetScope = "subtree"
+)
+
+// Valid indicates whether the value is a known member of the BudgetScope enum.
+func (e BudgetScope) Valid() bool {
+	switch e {
+	case BudgetScopeOwn:
+		return true
+	case BudgetScopeSubtree:
 		return true
 	default:
 		return false
@@ -62,12 +125,16 @@ func (e AuditAction) Valid() bool {
 // Defines values for Code.
 const (
 	CodeActiveChildren       Code = "active-children"
+	CodeAddressRefused       Code = "address-refused"
+	CodeAgentDeactivated     Code = "agent-deactivated"
 	CodeAgentExists          Code = "agent-id-exists"
 	CodeAgentInactive        Code = "agent-inactive"
 	CodeBodyTooLarge         Code = "body-too-large"
+	CodeBudgetExceeded       Code = "budget-exceeded"
 	CodeBudgetExceedsMaximum Code = "token-budget-exceeds-maximum"
 	CodeBusy                 Code = "busy"
 	CodeConflict             Code = "conflict"
+	CodeForeignAgent         Code = "foreign-agent"
 	CodeIdempotencyKeyReused Code = "idempotency-key-reused"
 	CodeImmutableField       Code = "immutable-field"
 	CodeInternal             Code = "internal"
@@ -77,6 +144,7 @@ const (
 	CodeInvalidParentLevel   Code = "invalid-parent-level"
 	CodeInvalidRequest       Code = "invalid-request"
 	CodeLastAdminToken       Code = "last-admin-token"
+	CodeLimitReached         Code = "limit-reached"
 	CodeMalformedJSON        Code = "malformed-json"
 	CodeMalformedYAML        Code = "malformed-yaml"
 	CodeMethodNotAllowed     Code = "method-not-allowed"
@@ -88,12 +156,15 @@ const (
 	CodePreconditionFailed   Code = "precondition-failed"
 	CodeProtectedAgent       Code = "protected-agent"
 	CodeRateLimited          Code = "rate-limited"
+	CodeRequestIDReused      Code = "request-id-reused"
+	CodeReservationEnded     Code = "reservation-ended"
 	CodeSystemAgentExists    Code = "system-agent-exists"
 	CodeTimeout              Code = "timeout"
 	CodeTokenRevoked         Code = "token-revoked"
 	CodeUnauthenticated      Code = "unauthenticated"
 	CodeUnavailable          Code = "unavailable"
 	CodeUnsupportedMediaType Code = "unsupported-media-type"
+	CodeWebhookDisabled      Code = "webhook-disabled"
 )
 
 // Valid indicates whether the value is a known member of the Code enum.
@@ -101,17 +172,25 @@ func (e Code) Valid() bool {
 	switch e {
 	case CodeActiveChildren:
 		return true
+	case CodeAddressRefused:
+		return true
+	case CodeAgentDeactivated:
+		return true
 	case CodeAgentExists:
 		return true
 	case CodeAgentInactive:
 		return true
 	case CodeBodyTooLarge:
 		return true
+	case CodeBudgetExceeded:
+		return true
 	case CodeBudgetExceedsMaximum:
 		return true
 	case CodeBusy:
 		return true
 	case CodeConflict:
+		return true
+	case CodeForeignAgent:
 		return true
 	case CodeIdempotencyKeyReused:
 		return true
@@ -130,6 +209,8 @@ func (e Code) Valid() bool {
 	case CodeInvalidRequest:
 		return true
 	case CodeLastAdminToken:
+		return true
+	case CodeLimitReached:
 		return true
 	case CodeMalformedJSON:
 		return true
@@ -153,6 +234,10 @@ func (e Code) Valid() bool {
 		return true
 	case CodeRateLimited:
 		return true
+	case CodeRequestIDReused:
+		return true
+	case CodeReservationEnded:
+		return true
 	case CodeSystemAgentExists:
 		return true
 	case CodeTimeout:
@@ -164,6 +249,116 @@ func (e Code) Valid() bool {
 	case CodeUnavailable:
 		return true
 	case CodeUnsupportedMediaType:
+		return true
+	case CodeWebhookDisabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DeliveryDetailEvent.
+const (
+	DeliveryDetailEventAgentBudgetExceeded DeliveryDetailEvent = "agent.budget_exceeded"
+	DeliveryDetailEventAgentBudgetWarning  DeliveryDetailEvent = "agent.budget_warning"
+	DeliveryDetailEventAgentCreated        DeliveryDetailEvent = "agent.created"
+	DeliveryDetailEventAgentDeactivated    DeliveryDetailEvent = "agent.deactivated"
+	DeliveryDetailEventAgentUpdated        DeliveryDetailEvent = "agent.updated"
+	DeliveryDetailEventWebhookDisabled     DeliveryDetailEvent = "webhook.disabled"
+	DeliveryDetailEventWebhookTest         DeliveryDetailEvent = "webhook.test"
+)
+
+// Valid indicates whether the value is a known member of the DeliveryDetailEvent enum.
+func (e DeliveryDetailEvent) Valid() bool {
+	switch e {
+	case DeliveryDetailEventAgentBudgetExceeded:
+		return true
+	case DeliveryDetailEventAgentBudgetWarning:
+		return true
+	case DeliveryDetailEventAgentCreated:
+		return true
+	case DeliveryDetailEventAgentDeactivated:
+		return true
+	case DeliveryDetailEventAgentUpdated:
+		return true
+	case DeliveryDetailEventWebhookDisabled:
+		return true
+	case DeliveryDetailEventWebhookTest:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DeliveryDetailStatus.
+const (
+	DeliveryDetailStatusDead      DeliveryDetailStatus = "dead"
+	DeliveryDetailStatusPending   DeliveryDetailStatus = "pending"
+	DeliveryDetailStatusSucceeded DeliveryDetailStatus = "succeeded"
+)
+
+// Valid indicates whether the value is a known member of the DeliveryDetailStatus enum.
+func (e DeliveryDetailStatus) Valid() bool {
+	switch e {
+	case DeliveryDetailStatusDead:
+		return true
+	case DeliveryDetailStatusPending:
+		return true
+	case DeliveryDetailStatusSucceeded:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DeliveryViewEvent.
+const (
+	DeliveryViewEventAgentBudgetExceeded DeliveryViewEvent = "agent.budget_exceeded"
+	DeliveryViewEventAgentBudgetWarning  DeliveryViewEvent = "agent.budget_warning"
+	DeliveryViewEventAgentCreated        DeliveryViewEvent = "agent.created"
+	DeliveryViewEventAgentDeactivated    DeliveryViewEvent = "agent.deactivated"
+	DeliveryViewEventAgentUpdated        DeliveryViewEvent = "agent.updated"
+	DeliveryViewEventWebhookDisabled     DeliveryViewEvent = "webhook.disabled"
+	DeliveryViewEventWebhookTest         DeliveryViewEvent = "webhook.test"
+)
+
+// Valid indicates whether the value is a known member of the DeliveryViewEvent enum.
+func (e DeliveryViewEvent) Valid() bool {
+	switch e {
+	case DeliveryViewEventAgentBudgetExceeded:
+		return true
+	case DeliveryViewEventAgentBudgetWarning:
+		return true
+	case DeliveryViewEventAgentCreated:
+		return true
+	case DeliveryViewEventAgentDeactivated:
+		return true
+	case DeliveryViewEventAgentUpdated:
+		return true
+	case DeliveryViewEventWebhookDisabled:
+		return true
+	case DeliveryViewEventWebhookTest:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DeliveryViewStatus.
+const (
+	DeliveryViewStatusDead      DeliveryViewStatus = "dead"
+	DeliveryViewStatusPending   DeliveryViewStatus = "pending"
+	DeliveryViewStatusSucceeded DeliveryViewStatus = "succeeded"
+)
+
+// Valid indicates whether the value is a known member of the DeliveryViewStatus enum.
+func (e DeliveryViewStatus) Valid() bool {
+	switch e {
+	case DeliveryViewStatusDead:
+		return true
+	case DeliveryViewStatusPending:
+		return true
+	case DeliveryViewStatusSucceeded:
 		return true
 	default:
 		return false
@@ -212,6 +407,72 @@ func (e Level) Valid() bool {
 	}
 }
 
+// Defines values for Ordering.
+const (
+	OrderingAgent Ordering = "agent"
+	OrderingNone  Ordering = "none"
+)
+
+// Valid indicates whether the value is a known member of the Ordering enum.
+func (e Ordering) Valid() bool {
+	switch e {
+	case OrderingAgent:
+		return true
+	case OrderingNone:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for Outcome.
+const (
+	OutcomeCancelled Outcome = "cancelled"
+	OutcomeFailed    Outcome = "failed"
+	OutcomeSuccess   Outcome = "success"
+	OutcomeTimeout   Outcome = "timeout"
+)
+
+// Valid indicates whether the value is a known member of the Outcome enum.
+func (e Outcome) Valid() bool {
+	switch e {
+	case OutcomeCancelled:
+		return true
+	case OutcomeFailed:
+		return true
+	case OutcomeSuccess:
+		return true
+	case OutcomeTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ReservationState.
+const (
+	ReservationStateExpired  ReservationState = "expired"
+	ReservationStateHeld     ReservationState = "held"
+	ReservationStateReleased ReservationState = "released"
+	ReservationStateSettled  ReservationState = "settled"
+)
+
+// Valid indicates whether the value is a known member of the ReservationState enum.
+func (e ReservationState) Valid() bool {
+	switch e {
+	case ReservationStateExpired:
+		return true
+	case ReservationStateHeld:
+		return true
+	case ReservationStateReleased:
+		return true
+	case ReservationStateSettled:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Scope.
 const (
 	ScopeAdmin         Scope = "admin"
@@ -242,6 +503,183 @@ func (e Scope) Valid() bool {
 	case ScopeUsageWrite:
 		return true
 	case ScopeWebhooksWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UsageHistoryBy.
+const (
+	UsageHistoryByKind  UsageHistoryBy = "kind"
+	UsageHistoryByModel UsageHistoryBy = "model"
+	UsageHistoryByTask  UsageHistoryBy = "task"
+)
+
+// Valid indicates whether the value is a known member of the UsageHistoryBy enum.
+func (e UsageHistoryBy) Valid() bool {
+	switch e {
+	case UsageHistoryByKind:
+		return true
+	case UsageHistoryByModel:
+		return true
+	case UsageHistoryByTask:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UsageHistoryWindow.
+const (
+	UsageHistoryWindowDay  UsageHistoryWindow = "day"
+	UsageHistoryWindowHour UsageHistoryWindow = "hour"
+)
+
+// Valid indicates whether the value is a known member of the UsageHistoryWindow enum.
+func (e UsageHistoryWindow) Valid() bool {
+	switch e {
+	case UsageHistoryWindowDay:
+		return true
+	case UsageHistoryWindowHour:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookDraftEvents.
+const (
+	WebhookDraftEventsAgentBudgetExceeded WebhookDraftEvents = "agent.budget_exceeded"
+	WebhookDraftEventsAgentBudgetWarning  WebhookDraftEvents = "agent.budget_warning"
+	WebhookDraftEventsAgentCreated        WebhookDraftEvents = "agent.created"
+	WebhookDraftEventsAgentDeactivated    WebhookDraftEvents = "agent.deactivated"
+	WebhookDraftEventsAgentUpdated        WebhookDraftEvents = "agent.updated"
+	WebhookDraftEventsWebhookDisabled     WebhookDraftEvents = "webhook.disabled"
+)
+
+// Valid indicates whether the value is a known member of the WebhookDraftEvents enum.
+func (e WebhookDraftEvents) Valid() bool {
+	switch e {
+	case WebhookDraftEventsAgentBudgetExceeded:
+		return true
+	case WebhookDraftEventsAgentBudgetWarning:
+		return true
+	case WebhookDraftEventsAgentCreated:
+		return true
+	case WebhookDraftEventsAgentDeactivated:
+		return true
+	case WebhookDraftEventsAgentUpdated:
+		return true
+	case WebhookDraftEventsWebhookDisabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookIssuedEvents.
+const (
+	WebhookIssuedEventsAgentBudgetExceeded WebhookIssuedEvents = "agent.budget_exceeded"
+	WebhookIssuedEventsAgentBudgetWarning  WebhookIssuedEvents = "agent.budget_warning"
+	WebhookIssuedEventsAgentCreated        WebhookIssuedEvents = "agent.created"
+	WebhookIssuedEventsAgentDeactivated    WebhookIssuedEvents = "agent.deactivated"
+	WebhookIssuedEventsAgentUpdated        WebhookIssuedEvents = "agent.updated"
+	WebhookIssuedEventsWebhookDisabled     WebhookIssuedEvents = "webhook.disabled"
+)
+
+// Valid indicates whether the value is a known member of the WebhookIssuedEvents enum.
+func (e WebhookIssuedEvents) Valid() bool {
+	switch e {
+	case WebhookIssuedEventsAgentBudgetExceeded:
+		return true
+	case WebhookIssuedEventsAgentBudgetWarning:
+		return true
+	case WebhookIssuedEventsAgentCreated:
+		return true
+	case WebhookIssuedEventsAgentDeactivated:
+		return true
+	case WebhookIssuedEventsAgentUpdated:
+		return true
+	case WebhookIssuedEventsWebhookDisabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookPatchEvents.
+const (
+	WebhookPatchEventsAgentBudgetExceeded WebhookPatchEvents = "agent.budget_exceeded"
+	WebhookPatchEventsAgentBudgetWarning  WebhookPatchEvents = "agent.budget_warning"
+	WebhookPatchEventsAgentCreated        WebhookPatchEvents = "agent.created"
+	WebhookPatchEventsAgentDeactivated    WebhookPatchEvents = "agent.deactivated"
+	WebhookPatchEventsAgentUpdated        WebhookPatchEvents = "agent.updated"
+	WebhookPatchEventsWebhookDisabled     WebhookPatchEvents = "webhook.disabled"
+)
+
+// Valid indicates whether the value is a known member of the WebhookPatchEvents enum.
+func (e WebhookPatchEvents) Valid() bool {
+	switch e {
+	case WebhookPatchEventsAgentBudgetExceeded:
+		return true
+	case WebhookPatchEventsAgentBudgetWarning:
+		return true
+	case WebhookPatchEventsAgentCreated:
+		return true
+	case WebhookPatchEventsAgentDeactivated:
+		return true
+	case WebhookPatchEventsAgentUpdated:
+		return true
+	case WebhookPatchEventsWebhookDisabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookPatchOrdering.
+const (
+	WebhookPatchOrderingAgent WebhookPatchOrdering = "agent"
+	WebhookPatchOrderingNone  WebhookPatchOrdering = "none"
+)
+
+// Valid indicates whether the value is a known member of the WebhookPatchOrdering enum.
+func (e WebhookPatchOrdering) Valid() bool {
+	switch e {
+	case WebhookPatchOrderingAgent:
+		return true
+	case WebhookPatchOrderingNone:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookViewEvents.
+const (
+	WebhookViewEventsAgentBudgetExceeded WebhookViewEvents = "agent.budget_exceeded"
+	WebhookViewEventsAgentBudgetWarning  WebhookViewEvents = "agent.budget_warning"
+	WebhookViewEventsAgentCreated        WebhookViewEvents = "agent.created"
+	WebhookViewEventsAgentDeactivated    WebhookViewEvents = "agent.deactivated"
+	WebhookViewEventsAgentUpdated        WebhookViewEvents = "agent.updated"
+	WebhookViewEventsWebhookDisabled     WebhookViewEvents = "webhook.disabled"
+)
+
+// Valid indicates whether the value is a known member of the WebhookViewEvents enum.
+func (e WebhookViewEvents) Valid() bool {
+	switch e {
+	case WebhookViewEventsAgentBudgetExceeded:
+		return true
+	case WebhookViewEventsAgentBudgetWarning:
+		return true
+	case WebhookViewEventsAgentCreated:
+		return true
+	case WebhookViewEventsAgentDeactivated:
+		return true
+	case WebhookViewEventsAgentUpdated:
+		return true
+	case WebhookViewEventsWebhookDisabled:
 		return true
 	default:
 		return false
@@ -308,6 +746,69 @@ func (e ListAgentsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListReservationsParamsState.
+const (
+	ListReservationsParamsStateExpired  ListReservationsParamsState = "expired"
+	ListReservationsParamsStateHeld     ListReservationsParamsState = "held"
+	ListReservationsParamsStateReleased ListReservationsParamsState = "released"
+	ListReservationsParamsStateSettled  ListReservationsParamsState = "settled"
+)
+
+// Valid indicates whether the value is a known member of the ListReservationsParamsState enum.
+func (e ListReservationsParamsState) Valid() bool {
+	switch e {
+	case ListReservationsParamsStateExpired:
+		return true
+	case ListReservationsParamsStateHeld:
+		return true
+	case ListReservationsParamsStateReleased:
+		return true
+	case ListReservationsParamsStateSettled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetUsageHistoryParamsWindow.
+const (
+	GetUsageHistoryParamsWindowDay  GetUsageHistoryParamsWindow = "day"
+	GetUsageHistoryParamsWindowHour GetUsageHistoryParamsWindow = "hour"
+)
+
+// Valid indicates whether the value is a known member of the GetUsageHistoryParamsWindow enum.
+func (e GetUsageHistoryParamsWindow) Valid() bool {
+	switch e {
+	case GetUsageHistoryParamsWindowDay:
+		return true
+	case GetUsageHistoryParamsWindowHour:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetUsageHistoryParamsBy.
+const (
+	GetUsageHistoryParamsByKind  GetUsageHistoryParamsBy = "kind"
+	GetUsageHistoryParamsByModel GetUsageHistoryParamsBy = "model"
+	GetUsageHistoryParamsByTask  GetUsageHistoryParamsBy = "task"
+)
+
+// Valid indicates whether the value is a known member of the GetUsageHistoryParamsBy enum.
+func (e GetUsageHistoryParamsBy) Valid() bool {
+	switch e {
+	case GetUsageHistoryParamsByKind:
+		return true
+	case GetUsageHistoryParamsByModel:
+		return true
+	case GetUsageHistoryParamsByTask:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ExportRosterParamsFormat.
 const (
 	ExportRosterParamsFormatJSON ExportRosterParamsFormat = "json"
@@ -320,6 +821,60 @@ func (e ExportRosterParamsFormat) Valid() bool {
 	case ExportRosterParamsFormatJSON:
 		return true
 	case ExportRosterParamsFormatYaml:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListDeliveriesParamsStatus.
+const (
+	ListDeliveriesParamsStatusDead      ListDeliveriesParamsStatus = "dead"
+	ListDeliveriesParamsStatusPending   ListDeliveriesParamsStatus = "pending"
+	ListDeliveriesParamsStatusSucceeded ListDeliveriesParamsStatus = "succeeded"
+)
+
+// Valid indicates whether the value is a known member of the ListDeliveriesParamsStatus enum.
+func (e ListDeliveriesParamsStatus) Valid() bool {
+	switch e {
+	case ListDeliveriesParamsStatusDead:
+		return true
+	case ListDeliveriesParamsStatusPending:
+		return true
+	case ListDeliveriesParamsStatusSucceeded:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListDeliveriesParamsEvent.
+const (
+	ListDeliveriesParamsEventAgentBudgetExceeded ListDeliveriesParamsEvent = "agent.budget_exceeded"
+	ListDeliveriesParamsEventAgentBudgetWarning  ListDeliveriesParamsEvent = "agent.budget_warning"
+	ListDeliveriesParamsEventAgentCreated        ListDeliveriesParamsEvent = "agent.created"
+	ListDeliveriesParamsEventAgentDeactivated    ListDeliveriesParamsEvent = "agent.deactivated"
+	ListDeliveriesParamsEventAgentUpdated        ListDeliveriesParamsEvent = "agent.updated"
+	ListDeliveriesParamsEventWebhookDisabled     ListDeliveriesParamsEvent = "webhook.disabled"
+	ListDeliveriesParamsEventWebhookTest         ListDeliveriesParamsEvent = "webhook.test"
+)
+
+// Valid indicates whether the value is a known member of the ListDeliveriesParamsEvent enum.
+func (e ListDeliveriesParamsEvent) Valid() bool {
+	switch e {
+	case ListDeliveriesParamsEventAgentBudgetExceeded:
+		return true
+	case ListDeliveriesParamsEventAgentBudgetWarning:
+		return true
+	case ListDeliveriesParamsEventAgentCreated:
+		return true
+	case ListDeliveriesParamsEventAgentDeactivated:
+		return true
+	case ListDeliveriesParamsEventAgentUpdated:
+		return true
+	case ListDeliveriesParamsEventWebhookDisabled:
+		return true
+	case ListDeliveriesParamsEventWebhookTest:
 		return true
 	default:
 		return false
@@ -410,6 +965,11 @@ type AgentDetail struct {
 
 // AgentDraft defines model for AgentDraft.
 type AgentDraft struct {
+	// BudgetScope BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+	//
+	// Example: subtree
+	BudgetScope *AgentDraftBudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
+
 	// Capabilities Example: ["custom_task_1","custom_task_2"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
@@ -442,6 +1002,11 @@ type AgentDraft struct {
 	// Type Example: research
 	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
 }
+
+// AgentDraftBudgetScope BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+//
+// Example: subtree
+type AgentDraftBudgetScope string
 
 // AgentItem defines model for AgentItem.
 type AgentItem struct {
@@ -507,6 +1072,11 @@ type AgentList struct {
 
 // AgentPatch defines model for AgentPatch.
 type AgentPatch struct {
+	// BudgetScope BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+	//
+	// Example: subtree
+	BudgetScope *AgentPatchBudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
+
 	// Capabilities Example: ["scheduling","reminders"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
@@ -540,6 +1110,11 @@ type AgentPatch struct {
 	// Type Example: research
 	Type nullable.Nullable[string] `json:"type,omitempty" yaml:"type,omitempty"`
 }
+
+// AgentPatchBudgetScope BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+//
+// Example: subtree
+type AgentPatchBudgetScope string
 
 // AgentRef defines model for AgentRef.
 type AgentRef struct {
@@ -595,6 +1170,11 @@ type AuditEntry struct {
 	// ID Example: 42
 	ID int64 `json:"id" yaml:"id"`
 
+	// Reason Reason is why, as the actor put it, where the action asks for one.
+	//
+	// Example: month-end closing
+	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
+
 	// RequestID RequestID is the X-Request-Id of the request that did it.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
@@ -617,6 +1197,80 @@ type AuditTrail struct {
 	// Example: NDE
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 }
+
+// Balance defines model for Balance.
+type Balance struct {
+	// Budget Budget is what the agent may use today; null is unlimited, only for L0.
+	//
+	// Example: 25000
+	Budget *int64 `json:"budget" yaml:"budget"`
+
+	// Remaining Remaining is max(0, budget − used_today − reserved); null is unlimited.
+	//
+	// Example: 12500
+	Remaining *int64 `json:"remaining" yaml:"remaining"`
+
+	// Reserved Example: 0
+	Reserved int64 `json:"reserved" yaml:"reserved"`
+
+	// ResetAt Example: 2026-01-11T00:00:00Z
+	ResetAt time.Time `json:"reset_at" yaml:"reset_at"`
+
+	// UsedToday Example: 12500
+	UsedToday int64 `json:"used_today" yaml:"used_today"`
+}
+
+// BudgetAddition defines model for BudgetAddition.
+type BudgetAddition struct {
+	// Active Active tells whether it counts now.
+	//
+	// Example: true
+	Active bool `json:"active" yaml:"active"`
+
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Example: ops
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// ExpiresAt Example: 2026-01-11T00:00:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Reason Example: month-end closing
+	Reason string `json:"reason" yaml:"reason"`
+
+	// Tokens Example: 50000
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// BudgetAdditionDraft defines model for BudgetAdditionDraft.
+type BudgetAdditionDraft struct {
+	// ExpiresAt Example: 2026-01-11T00:00:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// Reason Example: month-end closing
+	Reason string `json:"reason" yaml:"reason"`
+
+	// Tokens Example: 50000
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// BudgetAdditionList defines model for BudgetAdditionList.
+type BudgetAdditionList struct {
+	Additions []BudgetAddition `json:"additions" yaml:"additions"`
+
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+}
+
+// BudgetScope defines model for BudgetScope.
+type BudgetScope string
 
 // ChainElement defines model for ChainElement.
 type ChainElement struct {
@@ -643,6 +1297,336 @@ type Change struct {
 
 // Code defines model for Code.
 type Code string
+
+// DeliveryAttempt defines model for DeliveryAttempt.
+type DeliveryAttempt struct {
+	// At Example: 2026-01-10T15:30:00Z
+	At time.Time `json:"at" yaml:"at"`
+
+	// Attempt Example: 1
+	Attempt int `json:"attempt" yaml:"attempt"`
+
+	// DurationMS Example: 84
+	DurationMS int64 `json:"duration_ms" yaml:"duration_ms"`
+
+	// Error Error says why the attempt failed, absent for a success.
+	//
+	// Example: the server answered 503 Service Unavailable
+	Error *string `json:"error,omitempty" yaml:"error,omitempty"`
+
+	// ResponseExcerpt ResponseExcerpt is the beginning of the response's body.
+	//
+	// Example: upstream connect error
+	ResponseExcerpt *string `json:"response_excerpt,omitempty" yaml:"response_excerpt,omitempty"`
+
+	// Status Status is the HTTP status of the response, absent without one.
+	//
+	// Example: 503
+	Status *int `json:"status,omitempty" yaml:"status,omitempty"`
+}
+
+// DeliveryDetail defines model for DeliveryDetail.
+type DeliveryDetail struct {
+	// AttemptCount How many attempts were made, those before a redelivery too.
+	//
+	// Example: 1
+	AttemptCount int `json:"attempt_count" yaml:"attempt_count"`
+
+	// Attempts The first one first.
+	Attempts []DeliveryAttempt `json:"attempts" yaml:"attempts"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// EndedAt Null while it is pending.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
+
+	// Event Example: agent.created
+	Event DeliveryDetailEvent `json:"event" yaml:"event"`
+
+	// EventAt Example: 2026-01-10T15:30:00Z
+	EventAt time.Time `json:"event_at" yaml:"event_at"`
+
+	// EventID The webhook-id header, the same on every attempt.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
+	EventID string `json:"event_id" yaml:"event_id"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Key What the event happened to, usually an agent's id; what ordering goes by.
+	//
+	// Example: finance-personal
+	Key string `json:"key" yaml:"key"`
+
+	// NextAttemptAt Null unless it is pending and not behind an earlier event.
+	//
+	// Example: 2026-01-10T15:30:05Z
+	NextAttemptAt *time.Time      `json:"next_attempt_at" yaml:"next_attempt_at"`
+	Payload       DeliveryPayload `json:"payload" yaml:"payload"`
+
+	// Status Example: pending
+	Status DeliveryDetailStatus `json:"status" yaml:"status"`
+
+	// WebhookID Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	WebhookID string `json:"webhook_id" yaml:"webhook_id"`
+}
+
+// DeliveryDetailEvent Example: agent.created
+type DeliveryDetailEvent string
+
+// DeliveryDetailStatus Example: pending
+type DeliveryDetailStatus string
+
+// DeliveryList defines model for DeliveryList.
+type DeliveryList struct {
+	Deliveries []DeliveryView `json:"deliveries" yaml:"deliveries"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: MDE4OTBhNWQ
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
+
+// DeliveryPayload defines model for DeliveryPayload.
+type DeliveryPayload struct {
+	// Data As x-webhooks describes it.
+	Data map[string]interface{} `json:"data" yaml:"data"`
+
+	// Timestamp Example: 2026-01-10T15:30:00Z
+	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
+
+	// Type Example: agent.created
+	Type string `json:"type" yaml:"type"`
+}
+
+// DeliveryView defines model for DeliveryView.
+type DeliveryView struct {
+	// AttemptCount How many attempts were made, those before a redelivery too.
+	//
+	// Example: 1
+	AttemptCount int `json:"attempt_count" yaml:"attempt_count"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// EndedAt Null while it is pending.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
+
+	// Event Example: agent.created
+	Event DeliveryViewEvent `json:"event" yaml:"event"`
+
+	// EventAt Example: 2026-01-10T15:30:00Z
+	EventAt time.Time `json:"event_at" yaml:"event_at"`
+
+	// EventID The webhook-id header, the same on every attempt.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
+	EventID string `json:"event_id" yaml:"event_id"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Key What the event happened to, usually an agent's id; what ordering goes by.
+	//
+	// Example: finance-personal
+	Key string `json:"key" yaml:"key"`
+
+	// NextAttemptAt Null unless it is pending and not behind an earlier event.
+	//
+	// Example: 2026-01-10T15:30:05Z
+	NextAttemptAt *time.Time `json:"next_attempt_at" yaml:"next_attempt_at"`
+
+	// Status Example: pending
+	Status DeliveryViewStatus `json:"status" yaml:"status"`
+
+	// WebhookID Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	WebhookID string `json:"webhook_id" yaml:"webhook_id"`
+}
+
+// DeliveryViewEvent Example: agent.created
+type DeliveryViewEvent string
+
+// DeliveryViewStatus Example: pending
+type DeliveryViewStatus string
+
+// Difference defines model for Difference.
+type Difference struct {
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Computed Example: 2050
+	Computed int64 `json:"computed" yaml:"computed"`
+
+	// Stored Example: 2100
+	Stored int64 `json:"stored" yaml:"stored"`
+
+	// What What names the sum: window, used, forgiven, reserved, subtree_used,
+	// subtree_forgiven or subtree_reserved.
+	//
+	// Example: window
+	What string `json:"what" yaml:"what"`
+
+	// Where Where narrows it down: the hour and the path of a window.
+	//
+	// Example: 2026-01-10T15:00:00Z nova/orch-personnel/finance-personal
+	Where *string `json:"where,omitempty" yaml:"where,omitempty"`
+}
+
+// Fact defines model for Fact.
+type Fact struct {
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// At Example: 2026-01-10T15:30:00Z
+	At time.Time `json:"at" yaml:"at"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Kind Kind is the kind of use, a word of the caller's own.
+	//
+	// Example: completion
+	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
+
+	// Model Model is the language model that was asked.
+	//
+	// Example: gpt-5-mini
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
+
+	// Replayed Replayed is set where the request_id was recorded before; nothing was added.
+	//
+	// Example: true
+	Replayed *bool `json:"replayed,omitempty" yaml:"replayed,omitempty"`
+
+	// RequestID Example: req-01J9
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// ReservationID ReservationID is the reservation that the fact settled.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	ReservationID *string `json:"reservation_id,omitempty" yaml:"reservation_id,omitempty"`
+
+	// TaskID TaskID is the piece of work.
+	//
+	// Example: task-7f3a
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// Tokens Example: 1250
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// FactBatch defines model for FactBatch.
+type FactBatch struct {
+	// Facts All of them are recorded, or none.
+	Facts []FactDraft `json:"facts" yaml:"facts"`
+}
+
+// FactDraft defines model for FactDraft.
+type FactDraft struct {
+	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
+	//
+	// Example: 234
+	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
+
+	// Kind Kind is the kind of use, a word of the caller's own.
+	//
+	// Example: completion
+	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
+
+	// Model Model is the language model that was asked.
+	//
+	// Example: gpt-5-mini
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
+
+	// Outcome Example: success
+	Outcome *Outcome `json:"outcome,omitempty" yaml:"outcome,omitempty"`
+
+	// RequestID RequestID makes the fact count once however often it is sent.
+	//
+	// Example: req-01J9
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// SessionID SessionID groups work; without it the task counts as the session, without
+	// both every fact is one of its own.
+	//
+	// Example: session-42
+	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
+
+	// TaskID TaskID is the piece of work.
+	//
+	// Example: task-7f3a
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// Tokens Example: 1250
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// FactRecorded defines model for FactRecorded.
+type FactRecorded struct {
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// At Example: 2026-01-10T15:30:00Z
+	At      time.Time `json:"at" yaml:"at"`
+	Balance Balance   `json:"balance" yaml:"balance"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Kind Kind is the kind of use, a word of the caller's own.
+	//
+	// Example: completion
+	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
+
+	// Model Model is the language model that was asked.
+	//
+	// Example: gpt-5-mini
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
+
+	// Replayed Replayed is set where the request_id was recorded before; nothing was added.
+	//
+	// Example: true
+	Replayed *bool `json:"replayed,omitempty" yaml:"replayed,omitempty"`
+
+	// RequestID Example: req-01J9
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// ReservationID ReservationID is the reservation that the fact settled.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	ReservationID *string `json:"reservation_id,omitempty" yaml:"reservation_id,omitempty"`
+
+	// TaskID TaskID is the piece of work.
+	//
+	// Example: task-7f3a
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// Tokens Example: 1250
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// FactsRecorded defines model for FactsRecorded.
+type FactsRecorded struct {
+	// Balance Balance is what the agent has left after them.
+	Balance Balance `json:"balance" yaml:"balance"`
+	Facts   []Fact  `json:"facts" yaml:"facts"`
+
+	// Recorded How many were new.
+	//
+	// Example: 2
+	Recorded int `json:"recorded" yaml:"recorded"`
+
+	// Replayed How many had been recorded before.
+	//
+	// Example: 1
+	Replayed int `json:"replayed" yaml:"replayed"`
+}
 
 // Field defines model for Field.
 type Field struct {
@@ -724,6 +1708,37 @@ type HierarchyNode struct {
 	SphereID *int `json:"sphere_id" yaml:"sphere_id"`
 }
 
+// HistoryBucket defines model for HistoryBucket.
+type HistoryBucket struct {
+	// Breakdown Breakdown is the largest groups first; what has no label has the value "".
+	Breakdown *[]HistoryGroup `json:"breakdown,omitempty" yaml:"breakdown,omitempty"`
+
+	// OtherTokens OtherTokens is what the groups that are not named used.
+	//
+	// Example: 120
+	OtherTokens *int64 `json:"other_tokens,omitempty" yaml:"other_tokens,omitempty"`
+
+	// Start Start is the first moment of the window, UTC.
+	//
+	// Example: 2026-01-10T15:00:00Z
+	Start time.Time `json:"start" yaml:"start"`
+
+	// Tokens Example: 2100
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// HistoryGroup defines model for HistoryGroup.
+type HistoryGroup struct {
+	// Facts Example: 7
+	Facts int64 `json:"facts" yaml:"facts"`
+
+	// Tokens Example: 1980
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+
+	// Value Example: gpt-5-mini
+	Value string `json:"value" yaml:"value"`
+}
+
 // Identity defines model for Identity.
 type Identity struct {
 	// Agent The agent that the token is bound to.
@@ -781,6 +1796,12 @@ type ImportReport struct {
 // Level defines model for Level.
 type Level int
 
+// Ordering defines model for Ordering.
+type Ordering string
+
+// Outcome defines model for Outcome.
+type Outcome string
+
 // Problem defines model for Problem.
 type Problem struct {
 	// Code Example: invalid-request
@@ -823,6 +1844,109 @@ type ProblemType struct {
 	// Type Example: /problems/parent-not-found
 	Type string `json:"type" yaml:"type"`
 }
+
+// Redelivered defines model for Redelivered.
+type Redelivered struct {
+	// Redelivered Example: 12
+	Redelivered int64 `json:"redelivered" yaml:"redelivered"`
+}
+
+// Redelivery defines model for Redelivery.
+type Redelivery struct {
+	// Since Deliveries created at this time or later.
+	//
+	// Example: 2026-01-10T00:00:00Z
+	Since time.Time `json:"since" yaml:"since"`
+}
+
+// Reservation defines model for Reservation.
+type Reservation struct {
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// ExpiresAt Example: 2026-01-10T15:35:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// SettledTokens SettledTokens is what it was settled with.
+	//
+	// Example: 1730
+	SettledTokens *int64 `json:"settled_tokens,omitempty" yaml:"settled_tokens,omitempty"`
+
+	// State Example: held
+	State ReservationState `json:"state" yaml:"state"`
+
+	// Tokens Example: 2000
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// ReservationDraft defines model for ReservationDraft.
+type ReservationDraft struct {
+	// Tokens Example: 2000
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+
+	// TTLSeconds TTLSeconds is how long the tokens are held, default 300.
+	//
+	// Example: 300
+	TTLSeconds *int64 `json:"ttl_seconds,omitempty" yaml:"ttl_seconds,omitempty"`
+}
+
+// ReservationList defines model for ReservationList.
+type ReservationList struct {
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: MDE4OTBhNWQ
+	NextCursor   *string       `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+	Reservations []Reservation `json:"reservations" yaml:"reservations"`
+}
+
+// ReservationSettled defines model for ReservationSettled.
+type ReservationSettled struct {
+	// AgentID Example: finance-personal
+	AgentID string  `json:"agent_id" yaml:"agent_id"`
+	Balance Balance `json:"balance" yaml:"balance"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// ExpiresAt Example: 2026-01-10T15:35:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Late It had expired before; what was used counts all the same.
+	//
+	// Example: false
+	Late bool `json:"late" yaml:"late"`
+
+	// Replayed It was settled before with the same body.
+	//
+	// Example: false
+	Replayed bool `json:"replayed" yaml:"replayed"`
+
+	// SettledTokens SettledTokens is what it was settled with.
+	//
+	// Example: 1730
+	SettledTokens *int64 `json:"settled_tokens,omitempty" yaml:"settled_tokens,omitempty"`
+
+	// State Example: held
+	State ReservationState `json:"state" yaml:"state"`
+
+	// Tokens Example: 2000
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// ReservationState defines model for ReservationState.
+type ReservationState string
 
 // RosterDocument defines model for RosterDocument.
 type RosterDocument struct {
@@ -868,8 +1992,59 @@ type RosterEntry struct {
 	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
+// Rotation defines model for Rotation.
+type Rotation struct {
+	// GraceSeconds How long deliveries are signed with the old secret too, in seconds.
+	//
+	// Example: 86400
+	GraceSeconds *int64 `json:"grace_seconds,omitempty" yaml:"grace_seconds,omitempty"`
+
+	// Secret The new secret, `whsec_` and 24 to 64 bytes in base64; one is made where it
+	// is left out.
+	//
+	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
+}
+
 // Scope defines model for Scope.
 type Scope string
+
+// Settlement defines model for Settlement.
+type Settlement struct {
+	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
+	//
+	// Example: 234
+	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
+
+	// Kind Kind is the kind of use, a word of the caller's own.
+	//
+	// Example: completion
+	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
+
+	// Model Model is the language model that was asked.
+	//
+	// Example: gpt-5-mini
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
+
+	// Outcome Example: success
+	Outcome *Outcome `json:"outcome,omitempty" yaml:"outcome,omitempty"`
+
+	// SessionID SessionID groups work; without it the task counts as the session, without
+	// both every fact is one of its own.
+	//
+	// Example: session-42
+	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
+
+	// TaskID TaskID is the piece of work.
+	//
+	// Example: task-7f3a
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// Tokens Tokens is what was really used; 0 records no fact.
+	//
+	// Example: 1730
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
 
 // TokenDraft defines model for TokenDraft.
 type TokenDraft struct {
@@ -964,6 +2139,383 @@ type TokenView struct {
 	// Scopes Example: ["agents:read","agents:write"]
 	Scopes []Scope `json:"scopes" yaml:"scopes"`
 }
+
+// Usage defines model for Usage.
+type Usage struct {
+	// AdditionalBudget AdditionalBudget is the part of budget that is temporary.
+	//
+	// Example: 0
+	AdditionalBudget int64 `json:"additional_budget" yaml:"additional_budget"`
+
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Budget Budget is what the agent may use today: its token_budget and its additional
+	// budgets. Null is unlimited, only for L0.
+	//
+	// Example: 25000
+	Budget *int64 `json:"budget" yaml:"budget"`
+
+	// BudgetScope Example: own
+	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
+
+	// ForgivenToday ForgivenToday is what resets wrote off today.
+	//
+	// Example: 0
+	ForgivenToday int64 `json:"forgiven_today" yaml:"forgiven_today"`
+
+	// Remaining Remaining is max(0, budget − used_today − reserved); null is unlimited.
+	//
+	// Example: 12500
+	Remaining *int64 `json:"remaining" yaml:"remaining"`
+
+	// Reserved Reserved is what is held and not yet settled.
+	//
+	// Example: 0
+	Reserved int64 `json:"reserved" yaml:"reserved"`
+
+	// ResetAt ResetAt is the next midnight UTC.
+	//
+	// Example: 2026-01-11T00:00:00Z
+	ResetAt time.Time `json:"reset_at" yaml:"reset_at"`
+
+	// SubtreeRemaining SubtreeRemaining is what the agent and all below it may still use together,
+	// with budget_scope subtree; null otherwise.
+	//
+	// Example: 5600
+	SubtreeRemaining *int64 `json:"subtree_remaining" yaml:"subtree_remaining"`
+
+	// SubtreeUsedToday SubtreeUsedToday is the sum of today's facts of the agent and of those that
+	// stood below it when they spent; no reset changes it.
+	//
+	// Example: 19400
+	SubtreeUsedToday int64 `json:"subtree_used_today" yaml:"subtree_used_today"`
+
+	// UsedThisHour Example: 2100
+	UsedThisHour int64 `json:"used_this_hour" yaml:"used_this_hour"`
+
+	// UsedToday UsedToday is what the agent itself used today, less what a reset wrote off.
+	//
+	// Example: 12500
+	UsedToday int64 `json:"used_today" yaml:"used_today"`
+}
+
+// UsageHistory defines model for UsageHistory.
+type UsageHistory struct {
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Buckets Buckets are the windows that begin between from and to, the oldest first,
+	// also those in which nothing was used.
+	Buckets []HistoryBucket `json:"buckets" yaml:"buckets"`
+
+	// By By is what the windows are broken down by; absent where they are not.
+	//
+	// Example: model
+	By *UsageHistoryBy `json:"by,omitempty" yaml:"by,omitempty"`
+
+	// From Example: 2026-01-09T15:30:00Z
+	From time.Time `json:"from" yaml:"from"`
+
+	// To Example: 2026-01-10T15:30:00Z
+	To time.Time `json:"to" yaml:"to"`
+
+	// Window Example: hour
+	Window UsageHistoryWindow `json:"window" yaml:"window"`
+}
+
+// UsageHistoryBy By is what the windows are broken down by; absent where they are not.
+//
+// Example: model
+type UsageHistoryBy string
+
+// UsageHistoryWindow Example: hour
+type UsageHistoryWindow string
+
+// UsageRecorded defines model for UsageRecorded.
+type UsageRecorded struct {
+	union json.RawMessage
+}
+
+// UsageReport defines model for UsageReport.
+type UsageReport struct {
+	union json.RawMessage
+}
+
+// UsageReset defines model for UsageReset.
+type UsageReset struct {
+	// Reason Example: runaway loop, fixed
+	Reason string `json:"reason" yaml:"reason"`
+}
+
+// Verification defines model for Verification.
+type Verification struct {
+	// Accounts Example: 287
+	Accounts int64 `json:"accounts" yaml:"accounts"`
+
+	// CheckedAt CheckedAt is the moment the ledger is described at.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CheckedAt time.Time `json:"checked_at" yaml:"checked_at"`
+
+	// Differences Differences are at most 100; Total counts all.
+	Differences []Difference `json:"differences" yaml:"differences"`
+
+	// Facts Example: 128044
+	Facts int64 `json:"facts" yaml:"facts"`
+
+	// FromDay FromDay is the first UTC day whose facts are still kept, as YYYY-MM-DD.
+	//
+	// Example: 2025-11-01
+	FromDay string `json:"from_day" yaml:"from_day"`
+
+	// Reservations Those that are held.
+	//
+	// Example: 12
+	Reservations int64 `json:"reservations" yaml:"reservations"`
+
+	// TotalDifferences Example: 0
+	TotalDifferences int64 `json:"total_differences" yaml:"total_differences"`
+
+	// Windows Example: 5210
+	Windows int64 `json:"windows" yaml:"windows"`
+}
+
+// WebhookDraft defines model for WebhookDraft.
+type WebhookDraft struct {
+	// AgentID AgentID selects the events of one agent, with subtree of the agents below it too.
+	//
+	// Example: finance-personal
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// Asymmetric Asymmetric signs with an Ed25519 key (v1a) as well; its public half is shown.
+	//
+	// Example: false
+	Asymmetric *bool `json:"asymmetric,omitempty" yaml:"asymmetric,omitempty"`
+
+	// Description Example: budget alerts to the on-call channel
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// Enabled Example: true
+	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
+
+	// Events Example: ["agent.created","agent.updated","agent.budget_warning"]
+	Events []WebhookDraftEvents `json:"events" yaml:"events"`
+
+	// Ordering Example: none
+	Ordering *Ordering `json:"ordering,omitempty" yaml:"ordering,omitempty"`
+
+	// Secret Secret is whsec_ and 24 to 64 bytes in base64; one is made where it is left out.
+	//
+	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
+
+	// Subtree Example: false
+	Subtree *bool `json:"subtree,omitempty" yaml:"subtree,omitempty"`
+
+	// URL Example: https://your-server.com/webhook
+	URL string `json:"url" yaml:"url"`
+}
+
+// WebhookDraftEvents defines model for WebhookDraft.Events.
+type WebhookDraftEvents string
+
+// WebhookIssued defines model for WebhookIssued.
+type WebhookIssued struct {
+	// AgentID The agent whose events it hears of; null hears of every agent.
+	//
+	// Example: finance-personal
+	AgentID *string `json:"agent_id" yaml:"agent_id"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Example: ops
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// Description Example: budget alerts to the on-call channel
+	Description string `json:"description" yaml:"description"`
+
+	// DisabledAt Example: 2026-01-10T15:30:00Z
+	DisabledAt *time.Time `json:"disabled_at" yaml:"disabled_at"`
+
+	// DisabledReason Why comet disabled it; null unless it did.
+	//
+	// Example: no delivery succeeded for 5 days
+	DisabledReason *string `json:"disabled_reason" yaml:"disabled_reason"`
+
+	// Enabled Example: true
+	Enabled bool `json:"enabled" yaml:"enabled"`
+
+	// Events Example: ["agent.created","agent.updated","agent.budget_warning"]
+	Events []WebhookIssuedEvents `json:"events" yaml:"events"`
+
+	// FailingSince The first failure after the last success; null while it works.
+	//
+	// Example: 2026-01-05T15:30:00Z
+	FailingSince *time.Time `json:"failing_since" yaml:"failing_since"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// OldSecretUntil How long deliveries are signed with the keys from before the last rotation
+	// too; null unless they are.
+	//
+	// Example: 2026-01-11T15:30:00Z
+	OldSecretUntil *time.Time `json:"old_secret_until" yaml:"old_secret_until"`
+
+	// Ordering Example: none
+	Ordering Ordering `json:"ordering" yaml:"ordering"`
+
+	// PublicKeys The Ed25519 keys that verify v1a signatures now, the newest first; empty
+	// unless it signs with one.
+	//
+	// Example: ["whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"]
+	PublicKeys []string `json:"public_keys" yaml:"public_keys"`
+
+	// Secret What deliveries are signed with. It is shown this once; the answer to a
+	// repeated Idempotency-Key leaves it out.
+	//
+	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
+
+	// Subtree Whether it hears of the agents below that one too.
+	//
+	// Example: false
+	Subtree bool `json:"subtree" yaml:"subtree"`
+
+	// UpdatedAt Example: 2026-01-10T15:30:00Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// URL Example: https://your-server.com/webhook
+	URL string `json:"url" yaml:"url"`
+}
+
+// WebhookIssuedEvents defines model for WebhookIssued.Events.
+type WebhookIssuedEvents string
+
+// WebhookList defines model for WebhookList.
+type WebhookList struct {
+	// NextCursor Absent on the last page.
+	//
+	// Example: MDE4OTBhNWQ
+	NextCursor *string       `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+	Webhooks   []WebhookView `json:"webhooks" yaml:"webhooks"`
+}
+
+// WebhookPatch defines model for WebhookPatch.
+type WebhookPatch struct {
+	// AgentID Example: finance-personal
+	AgentID nullable.Nullable[string] `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// Asymmetric Example: true
+	Asymmetric *bool `json:"asymmetric,omitempty" yaml:"asymmetric,omitempty"`
+
+	// Description Example: budget alerts
+	Description nullable.Nullable[string] `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// Enabled Example: true
+	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
+
+	// Events Example: ["agent.created","agent.updated"]
+	Events *[]WebhookPatchEvents `json:"events,omitempty" yaml:"events,omitempty"`
+
+	// Ordering Example: agent
+	Ordering *WebhookPatchOrdering `json:"ordering,omitempty" yaml:"ordering,omitempty"`
+
+	// Subtree Example: false
+	Subtree *bool `json:"subtree,omitempty" yaml:"subtree,omitempty"`
+
+	// URL Example: https://your-server.com/webhook
+	URL *string `json:"url,omitempty" yaml:"url,omitempty"`
+}
+
+// WebhookPatchEvents defines model for WebhookPatch.Events.
+type WebhookPatchEvents string
+
+// WebhookPatchOrdering Example: agent
+type WebhookPatchOrdering string
+
+// WebhookTested defines model for WebhookTested.
+type WebhookTested struct {
+	Attempt DeliveryAttempt `json:"attempt" yaml:"attempt"`
+
+	// DeliveryID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	DeliveryID string `json:"delivery_id" yaml:"delivery_id"`
+
+	// Succeeded Whether the receiver answered with 2xx.
+	//
+	// Example: true
+	Succeeded bool `json:"succeeded" yaml:"succeeded"`
+}
+
+// WebhookView defines model for WebhookView.
+type WebhookView struct {
+	// AgentID The agent whose events it hears of; null hears of every agent.
+	//
+	// Example: finance-personal
+	AgentID *string `json:"agent_id" yaml:"agent_id"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Example: ops
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// Description Example: budget alerts to the on-call channel
+	Description string `json:"description" yaml:"description"`
+
+	// DisabledAt Example: 2026-01-10T15:30:00Z
+	DisabledAt *time.Time `json:"disabled_at" yaml:"disabled_at"`
+
+	// DisabledReason Why comet disabled it; null unless it did.
+	//
+	// Example: no delivery succeeded for 5 days
+	DisabledReason *string `json:"disabled_reason" yaml:"disabled_reason"`
+
+	// Enabled Example: true
+	Enabled bool `json:"enabled" yaml:"enabled"`
+
+	// Events Example: ["agent.created","agent.updated","agent.budget_warning"]
+	Events []WebhookViewEvents `json:"events" yaml:"events"`
+
+	// FailingSince The first failure after the last success; null while it works.
+	//
+	// Example: 2026-01-05T15:30:00Z
+	FailingSince *time.Time `json:"failing_since" yaml:"failing_since"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// OldSecretUntil How long deliveries are signed with the keys from before the last rotation
+	// too; null unless they are.
+	//
+	// Example: 2026-01-11T15:30:00Z
+	OldSecretUntil *time.Time `json:"old_secret_until" yaml:"old_secret_until"`
+
+	// Ordering Example: none
+	Ordering Ordering `json:"ordering" yaml:"ordering"`
+
+	// PublicKeys The Ed25519 keys that verify v1a signatures now, the newest first; empty
+	// unless it signs with one.
+	//
+	// Example: ["whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"]
+	PublicKeys []string `json:"public_keys" yaml:"public_keys"`
+
+	// Subtree Whether it hears of the agents below that one too.
+	//
+	// Example: false
+	Subtree bool `json:"subtree" yaml:"subtree"`
+
+	// UpdatedAt Example: 2026-01-10T15:30:00Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// URL Example: https://your-server.com/webhook
+	URL string `json:"url" yaml:"url"`
+}
+
+// WebhookViewEvents defines model for WebhookView.Events.
+type WebhookViewEvents string
 
 // BodyTooLarge defines model for BodyTooLarge.
 type BodyTooLarge = Problem
@@ -1073,6 +2625,102 @@ type ListAuditParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// ListBudgetAdditionsParams defines parameters for ListBudgetAdditions.
+type ListBudgetAdditionsParams struct {
+	// All Also those that no longer count
+	All *bool `form:"all,omitempty" json:"all,omitempty" yaml:"all,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// CreateBudgetAdditionParams defines parameters for CreateBudgetAddition.
+type CreateBudgetAdditionParams struct {
+	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// ListReservationsParams defines parameters for ListReservations.
+type ListReservationsParams struct {
+	// State Only reservations in this state
+	State *ListReservationsParamsState `form:"state,omitempty" json:"state,omitempty" yaml:"state,omitempty"`
+
+	// Limit Size of a page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor Where the page begins, as given by the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// ListReservationsParamsState defines parameters for ListReservations.
+type ListReservationsParamsState string
+
+// CreateReservationParams defines parameters for CreateReservation.
+type CreateReservationParams struct {
+	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// GetReservationParams defines parameters for GetReservation.
+type GetReservationParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// SettleReservationParams defines parameters for SettleReservation.
+type SettleReservationParams struct {
+	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// GetUsageParams defines parameters for GetUsage.
+type GetUsageParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// RecordUsageParams defines parameters for RecordUsage.
+type RecordUsageParams struct {
+	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// GetUsageHistoryParams defines parameters for GetUsageHistory.
+type GetUsageHistoryParams struct {
+	// Window Width of a window
+	Window *GetUsageHistoryParamsWindow `form:"window,omitempty" json:"window,omitempty" yaml:"window,omitempty"`
+
+	// By What to break the windows down by
+	By *GetUsageHistoryParamsBy `form:"by,omitempty" json:"by,omitempty" yaml:"by,omitempty"`
+
+	// From Begin, as RFC 3339 or YYYY-MM-DD
+	From *string `form:"from,omitempty" json:"from,omitempty" yaml:"from,omitempty"`
+
+	// To End, as RFC 3339 or YYYY-MM-DD, by default now
+	To *string `form:"to,omitempty" json:"to,omitempty" yaml:"to,omitempty"`
+
+	// Top How many groups of a window are named; the others are summed up in `other_tokens`
+	Top *int `form:"top,omitempty" json:"top,omitempty" yaml:"top,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// GetUsageHistoryParamsWindow defines parameters for GetUsageHistory.
+type GetUsageHistoryParamsWindow string
+
+// GetUsageHistoryParamsBy defines parameters for GetUsageHistory.
+type GetUsageHistoryParamsBy string
+
+// ResetUsageParams defines parameters for ResetUsage.
+type ResetUsageParams struct {
+	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
 // GetHierarchyParams defines parameters for GetHierarchy.
 type GetHierarchyParams struct {
 	// Root The agent to begin at
@@ -1148,6 +2796,72 @@ type RotateTokenParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
+// ListWebhooksParams defines parameters for ListWebhooks.
+type ListWebhooksParams struct {
+	// Limit Size of a page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor Where the page begins, as given by the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// CreateWebhookParams defines parameters for CreateWebhook.
+type CreateWebhookParams struct {
+	// IdempotencyKey Makes a repeated request answer as the first one did, without the secret
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// GetWebhookParams defines parameters for GetWebhook.
+type GetWebhookParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// ListDeliveriesParams defines parameters for ListDeliveries.
+type ListDeliveriesParams struct {
+	// Status Only deliveries in this state
+	Status *ListDeliveriesParamsStatus `form:"status,omitempty" json:"status,omitempty" yaml:"status,omitempty"`
+
+	// Event Only deliveries of this event
+	Event *ListDeliveriesParamsEvent `form:"event,omitempty" json:"event,omitempty" yaml:"event,omitempty"`
+
+	// Since Only deliveries created at this time or later
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty" yaml:"since,omitempty"`
+
+	// Until Only deliveries created before this time
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty" yaml:"until,omitempty"`
+
+	// Limit Size of a page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor Where the page begins, as given by the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// ListDeliveriesParamsStatus defines parameters for ListDeliveries.
+type ListDeliveriesParamsStatus string
+
+// ListDeliveriesParamsEvent defines parameters for ListDeliveries.
+type ListDeliveriesParamsEvent string
+
+// GetDeliveryParams defines parameters for GetDelivery.
+type GetDeliveryParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// RotateWebhookSecretParams defines parameters for RotateWebhookSecret.
+type RotateWebhookSecretParams struct {
+	// IdempotencyKey Makes a repeated request answer as the first one did, without the secret
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
 // GetDocsParams defines parameters for GetDocs.
 type GetDocsParams struct {
 	// IfNoneMatch The ETag of the copy you have
@@ -1181,11 +2895,165 @@ type UpdateAgentJSONRequestBody = AgentPatch
 // UpdateAgentApplicationMergePatchPlusJSONRequestBody defines body for UpdateAgent for application/merge-patch+json ContentType.
 type UpdateAgentApplicationMergePatchPlusJSONRequestBody = AgentPatch
 
+// CreateBudgetAdditionJSONRequestBody defines body for CreateBudgetAddition for application/json ContentType.
+type CreateBudgetAdditionJSONRequestBody = BudgetAdditionDraft
+
+// CreateReservationJSONRequestBody defines body for CreateReservation for application/json ContentType.
+type CreateReservationJSONRequestBody = ReservationDraft
+
+// SettleReservationJSONRequestBody defines body for SettleReservation for application/json ContentType.
+type SettleReservationJSONRequestBody = Settlement
+
+// RecordUsageJSONRequestBody defines body for RecordUsage for application/json ContentType.
+type RecordUsageJSONRequestBody = UsageReport
+
+// ResetUsageJSONRequestBody defines body for ResetUsage for application/json ContentType.
+type ResetUsageJSONRequestBody = UsageReset
+
 // ImportRosterJSONRequestBody defines body for ImportRoster for application/json ContentType.
 type ImportRosterJSONRequestBody = RosterDocument
 
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = TokenDraft
+
+// CreateWebhookJSONRequestBody defines body for CreateWebhook for application/json ContentType.
+type CreateWebhookJSONRequestBody = WebhookDraft
+
+// UpdateWebhookJSONRequestBody defines body for UpdateWebhook for application/json ContentType.
+type UpdateWebhookJSONRequestBody = WebhookPatch
+
+// UpdateWebhookApplicationMergePatchPlusJSONRequestBody defines body for UpdateWebhook for application/merge-patch+json ContentType.
+type UpdateWebhookApplicationMergePatchPlusJSONRequestBody = WebhookPatch
+
+// RedeliverWebhookJSONRequestBody defines body for RedeliverWebhook for application/json ContentType.
+type RedeliverWebhookJSONRequestBody = Redelivery
+
+// RotateWebhookSecretJSONRequestBody defines body for RotateWebhookSecret for application/json ContentType.
+type RotateWebhookSecretJSONRequestBody = Rotation
+
+// AsFactRecorded returns the union data inside the UsageRecorded as a FactRecorded
+func (t UsageRecorded) AsFactRecorded() (FactRecorded, error) {
+	var body FactRecorded
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromFactRecorded overwrites any union data inside the UsageRecorded as the provided FactRecorded
+func (t *UsageRecorded) FromFactRecorded(v FactRecorded) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeFactRecorded performs a merge with any union data inside the UsageRecorded, using the provided FactRecorded
+func (t *UsageRecorded) MergeFactRecorded(v FactRecorded) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsFactsRecorded returns the union data inside the UsageRecorded as a FactsRecorded
+func (t UsageRecorded) AsFactsRecorded() (FactsRecorded, error) {
+	var body FactsRecorded
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromFactsRecorded overwrites any union data inside the UsageRecorded as the provided FactsRecorded
+func (t *UsageRecorded) FromFactsRecorded(v FactsRecorded) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeFactsRecorded performs a merge with any union data inside the UsageRecorded, using the provided FactsRecorded
+func (t *UsageRecorded) MergeFactsRecorded(v FactsRecorded) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t UsageRecorded) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *UsageRecorded) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
+// AsFactDraft returns the union data inside the UsageReport as a FactDraft
+func (t UsageReport) AsFactDraft() (FactDraft, error) {
+	var body FactDraft
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromFactDraft overwrites any union data inside the UsageReport as the provided FactDraft
+func (t *UsageReport) FromFactDraft(v FactDraft) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeFactDraft performs a merge with any union data inside the UsageReport, using the provided FactDraft
+func (t *UsageReport) MergeFactDraft(v FactDraft) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsFactBatch returns the union data inside the UsageReport as a FactBatch
+func (t UsageReport) AsFactBatch() (FactBatch, error) {
+	var body FactBatch
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromFactBatch overwrites any union data inside the UsageReport as the provided FactBatch
+func (t *UsageReport) FromFactBatch(v FactBatch) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeFactBatch performs a merge with any union data inside the UsageReport, using the provided FactBatch
+func (t *UsageReport) MergeFactBatch(v FactBatch) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t UsageReport) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *UsageReport) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -1361,6 +3229,179 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAudit` operationId).
 	ListAudit(ctx context.Context, agentID string, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListBudgetAdditions List an agent's additional budgets
+	//
+	// The newest first: those that count now, or with `all` also those that have expired or were taken back.
+	//
+	// Needs the scope `agents:read`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
+	ListBudgetAdditions(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateBudgetAdditionWithBody Add to an agent's budget for a time
+	//
+	// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
+	CreateBudgetAdditionWithBody(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateBudgetAddition Add to an agent's budget for a time
+	//
+	// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
+	CreateBudgetAddition(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, body CreateBudgetAdditionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteBudgetAddition Take an additional budget back
+	//
+	// It counts no longer. What was used of it stays used. One that has expired stays as it is.
+	//
+	// Needs the scope `admin`.
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id} (the `DeleteBudgetAddition` operationId).
+	DeleteBudgetAddition(ctx context.Context, agentID string, additionID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListReservations List an agent's reservations
+	//
+	// The newest first, ended ones too for as long as they are kept.
+	//
+	// Needs the scope `agents:read`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/reservations (the `ListReservations` operationId).
+	ListReservations(ctx context.Context, agentID string, params *ListReservationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateReservationWithBody Reserve tokens
+	//
+	// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/reservations (the `CreateReservation` operationId).
+	CreateReservationWithBody(ctx context.Context, agentID string, params *CreateReservationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateReservation Reserve tokens
+	//
+	// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/reservations (the `CreateReservation` operationId).
+	CreateReservation(ctx context.Context, agentID string, params *CreateReservationParams, body CreateReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReleaseReservation Release a reservation
+	//
+	// Gives back what it holds. One that was released or has expired stays as it is.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `ReleaseReservation` operationId).
+	ReleaseReservation(ctx context.Context, agentID string, reservationID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetReservation Get a reservation
+	//
+	// Where the reservation stands.
+	//
+	// Needs the scope `agents:read`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `GetReservation` operationId).
+	GetReservation(ctx context.Context, agentID string, reservationID string, params *GetReservationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SettleReservationWithBody Settle a reservation
+	//
+	// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
+	SettleReservationWithBody(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SettleReservation Settle a reservation
+	//
+	// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
+	SettleReservation(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, body SettleReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetUsage Get an agent's usage
+	//
+	// What the agent used today and may still use, in UTC days. `budget` and `remaining` are null for `nova`, which has no limit. `remaining` is `budget` less what is used and reserved, and never below 0.
+	//
+	// Needs the scope `agents:read`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/usage (the `GetUsage` operationId).
+	GetUsage(ctx context.Context, agentID string, params *GetUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RecordUsageWithBody Record usage
+	//
+	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/usage (the `RecordUsage` operationId).
+	RecordUsageWithBody(ctx context.Context, agentID string, params *RecordUsageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RecordUsage Record usage
+	//
+	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/usage (the `RecordUsage` operationId).
+	RecordUsage(ctx context.Context, agentID string, params *RecordUsageParams, body RecordUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetUsageHistory Get an agent's usage over time
+	//
+	// The agent's own use in UTC hours or days: the windows that begin at or after `from` and before `to`, the oldest first, also those in which nothing was used; at most 1,000. `by` breaks each window down, the largest groups first; what has no label has the value `""`. A breakdown covers at most 31 days by the hour and 366 by the day. By default the last 24 hours, or the last 30 days.
+	//
+	// Needs the scope `agents:read`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
+	GetUsageHistory(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResetUsageWithBody Reset an agent's usage of today
+	//
+	// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
+	ResetUsageWithBody(ctx context.Context, agentID string, params *ResetUsageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResetUsage Reset an agent's usage of today
+	//
+	// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
+	ResetUsage(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetHierarchy Get the hierarchy
 	//
 	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
@@ -1369,6 +3410,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 	GetHierarchy(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// VerifyLedger Verify the ledger
+	//
+	// Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
+	//
+	// Needs the scope `admin`.
+	//
+	// Corresponds with GET /api/v1/ledger/verify (the `VerifyLedger` operationId).
+	VerifyLedger(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetMe Who am I
 	//
@@ -1465,6 +3515,168 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 	RotateToken(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWebhooks List webhooks
+	//
+	// Every webhook in the order of creation, disabled ones too, without their secrets.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Corresponds with GET /api/v1/webhooks (the `ListWebhooks` operationId).
+	ListWebhooks(ctx context.Context, params *ListWebhooksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateWebhookWithBody Create a webhook
+	//
+	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/webhooks (the `CreateWebhook` operationId).
+	CreateWebhookWithBody(ctx context.Context, params *CreateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateWebhook Create a webhook
+	//
+	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/webhooks (the `CreateWebhook` operationId).
+	CreateWebhook(ctx context.Context, params *CreateWebhookParams, body CreateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteWebhook Delete a webhook
+	//
+	// Ends the webhook together with its deliveries, those that wait too.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Corresponds with DELETE /api/v1/webhooks/{webhook_id} (the `DeleteWebhook` operationId).
+	DeleteWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetWebhook Get a webhook
+	//
+	// The webhook without its secret.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Corresponds with GET /api/v1/webhooks/{webhook_id} (the `GetWebhook` operationId).
+	GetWebhook(ctx context.Context, webhookID string, params *GetWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateWebhookWithBody Update a webhook
+	//
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+	UpdateWebhookWithBody(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateWebhook Update a webhook
+	//
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+	UpdateWebhook(ctx context.Context, webhookID string, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateWebhookWithApplicationMergePatchPlusJSONBody Update a webhook
+	//
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes a body of the `application/merge-patch+json` content type.
+	//
+	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+	UpdateWebhookWithApplicationMergePatchPlusJSONBody(ctx context.Context, webhookID string, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListDeliveries List a webhook's deliveries
+	//
+	// One for each event, the newest first; ended ones are kept for as long as the server is configured to.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries (the `ListDeliveries` operationId).
+	ListDeliveries(ctx context.Context, webhookID string, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDelivery Get a delivery
+	//
+	// The delivery with what became of each attempt, and the payload as it is sent.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id} (the `GetDelivery` operationId).
+	GetDelivery(ctx context.Context, webhookID string, deliveryID string, params *GetDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedeliverDelivery Redeliver a delivery
+	//
+	// Makes the delivery due at once, with all its retries before it, whatever became of it. The event keeps its id, so a receiver that has it already can tell.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver (the `RedeliverDelivery` operationId).
+	RedeliverDelivery(ctx context.Context, webhookID string, deliveryID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedeliverWebhookWithBody Redeliver what died
+	//
+	// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
+	RedeliverWebhookWithBody(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedeliverWebhook Redeliver what died
+	//
+	// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
+	RedeliverWebhook(ctx context.Context, webhookID string, body RedeliverWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateWebhookSecretWithBody Rotate a webhook's secret
+	//
+	// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/rotate-secret (the `RotateWebhookSecret` operationId).
+	RotateWebhookSecretWithBody(ctx context.Context, webhookID string, params *RotateWebhookSecretParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateWebhookSecret Rotate a webhook's secret
+	//
+	// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/rotate-secret (the `RotateWebhookSecret` operationId).
+	RotateWebhookSecret(ctx context.Context, webhookID string, params *RotateWebhookSecretParams, body RotateWebhookSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestWebhook Test a webhook
+	//
+	// Delivers a `webhook.test` event on the same way as any other, once, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/test (the `TestWebhook` operationId).
+	TestWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetDocs Read the API description in a browser
 	//
@@ -1716,6 +3928,349 @@ func (c *Client) ListAudit(ctx context.Context, agentID string, params *ListAudi
 	return c.Client.Do(req)
 }
 
+// ListBudgetAdditions List an agent's additional budgets
+//
+// The newest first: those that count now, or with `all` also those that have expired or were taken back.
+//
+// Needs the scope `agents:read`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
+func (c *Client) ListBudgetAdditions(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListBudgetAdditionsRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateBudgetAdditionWithBody Add to an agent's budget for a time
+//
+// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
+func (c *Client) CreateBudgetAdditionWithBody(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBudgetAdditionRequestWithBody(c.Server, agentID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateBudgetAddition Add to an agent's budget for a time
+//
+// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
+func (c *Client) CreateBudgetAddition(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, body CreateBudgetAdditionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBudgetAdditionRequest(c.Server, agentID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteBudgetAddition Take an additional budget back
+//
+// It counts no longer. What was used of it stays used. One that has expired stays as it is.
+//
+// Needs the scope `admin`.
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id} (the `DeleteBudgetAddition` operationId).
+func (c *Client) DeleteBudgetAddition(ctx context.Context, agentID string, additionID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteBudgetAdditionRequest(c.Server, agentID, additionID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListReservations List an agent's reservations
+//
+// The newest first, ended ones too for as long as they are kept.
+//
+// Needs the scope `agents:read`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/reservations (the `ListReservations` operationId).
+func (c *Client) ListReservations(ctx context.Context, agentID string, params *ListReservationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListReservationsRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateReservationWithBody Reserve tokens
+//
+// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+//
+// Needs the scope `usage:write`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/reservations (the `CreateReservation` operationId).
+func (c *Client) CreateReservationWithBody(ctx context.Context, agentID string, params *CreateReservationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateReservationRequestWithBody(c.Server, agentID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateReservation Reserve tokens
+//
+// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+//
+// Needs the scope `usage:write`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/reservations (the `CreateReservation` operationId).
+func (c *Client) CreateReservation(ctx context.Context, agentID string, params *CreateReservationParams, body CreateReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateReservationRequest(c.Server, agentID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReleaseReservation Release a reservation
+//
+// Gives back what it holds. One that was released or has expired stays as it is.
+//
+// Needs the scope `usage:write`.
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `ReleaseReservation` operationId).
+func (c *Client) ReleaseReservation(ctx context.Context, agentID string, reservationID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReleaseReservationRequest(c.Server, agentID, reservationID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetReservation Get a reservation
+//
+// Where the reservation stands.
+//
+// Needs the scope `agents:read`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `GetReservation` operationId).
+func (c *Client) GetReservation(ctx context.Context, agentID string, reservationID string, params *GetReservationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetReservationRequest(c.Server, agentID, reservationID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SettleReservationWithBody Settle a reservation
+//
+// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+//
+// Needs the scope `usage:write`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
+func (c *Client) SettleReservationWithBody(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSettleReservationRequestWithBody(c.Server, agentID, reservationID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SettleReservation Settle a reservation
+//
+// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+//
+// Needs the scope `usage:write`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
+func (c *Client) SettleReservation(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, body SettleReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSettleReservationRequest(c.Server, agentID, reservationID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetUsage Get an agent's usage
+//
+// What the agent used today and may still use, in UTC days. `budget` and `remaining` are null for `nova`, which has no limit. `remaining` is `budget` less what is used and reserved, and never below 0.
+//
+// Needs the scope `agents:read`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/usage (the `GetUsage` operationId).
+func (c *Client) GetUsage(ctx context.Context, agentID string, params *GetUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetUsageRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RecordUsageWithBody Record usage
+//
+// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+//
+// Needs the scope `usage:write`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/usage (the `RecordUsage` operationId).
+func (c *Client) RecordUsageWithBody(ctx context.Context, agentID string, params *RecordUsageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRecordUsageRequestWithBody(c.Server, agentID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RecordUsage Record usage
+//
+// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+//
+// Needs the scope `usage:write`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/usage (the `RecordUsage` operationId).
+func (c *Client) RecordUsage(ctx context.Context, agentID string, params *RecordUsageParams, body RecordUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRecordUsageRequest(c.Server, agentID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetUsageHistory Get an agent's usage over time
+//
+// The agent's own use in UTC hours or days: the windows that begin at or after `from` and before `to`, the oldest first, also those in which nothing was used; at most 1,000. `by` breaks each window down, the largest groups first; what has no label has the value `""`. A breakdown covers at most 31 days by the hour and 366 by the day. By default the last 24 hours, or the last 30 days.
+//
+// Needs the scope `agents:read`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
+func (c *Client) GetUsageHistory(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetUsageHistoryRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResetUsageWithBody Reset an agent's usage of today
+//
+// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
+func (c *Client) ResetUsageWithBody(ctx context.Context, agentID string, params *ResetUsageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResetUsageRequestWithBody(c.Server, agentID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResetUsage Reset an agent's usage of today
+//
+// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
+func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResetUsageRequest(c.Server, agentID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetHierarchy Get the hierarchy
 //
 // The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
@@ -1725,6 +4280,25 @@ func (c *Client) ListAudit(ctx context.Context, agentID string, params *ListAudi
 // Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 func (c *Client) GetHierarchy(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetHierarchyRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// VerifyLedger Verify the ledger
+//
+// Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
+//
+// Needs the scope `admin`.
+//
+// Corresponds with GET /api/v1/ledger/verify (the `VerifyLedger` operationId).
+func (c *Client) VerifyLedger(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewVerifyLedgerRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -1921,6 +4495,328 @@ func (c *Client) GetToken(ctx context.Context, tokenID string, params *GetTokenP
 // Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 func (c *Client) RotateToken(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRotateTokenRequest(c.Server, tokenID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWebhooks List webhooks
+//
+// Every webhook in the order of creation, disabled ones too, without their secrets.
+//
+// Needs the scope `webhooks:write`.
+//
+// Corresponds with GET /api/v1/webhooks (the `ListWebhooks` operationId).
+func (c *Client) ListWebhooks(ctx context.Context, params *ListWebhooksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWebhooksRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateWebhookWithBody Create a webhook
+//
+// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/webhooks (the `CreateWebhook` operationId).
+func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateWebhookRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateWebhook Create a webhook
+//
+// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/webhooks (the `CreateWebhook` operationId).
+func (c *Client) CreateWebhook(ctx context.Context, params *CreateWebhookParams, body CreateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateWebhookRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteWebhook Delete a webhook
+//
+// Ends the webhook together with its deliveries, those that wait too.
+//
+// Needs the scope `webhooks:write`.
+//
+// Corresponds with DELETE /api/v1/webhooks/{webhook_id} (the `DeleteWebhook` operationId).
+func (c *Client) DeleteWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteWebhookRequest(c.Server, webhookID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetWebhook Get a webhook
+//
+// The webhook without its secret.
+//
+// Needs the scope `webhooks:write`.
+//
+// Corresponds with GET /api/v1/webhooks/{webhook_id} (the `GetWebhook` operationId).
+func (c *Client) GetWebhook(ctx context.Context, webhookID string, params *GetWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetWebhookRequest(c.Server, webhookID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateWebhookWithBody Update a webhook
+//
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+func (c *Client) UpdateWebhookWithBody(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateWebhookRequestWithBody(c.Server, webhookID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateWebhook Update a webhook
+//
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+func (c *Client) UpdateWebhook(ctx context.Context, webhookID string, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateWebhookRequest(c.Server, webhookID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateWebhookWithApplicationMergePatchPlusJSONBody Update a webhook
+//
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes a body of the `application/merge-patch+json` content type.
+//
+// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+func (c *Client) UpdateWebhookWithApplicationMergePatchPlusJSONBody(ctx context.Context, webhookID string, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateWebhookRequestWithApplicationMergePatchPlusJSONBody(c.Server, webhookID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListDeliveries List a webhook's deliveries
+//
+// One for each event, the newest first; ended ones are kept for as long as the server is configured to.
+//
+// Needs the scope `webhooks:write`.
+//
+// Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries (the `ListDeliveries` operationId).
+func (c *Client) ListDeliveries(ctx context.Context, webhookID string, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDeliveriesRequest(c.Server, webhookID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDelivery Get a delivery
+//
+// The delivery with what became of each attempt, and the payload as it is sent.
+//
+// Needs the scope `webhooks:write`.
+//
+// Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id} (the `GetDelivery` operationId).
+func (c *Client) GetDelivery(ctx context.Context, webhookID string, deliveryID string, params *GetDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDeliveryRequest(c.Server, webhookID, deliveryID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedeliverDelivery Redeliver a delivery
+//
+// Makes the delivery due at once, with all its retries before it, whatever became of it. The event keeps its id, so a receiver that has it already can tell.
+//
+// Needs the scope `webhooks:write`.
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver (the `RedeliverDelivery` operationId).
+func (c *Client) RedeliverDelivery(ctx context.Context, webhookID string, deliveryID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedeliverDeliveryRequest(c.Server, webhookID, deliveryID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedeliverWebhookWithBody Redeliver what died
+//
+// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
+func (c *Client) RedeliverWebhookWithBody(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedeliverWebhookRequestWithBody(c.Server, webhookID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedeliverWebhook Redeliver what died
+//
+// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
+func (c *Client) RedeliverWebhook(ctx context.Context, webhookID string, body RedeliverWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedeliverWebhookRequest(c.Server, webhookID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateWebhookSecretWithBody Rotate a webhook's secret
+//
+// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/rotate-secret (the `RotateWebhookSecret` operationId).
+func (c *Client) RotateWebhookSecretWithBody(ctx context.Context, webhookID string, params *RotateWebhookSecretParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateWebhookSecretRequestWithBody(c.Server, webhookID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateWebhookSecret Rotate a webhook's secret
+//
+// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/rotate-secret (the `RotateWebhookSecret` operationId).
+func (c *Client) RotateWebhookSecret(ctx context.Context, webhookID string, params *RotateWebhookSecretParams, body RotateWebhookSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateWebhookSecretRequest(c.Server, webhookID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestWebhook Test a webhook
+//
+// Delivers a `webhook.test` event on the same way as any other, once, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+//
+// Needs the scope `webhooks:write`.
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/test (the `TestWebhook` operationId).
+func (c *Client) TestWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestWebhookRequest(c.Server, webhookID)
 	if err != nil {
 		return nil, err
 	}
@@ -2614,6 +5510,810 @@ func NewListAuditRequest(server string, agentID string, params *ListAuditParams)
 	return req, nil
 }
 
+// NewListBudgetAdditionsRequest constructs an http.Request for the ListBudgetAdditions method
+func NewListBudgetAdditionsRequest(server string, agentID string, params *ListBudgetAdditionsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/budget/additions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.All != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "all", *params.All, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCreateBudgetAdditionRequest calls the generic CreateBudgetAddition builder with application/json body
+func NewCreateBudgetAdditionRequest(server string, agentID string, params *CreateBudgetAdditionParams, body CreateBudgetAdditionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateBudgetAdditionRequestWithBody(server, agentID, params, "application/json", bodyReader)
+}
+
+// NewCreateBudgetAdditionRequestWithBody constructs an http.Request for the CreateBudgetAddition method, with any body, and a specified content type
+func NewCreateBudgetAdditionRequestWithBody(server string, agentID string, params *CreateBudgetAdditionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/budget/additions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteBudgetAdditionRequest constructs an http.Request for the DeleteBudgetAddition method
+func NewDeleteBudgetAdditionRequest(server string, agentID string, additionID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "addition_id", additionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/budget/additions/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListReservationsRequest constructs an http.Request for the ListReservations method
+func NewListReservationsRequest(server string, agentID string, params *ListReservationsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/reservations", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.State != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCreateReservationRequest calls the generic CreateReservation builder with application/json body
+func NewCreateReservationRequest(server string, agentID string, params *CreateReservationParams, body CreateReservationJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateReservationRequestWithBody(server, agentID, params, "application/json", bodyReader)
+}
+
+// NewCreateReservationRequestWithBody constructs an http.Request for the CreateReservation method, with any body, and a specified content type
+func NewCreateReservationRequestWithBody(server string, agentID string, params *CreateReservationParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/reservations", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewReleaseReservationRequest constructs an http.Request for the ReleaseReservation method
+func NewReleaseReservationRequest(server string, agentID string, reservationID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "reservation_id", reservationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/reservations/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetReservationRequest constructs an http.Request for the GetReservation method
+func NewGetReservationRequest(server string, agentID string, reservationID string, params *GetReservationParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "reservation_id", reservationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/reservations/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewSettleReservationRequest calls the generic SettleReservation builder with application/json body
+func NewSettleReservationRequest(server string, agentID string, reservationID string, params *SettleReservationParams, body SettleReservationJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSettleReservationRequestWithBody(server, agentID, reservationID, params, "application/json", bodyReader)
+}
+
+// NewSettleReservationRequestWithBody constructs an http.Request for the SettleReservation method, with any body, and a specified content type
+func NewSettleReservationRequestWithBody(server string, agentID string, reservationID string, params *SettleReservationParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "reservation_id", reservationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/reservations/%s/settle", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetUsageRequest constructs an http.Request for the GetUsage method
+func NewGetUsageRequest(server string, agentID string, params *GetUsageParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/usage", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRecordUsageRequest calls the generic RecordUsage builder with application/json body
+func NewRecordUsageRequest(server string, agentID string, params *RecordUsageParams, body RecordUsageJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRecordUsageRequestWithBody(server, agentID, params, "application/json", bodyReader)
+}
+
+// NewRecordUsageRequestWithBody constructs an http.Request for the RecordUsage method, with any body, and a specified content type
+func NewRecordUsageRequestWithBody(server string, agentID string, params *RecordUsageParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/usage", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetUsageHistoryRequest constructs an http.Request for the GetUsageHistory method
+func NewGetUsageHistoryRequest(server string, agentID string, params *GetUsageHistoryParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/usage/history", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Window != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "window", *params.Window, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.By != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "by", *params.By, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.To != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", *params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Top != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "top", *params.Top, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewResetUsageRequest calls the generic ResetUsage builder with application/json body
+func NewResetUsageRequest(server string, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResetUsageRequestWithBody(server, agentID, params, "application/json", bodyReader)
+}
+
+// NewResetUsageRequestWithBody constructs an http.Request for the ResetUsage method, with any body, and a specified content type
+func NewResetUsageRequestWithBody(server string, agentID string, params *ResetUsageParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/usage/reset", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewGetHierarchyRequest constructs an http.Request for the GetHierarchy method
 func NewGetHierarchyRequest(server string, params *GetHierarchyParams) (*http.Request, error) {
 	var err error
@@ -2702,6 +6402,33 @@ func NewGetHierarchyRequest(server string, params *GetHierarchyParams) (*http.Re
 			req.Header.Set("If-None-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewVerifyLedgerRequest constructs an http.Request for the VerifyLedger method
+func NewVerifyLedgerRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/ledger/verify")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -3180,6 +6907,659 @@ func NewRotateTokenRequest(server string, tokenID string, params *RotateTokenPar
 	return req, nil
 }
 
+// NewListWebhooksRequest constructs an http.Request for the ListWebhooks method
+func NewListWebhooksRequest(server string, params *ListWebhooksParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCreateWebhookRequest calls the generic CreateWebhook builder with application/json body
+func NewCreateWebhookRequest(server string, params *CreateWebhookParams, body CreateWebhookJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateWebhookRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateWebhookRequestWithBody constructs an http.Request for the CreateWebhook method, with any body, and a specified content type
+func NewCreateWebhookRequestWithBody(server string, params *CreateWebhookParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteWebhookRequest constructs an http.Request for the DeleteWebhook method
+func NewDeleteWebhookRequest(server string, webhookID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "webhook_id", webhookID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetWebhookRequest constructs an http.Request for the GetWebhook method
+func NewGetWebhookRequest(server string, webhookID string, params *GetWebhookParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "webhook_id", webhookID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewUpdateWebhookRequest calls the generic UpdateWebhook builder with application/json body
+func NewUpdateWebhookRequest(server string, webhookID string, body UpdateWebhookJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateWebhookRequestWithBody(server, webhookID, "application/json", bodyReader)
+}
+
+// NewUpdateWebhookRequestWithApplicationMergePatchPlusJSONBody calls the generic UpdateWebhook builder with application/merge-patch+json body
+func NewUpdateWebhookRequestWithApplicationMergePatchPlusJSONBody(server string, webhookID string, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateWebhookRequestWithBody(server, webhookID, "application/merge-patch+json", bodyReader)
+}
+
+// NewUpdateWebhookRequestWithBody constructs an http.Request for the UpdateWebhook method, with any body, and a specified content type
+func NewUpdateWebhookRequestWithBody(server string, webhookID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "webhook_id", webhookID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListDeliveriesRequest constructs an http.Request for the ListDeliveries method
+func NewListDeliveriesRequest(server string, webhookID string, params *ListDeliveriesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "webhook_id", webhookID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks/%s/deliveries", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Event != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "event", *params.Event, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetDeliveryRequest constructs an http.Request for the GetDelivery method
+func NewGetDeliveryRequest(server string, webhookID string, deliveryID string, params *GetDeliveryParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "webhook_id", webhookID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "delivery_id", deliveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks/%s/deliveries/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRedeliverDeliveryRequest constructs an http.Request for the RedeliverDelivery method
+func NewRedeliverDeliveryRequest(server string, webhookID string, deliveryID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "webhook_id", webhookID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "delivery_id", deliveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks/%s/deliveries/%s/redeliver", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRedeliverWebhookRequest calls the generic RedeliverWebhook builder with application/json body
+func NewRedeliverWebhookRequest(server string, webhookID string, body RedeliverWebhookJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRedeliverWebhookRequestWithBody(server, webhookID, "application/json", bodyReader)
+}
+
+// NewRedeliverWebhookRequestWithBody constructs an http.Request for the RedeliverWebhook method, with any body, and a specified content type
+func NewRedeliverWebhookRequestWithBody(server string, webhookID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "webhook_id", webhookID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks/%s/redeliver", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRotateWebhookSecretRequest calls the generic RotateWebhookSecret builder with application/json body
+func NewRotateWebhookSecretRequest(server string, webhookID string, params *RotateWebhookSecretParams, body RotateWebhookSecretJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRotateWebhookSecretRequestWithBody(server, webhookID, params, "application/json", bodyReader)
+}
+
+// NewRotateWebhookSecretRequestWithBody constructs an http.Request for the RotateWebhookSecret method, with any body, and a specified content type
+func NewRotateWebhookSecretRequestWithBody(server string, webhookID string, params *RotateWebhookSecretParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "webhook_id", webhookID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks/%s/rotate-secret", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewTestWebhookRequest constructs an http.Request for the TestWebhook method
+func NewTestWebhookRequest(server string, webhookID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "webhook_id", webhookID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhooks/%s/test", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetDocsRequest constructs an http.Request for the GetDocs method
 func NewGetDocsRequest(server string, params *GetDocsParams) (*http.Request, error) {
 	var err error
@@ -3590,6 +7970,193 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAudit` operationId).
 	ListAuditWithResponse(ctx context.Context, agentID string, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
 
+	// ListBudgetAdditionsWithResponse List an agent's additional budgets
+	//
+	// The newest first: those that count now, or with `all` also those that have expired or were taken back.
+	//
+	// Needs the scope `agents:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
+	ListBudgetAdditionsWithResponse(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*ListBudgetAdditionsResponse, error)
+
+	// CreateBudgetAdditionWithBodyWithResponse Add to an agent's budget for a time
+	//
+	// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
+	CreateBudgetAdditionWithBodyWithResponse(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBudgetAdditionResponse, error)
+
+	// CreateBudgetAdditionWithResponse Add to an agent's budget for a time
+	//
+	// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
+	CreateBudgetAdditionWithResponse(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, body CreateBudgetAdditionJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBudgetAdditionResponse, error)
+
+	// DeleteBudgetAdditionWithResponse Take an additional budget back
+	//
+	// It counts no longer. What was used of it stays used. One that has expired stays as it is.
+	//
+	// Needs the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id} (the `DeleteBudgetAddition` operationId).
+	DeleteBudgetAdditionWithResponse(ctx context.Context, agentID string, additionID string, reqEditors ...RequestEditorFn) (*DeleteBudgetAdditionResponse, error)
+
+	// ListReservationsWithResponse List an agent's reservations
+	//
+	// The newest first, ended ones too for as long as they are kept.
+	//
+	// Needs the scope `agents:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/reservations (the `ListReservations` operationId).
+	ListReservationsWithResponse(ctx context.Context, agentID string, params *ListReservationsParams, reqEditors ...RequestEditorFn) (*ListReservationsResponse, error)
+
+	// CreateReservationWithBodyWithResponse Reserve tokens
+	//
+	// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/reservations (the `CreateReservation` operationId).
+	CreateReservationWithBodyWithResponse(ctx context.Context, agentID string, params *CreateReservationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateReservationResponse, error)
+
+	// CreateReservationWithResponse Reserve tokens
+	//
+	// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/reservations (the `CreateReservation` operationId).
+	CreateReservationWithResponse(ctx context.Context, agentID string, params *CreateReservationParams, body CreateReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateReservationResponse, error)
+
+	// ReleaseReservationWithResponse Release a reservation
+	//
+	// Gives back what it holds. One that was released or has expired stays as it is.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `ReleaseReservation` operationId).
+	ReleaseReservationWithResponse(ctx context.Context, agentID string, reservationID string, reqEditors ...RequestEditorFn) (*ReleaseReservationResponse, error)
+
+	// GetReservationWithResponse Get a reservation
+	//
+	// Where the reservation stands.
+	//
+	// Needs the scope `agents:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `GetReservation` operationId).
+	GetReservationWithResponse(ctx context.Context, agentID string, reservationID string, params *GetReservationParams, reqEditors ...RequestEditorFn) (*GetReservationResponse, error)
+
+	// SettleReservationWithBodyWithResponse Settle a reservation
+	//
+	// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
+	SettleReservationWithBodyWithResponse(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SettleReservationResponse, error)
+
+	// SettleReservationWithResponse Settle a reservation
+	//
+	// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
+	SettleReservationWithResponse(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, body SettleReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*SettleReservationResponse, error)
+
+	// GetUsageWithResponse Get an agent's usage
+	//
+	// What the agent used today and may still use, in UTC days. `budget` and `remaining` are null for `nova`, which has no limit. `remaining` is `budget` less what is used and reserved, and never below 0.
+	//
+	// Needs the scope `agents:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/usage (the `GetUsage` operationId).
+	GetUsageWithResponse(ctx context.Context, agentID string, params *GetUsageParams, reqEditors ...RequestEditorFn) (*GetUsageResponse, error)
+
+	// RecordUsageWithBodyWithResponse Record usage
+	//
+	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/usage (the `RecordUsage` operationId).
+	RecordUsageWithBodyWithResponse(ctx context.Context, agentID string, params *RecordUsageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RecordUsageResponse, error)
+
+	// RecordUsageWithResponse Record usage
+	//
+	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+	//
+	// Needs the scope `usage:write`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/usage (the `RecordUsage` operationId).
+	RecordUsageWithResponse(ctx context.Context, agentID string, params *RecordUsageParams, body RecordUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*RecordUsageResponse, error)
+
+	// GetUsageHistoryWithResponse Get an agent's usage over time
+	//
+	// The agent's own use in UTC hours or days: the windows that begin at or after `from` and before `to`, the oldest first, also those in which nothing was used; at most 1,000. `by` breaks each window down, the largest groups first; what has no label has the value `""`. A breakdown covers at most 31 days by the hour and 366 by the day. By default the last 24 hours, or the last 30 days.
+	//
+	// Needs the scope `agents:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
+	GetUsageHistoryWithResponse(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*GetUsageHistoryResponse, error)
+
+	// ResetUsageWithBodyWithResponse Reset an agent's usage of today
+	//
+	// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
+	ResetUsageWithBodyWithResponse(ctx context.Context, agentID string, params *ResetUsageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResetUsageResponse, error)
+
+	// ResetUsageWithResponse Reset an agent's usage of today
+	//
+	// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
+	ResetUsageWithResponse(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*ResetUsageResponse, error)
+
 	// GetHierarchyWithResponse Get the hierarchy
 	//
 	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
@@ -3600,6 +8167,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 	GetHierarchyWithResponse(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*GetHierarchyResponse, error)
+
+	// VerifyLedgerWithResponse Verify the ledger
+	//
+	// Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
+	//
+	// Needs the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/ledger/verify (the `VerifyLedger` operationId).
+	VerifyLedgerWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*VerifyLedgerResponse, error)
 
 	// GetMeWithResponse Who am I
 	//
@@ -3708,6 +8286,182 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 	RotateTokenWithResponse(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*RotateTokenResponse, error)
+
+	// ListWebhooksWithResponse List webhooks
+	//
+	// Every webhook in the order of creation, disabled ones too, without their secrets.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/webhooks (the `ListWebhooks` operationId).
+	ListWebhooksWithResponse(ctx context.Context, params *ListWebhooksParams, reqEditors ...RequestEditorFn) (*ListWebhooksResponse, error)
+
+	// CreateWebhookWithBodyWithResponse Create a webhook
+	//
+	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/webhooks (the `CreateWebhook` operationId).
+	CreateWebhookWithBodyWithResponse(ctx context.Context, params *CreateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateWebhookResponse, error)
+
+	// CreateWebhookWithResponse Create a webhook
+	//
+	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/webhooks (the `CreateWebhook` operationId).
+	CreateWebhookWithResponse(ctx context.Context, params *CreateWebhookParams, body CreateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateWebhookResponse, error)
+
+	// DeleteWebhookWithResponse Delete a webhook
+	//
+	// Ends the webhook together with its deliveries, those that wait too.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/webhooks/{webhook_id} (the `DeleteWebhook` operationId).
+	DeleteWebhookWithResponse(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*DeleteWebhookResponse, error)
+
+	// GetWebhookWithResponse Get a webhook
+	//
+	// The webhook without its secret.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/webhooks/{webhook_id} (the `GetWebhook` operationId).
+	GetWebhookWithResponse(ctx context.Context, webhookID string, params *GetWebhookParams, reqEditors ...RequestEditorFn) (*GetWebhookResponse, error)
+
+	// UpdateWebhookWithBodyWithResponse Update a webhook
+	//
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+	UpdateWebhookWithBodyWithResponse(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error)
+
+	// UpdateWebhookWithResponse Update a webhook
+	//
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+	UpdateWebhookWithResponse(ctx context.Context, webhookID string, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error)
+
+	// UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse Update a webhook
+	//
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+	UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse(ctx context.Context, webhookID string, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error)
+
+	// ListDeliveriesWithResponse List a webhook's deliveries
+	//
+	// One for each event, the newest first; ended ones are kept for as long as the server is configured to.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries (the `ListDeliveries` operationId).
+	ListDeliveriesWithResponse(ctx context.Context, webhookID string, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*ListDeliveriesResponse, error)
+
+	// GetDeliveryWithResponse Get a delivery
+	//
+	// The delivery with what became of each attempt, and the payload as it is sent.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id} (the `GetDelivery` operationId).
+	GetDeliveryWithResponse(ctx context.Context, webhookID string, deliveryID string, params *GetDeliveryParams, reqEditors ...RequestEditorFn) (*GetDeliveryResponse, error)
+
+	// RedeliverDeliveryWithResponse Redeliver a delivery
+	//
+	// Makes the delivery due at once, with all its retries before it, whatever became of it. The event keeps its id, so a receiver that has it already can tell.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver (the `RedeliverDelivery` operationId).
+	RedeliverDeliveryWithResponse(ctx context.Context, webhookID string, deliveryID string, reqEditors ...RequestEditorFn) (*RedeliverDeliveryResponse, error)
+
+	// RedeliverWebhookWithBodyWithResponse Redeliver what died
+	//
+	// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
+	RedeliverWebhookWithBodyWithResponse(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedeliverWebhookResponse, error)
+
+	// RedeliverWebhookWithResponse Redeliver what died
+	//
+	// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
+	RedeliverWebhookWithResponse(ctx context.Context, webhookID string, body RedeliverWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*RedeliverWebhookResponse, error)
+
+	// RotateWebhookSecretWithBodyWithResponse Rotate a webhook's secret
+	//
+	// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/rotate-secret (the `RotateWebhookSecret` operationId).
+	RotateWebhookSecretWithBodyWithResponse(ctx context.Context, webhookID string, params *RotateWebhookSecretParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateWebhookSecretResponse, error)
+
+	// RotateWebhookSecretWithResponse Rotate a webhook's secret
+	//
+	// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/rotate-secret (the `RotateWebhookSecret` operationId).
+	RotateWebhookSecretWithResponse(ctx context.Context, webhookID string, params *RotateWebhookSecretParams, body RotateWebhookSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateWebhookSecretResponse, error)
+
+	// TestWebhookWithResponse Test a webhook
+	//
+	// Delivers a `webhook.test` event on the same way as any other, once, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+	//
+	// Needs the scope `webhooks:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/webhooks/{webhook_id}/test (the `TestWebhook` operationId).
+	TestWebhookWithResponse(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*TestWebhookResponse, error)
 
 	// GetDocsWithResponse Read the API description in a browser
 	//
@@ -4396,6 +9150,1100 @@ func (r ListAuditResponse) ContentType() string {
 	return ""
 }
 
+type ListBudgetAdditionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BudgetAdditionList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListBudgetAdditionsResponse) GetJSON200() *BudgetAdditionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListBudgetAdditionsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListBudgetAdditionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListBudgetAdditionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListBudgetAdditionsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListBudgetAdditionsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListBudgetAdditionsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListBudgetAdditionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListBudgetAdditionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListBudgetAdditionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListBudgetAdditionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateBudgetAdditionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *BudgetAddition
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateBudgetAdditionResponse) GetJSON201() *BudgetAddition {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r CreateBudgetAdditionResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CreateBudgetAdditionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CreateBudgetAdditionResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r CreateBudgetAdditionResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r CreateBudgetAdditionResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r CreateBudgetAdditionResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r CreateBudgetAdditionResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r CreateBudgetAdditionResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r CreateBudgetAdditionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateBudgetAdditionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateBudgetAdditionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateBudgetAdditionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateBudgetAdditionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateBudgetAdditionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteBudgetAdditionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r DeleteBudgetAdditionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r DeleteBudgetAdditionResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteBudgetAdditionResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r DeleteBudgetAdditionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteBudgetAdditionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteBudgetAdditionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteBudgetAdditionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteBudgetAdditionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteBudgetAdditionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListReservationsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ReservationList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListReservationsResponse) GetJSON200() *ReservationList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListReservationsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListReservationsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListReservationsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListReservationsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListReservationsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListReservationsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListReservationsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListReservationsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListReservationsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListReservationsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateReservationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Reservation
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateReservationResponse) GetJSON201() *Reservation {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r CreateReservationResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CreateReservationResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CreateReservationResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r CreateReservationResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r CreateReservationResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r CreateReservationResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r CreateReservationResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r CreateReservationResponse) GetApplicationProblemJSON429() *Problem {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateReservationResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateReservationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateReservationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateReservationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateReservationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReleaseReservationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ReleaseReservationResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ReleaseReservationResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReleaseReservationResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ReleaseReservationResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ReleaseReservationResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReleaseReservationResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReleaseReservationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReleaseReservationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReleaseReservationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReleaseReservationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetReservationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Reservation
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetReservationResponse) GetJSON200() *Reservation {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetReservationResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetReservationResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetReservationResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetReservationResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetReservationResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetReservationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetReservationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetReservationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetReservationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SettleReservationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ReservationSettled
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SettleReservationResponse) GetJSON200() *ReservationSettled {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r SettleReservationResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r SettleReservationResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r SettleReservationResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r SettleReservationResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r SettleReservationResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r SettleReservationResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r SettleReservationResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r SettleReservationResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r SettleReservationResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SettleReservationResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SettleReservationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SettleReservationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SettleReservationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SettleReservationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetUsageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Usage
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetUsageResponse) GetJSON200() *Usage {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetUsageResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetUsageResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetUsageResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetUsageResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetUsageResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetUsageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetUsageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetUsageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetUsageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RecordUsageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UsageRecorded
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *UsageRecorded
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RecordUsageResponse) GetJSON200() *UsageRecorded {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r RecordUsageResponse) GetJSON201() *UsageRecorded {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r RecordUsageResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RecordUsageResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RecordUsageResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RecordUsageResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RecordUsageResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r RecordUsageResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r RecordUsageResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r RecordUsageResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RecordUsageResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RecordUsageResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RecordUsageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RecordUsageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RecordUsageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RecordUsageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetUsageHistoryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UsageHistory
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetUsageHistoryResponse) GetJSON200() *UsageHistory {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetUsageHistoryResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetUsageHistoryResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetUsageHistoryResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetUsageHistoryResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetUsageHistoryResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetUsageHistoryResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetUsageHistoryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetUsageHistoryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetUsageHistoryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetUsageHistoryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResetUsageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Usage
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResetUsageResponse) GetJSON200() *Usage {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ResetUsageResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ResetUsageResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ResetUsageResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ResetUsageResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ResetUsageResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ResetUsageResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ResetUsageResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ResetUsageResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ResetUsageResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResetUsageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResetUsageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResetUsageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResetUsageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetHierarchyResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4473,6 +10321,75 @@ func (r GetHierarchyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetHierarchyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type VerifyLedgerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Verification
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r VerifyLedgerResponse) GetJSON200() *Verification {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r VerifyLedgerResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r VerifyLedgerResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r VerifyLedgerResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r VerifyLedgerResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r VerifyLedgerResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r VerifyLedgerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r VerifyLedgerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r VerifyLedgerResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5157,6 +11074,968 @@ func (r RotateTokenResponse) ContentType() string {
 	return ""
 }
 
+type ListWebhooksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListWebhooksResponse) GetJSON200() *WebhookList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListWebhooksResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListWebhooksResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListWebhooksResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListWebhooksResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListWebhooksResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListWebhooksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListWebhooksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListWebhooksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListWebhooksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateWebhookResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *WebhookIssued
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateWebhookResponse) GetJSON201() *WebhookIssued {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r CreateWebhookResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CreateWebhookResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CreateWebhookResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r CreateWebhookResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r CreateWebhookResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r CreateWebhookResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r CreateWebhookResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r CreateWebhookResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateWebhookResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateWebhookResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateWebhookResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateWebhookResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateWebhookResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteWebhookResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r DeleteWebhookResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r DeleteWebhookResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteWebhookResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r DeleteWebhookResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteWebhookResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteWebhookResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteWebhookResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteWebhookResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteWebhookResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetWebhookResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetWebhookResponse) GetJSON200() *WebhookView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetWebhookResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetWebhookResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetWebhookResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetWebhookResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetWebhookResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetWebhookResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetWebhookResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetWebhookResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetWebhookResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UpdateWebhookResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UpdateWebhookResponse) GetJSON200() *WebhookView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r UpdateWebhookResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r UpdateWebhookResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r UpdateWebhookResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r UpdateWebhookResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r UpdateWebhookResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r UpdateWebhookResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r UpdateWebhookResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r UpdateWebhookResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UpdateWebhookResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UpdateWebhookResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateWebhookResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateWebhookResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateWebhookResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListDeliveriesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DeliveryList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDeliveriesResponse) GetJSON200() *DeliveryList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListDeliveriesResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListDeliveriesResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListDeliveriesResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListDeliveriesResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListDeliveriesResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListDeliveriesResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDeliveriesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDeliveriesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDeliveriesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDeliveriesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetDeliveryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DeliveryDetail
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetDeliveryResponse) GetJSON200() *DeliveryDetail {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetDeliveryResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetDeliveryResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetDeliveryResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetDeliveryResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetDeliveryResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetDeliveryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDeliveryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDeliveryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDeliveryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RedeliverDeliveryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *DeliveryView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r RedeliverDeliveryResponse) GetJSON202() *DeliveryView {
+	return r.JSON202
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RedeliverDeliveryResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RedeliverDeliveryResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RedeliverDeliveryResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RedeliverDeliveryResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RedeliverDeliveryResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RedeliverDeliveryResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RedeliverDeliveryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RedeliverDeliveryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RedeliverDeliveryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RedeliverDeliveryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RedeliverWebhookResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Redelivered
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r RedeliverWebhookResponse) GetJSON202() *Redelivered {
+	return r.JSON202
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r RedeliverWebhookResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RedeliverWebhookResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RedeliverWebhookResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RedeliverWebhookResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RedeliverWebhookResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r RedeliverWebhookResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r RedeliverWebhookResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RedeliverWebhookResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RedeliverWebhookResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RedeliverWebhookResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RedeliverWebhookResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RedeliverWebhookResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RedeliverWebhookResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RotateWebhookSecretResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookIssued
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RotateWebhookSecretResponse) GetJSON200() *WebhookIssued {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RotateWebhookSecretResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RotateWebhookSecretResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RotateWebhookSecretResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RotateWebhookSecretResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type TestWebhookResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookTested
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r TestWebhookResponse) GetJSON200() *WebhookTested {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r TestWebhookResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r TestWebhookResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r TestWebhookResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r TestWebhookResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r TestWebhookResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r TestWebhookResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r TestWebhookResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r TestWebhookResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r TestWebhookResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r TestWebhookResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetDocsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5663,6 +12542,295 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, agentID
 	return ParseListAuditResponse(rsp)
 }
 
+// ListBudgetAdditionsWithResponse List an agent's additional budgets
+//
+// The newest first: those that count now, or with `all` also those that have expired or were taken back.
+//
+// Needs the scope `agents:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
+func (c *ClientWithResponses) ListBudgetAdditionsWithResponse(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*ListBudgetAdditionsResponse, error) {
+	rsp, err := c.ListBudgetAdditions(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListBudgetAdditionsResponse(rsp)
+}
+
+// CreateBudgetAdditionWithBodyWithResponse Add to an agent's budget for a time
+//
+// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
+func (c *ClientWithResponses) CreateBudgetAdditionWithBodyWithResponse(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBudgetAdditionResponse, error) {
+	rsp, err := c.CreateBudgetAdditionWithBody(ctx, agentID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateBudgetAdditionResponse(rsp)
+}
+
+// CreateBudgetAdditionWithResponse Add to an agent's budget for a time
+//
+// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
+func (c *ClientWithResponses) CreateBudgetAdditionWithResponse(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, body CreateBudgetAdditionJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBudgetAdditionResponse, error) {
+	rsp, err := c.CreateBudgetAddition(ctx, agentID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateBudgetAdditionResponse(rsp)
+}
+
+// DeleteBudgetAdditionWithResponse Take an additional budget back
+//
+// It counts no longer. What was used of it stays used. One that has expired stays as it is.
+//
+// Needs the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id} (the `DeleteBudgetAddition` operationId).
+func (c *ClientWithResponses) DeleteBudgetAdditionWithResponse(ctx context.Context, agentID string, additionID string, reqEditors ...RequestEditorFn) (*DeleteBudgetAdditionResponse, error) {
+	rsp, err := c.DeleteBudgetAddition(ctx, agentID, additionID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteBudgetAdditionResponse(rsp)
+}
+
+// ListReservationsWithResponse List an agent's reservations
+//
+// The newest first, ended ones too for as long as they are kept.
+//
+// Needs the scope `agents:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/reservations (the `ListReservations` operationId).
+func (c *ClientWithResponses) ListReservationsWithResponse(ctx context.Context, agentID string, params *ListReservationsParams, reqEditors ...RequestEditorFn) (*ListReservationsResponse, error) {
+	rsp, err := c.ListReservations(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListReservationsResponse(rsp)
+}
+
+// CreateReservationWithBodyWithResponse Reserve tokens
+//
+// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+//
+// Needs the scope `usage:write`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/reservations (the `CreateReservation` operationId).
+func (c *ClientWithResponses) CreateReservationWithBodyWithResponse(ctx context.Context, agentID string, params *CreateReservationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateReservationResponse, error) {
+	rsp, err := c.CreateReservationWithBody(ctx, agentID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateReservationResponse(rsp)
+}
+
+// CreateReservationWithResponse Reserve tokens
+//
+// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+//
+// Needs the scope `usage:write`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/reservations (the `CreateReservation` operationId).
+func (c *ClientWithResponses) CreateReservationWithResponse(ctx context.Context, agentID string, params *CreateReservationParams, body CreateReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateReservationResponse, error) {
+	rsp, err := c.CreateReservation(ctx, agentID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateReservationResponse(rsp)
+}
+
+// ReleaseReservationWithResponse Release a reservation
+//
+// Gives back what it holds. One that was released or has expired stays as it is.
+//
+// Needs the scope `usage:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `ReleaseReservation` operationId).
+func (c *ClientWithResponses) ReleaseReservationWithResponse(ctx context.Context, agentID string, reservationID string, reqEditors ...RequestEditorFn) (*ReleaseReservationResponse, error) {
+	rsp, err := c.ReleaseReservation(ctx, agentID, reservationID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReleaseReservationResponse(rsp)
+}
+
+// GetReservationWithResponse Get a reservation
+//
+// Where the reservation stands.
+//
+// Needs the scope `agents:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `GetReservation` operationId).
+func (c *ClientWithResponses) GetReservationWithResponse(ctx context.Context, agentID string, reservationID string, params *GetReservationParams, reqEditors ...RequestEditorFn) (*GetReservationResponse, error) {
+	rsp, err := c.GetReservation(ctx, agentID, reservationID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetReservationResponse(rsp)
+}
+
+// SettleReservationWithBodyWithResponse Settle a reservation
+//
+// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+//
+// Needs the scope `usage:write`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
+func (c *ClientWithResponses) SettleReservationWithBodyWithResponse(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SettleReservationResponse, error) {
+	rsp, err := c.SettleReservationWithBody(ctx, agentID, reservationID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSettleReservationResponse(rsp)
+}
+
+// SettleReservationWithResponse Settle a reservation
+//
+// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+//
+// Needs the scope `usage:write`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
+func (c *ClientWithResponses) SettleReservationWithResponse(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, body SettleReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*SettleReservationResponse, error) {
+	rsp, err := c.SettleReservation(ctx, agentID, reservationID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSettleReservationResponse(rsp)
+}
+
+// GetUsageWithResponse Get an agent's usage
+//
+// What the agent used today and may still use, in UTC days. `budget` and `remaining` are null for `nova`, which has no limit. `remaining` is `budget` less what is used and reserved, and never below 0.
+//
+// Needs the scope `agents:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/usage (the `GetUsage` operationId).
+func (c *ClientWithResponses) GetUsageWithResponse(ctx context.Context, agentID string, params *GetUsageParams, reqEditors ...RequestEditorFn) (*GetUsageResponse, error) {
+	rsp, err := c.GetUsage(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetUsageResponse(rsp)
+}
+
+// RecordUsageWithBodyWithResponse Record usage
+//
+// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+//
+// Needs the scope `usage:write`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/usage (the `RecordUsage` operationId).
+func (c *ClientWithResponses) RecordUsageWithBodyWithResponse(ctx context.Context, agentID string, params *RecordUsageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RecordUsageResponse, error) {
+	rsp, err := c.RecordUsageWithBody(ctx, agentID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRecordUsageResponse(rsp)
+}
+
+// RecordUsageWithResponse Record usage
+//
+// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+//
+// Needs the scope `usage:write`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/usage (the `RecordUsage` operationId).
+func (c *ClientWithResponses) RecordUsageWithResponse(ctx context.Context, agentID string, params *RecordUsageParams, body RecordUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*RecordUsageResponse, error) {
+	rsp, err := c.RecordUsage(ctx, agentID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRecordUsageResponse(rsp)
+}
+
+// GetUsageHistoryWithResponse Get an agent's usage over time
+//
+// The agent's own use in UTC hours or days: the windows that begin at or after `from` and before `to`, the oldest first, also those in which nothing was used; at most 1,000. `by` breaks each window down, the largest groups first; what has no label has the value `""`. A breakdown covers at most 31 days by the hour and 366 by the day. By default the last 24 hours, or the last 30 days.
+//
+// Needs the scope `agents:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
+func (c *ClientWithResponses) GetUsageHistoryWithResponse(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*GetUsageHistoryResponse, error) {
+	rsp, err := c.GetUsageHistory(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetUsageHistoryResponse(rsp)
+}
+
+// ResetUsageWithBodyWithResponse Reset an agent's usage of today
+//
+// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
+func (c *ClientWithResponses) ResetUsageWithBodyWithResponse(ctx context.Context, agentID string, params *ResetUsageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResetUsageResponse, error) {
+	rsp, err := c.ResetUsageWithBody(ctx, agentID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResetUsageResponse(rsp)
+}
+
+// ResetUsageWithResponse Reset an agent's usage of today
+//
+// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
+func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*ResetUsageResponse, error) {
+	rsp, err := c.ResetUsage(ctx, agentID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResetUsageResponse(rsp)
+}
+
 // GetHierarchyWithResponse Get the hierarchy
 //
 // The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
@@ -5678,6 +12846,23 @@ func (c *ClientWithResponses) GetHierarchyWithResponse(ctx context.Context, para
 		return nil, err
 	}
 	return ParseGetHierarchyResponse(rsp)
+}
+
+// VerifyLedgerWithResponse Verify the ledger
+//
+// Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
+//
+// Needs the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/ledger/verify (the `VerifyLedger` operationId).
+func (c *ClientWithResponses) VerifyLedgerWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*VerifyLedgerResponse, error) {
+	rsp, err := c.VerifyLedger(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseVerifyLedgerResponse(rsp)
 }
 
 // GetMeWithResponse Who am I
@@ -5846,6 +13031,278 @@ func (c *ClientWithResponses) RotateTokenWithResponse(ctx context.Context, token
 		return nil, err
 	}
 	return ParseRotateTokenResponse(rsp)
+}
+
+// ListWebhooksWithResponse List webhooks
+//
+// Every webhook in the order of creation, disabled ones too, without their secrets.
+//
+// Needs the scope `webhooks:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/webhooks (the `ListWebhooks` operationId).
+func (c *ClientWithResponses) ListWebhooksWithResponse(ctx context.Context, params *ListWebhooksParams, reqEditors ...RequestEditorFn) (*ListWebhooksResponse, error) {
+	rsp, err := c.ListWebhooks(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListWebhooksResponse(rsp)
+}
+
+// CreateWebhookWithBodyWithResponse Create a webhook
+//
+// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/webhooks (the `CreateWebhook` operationId).
+func (c *ClientWithResponses) CreateWebhookWithBodyWithResponse(ctx context.Context, params *CreateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateWebhookResponse, error) {
+	rsp, err := c.CreateWebhookWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateWebhookResponse(rsp)
+}
+
+// CreateWebhookWithResponse Create a webhook
+//
+// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/webhooks (the `CreateWebhook` operationId).
+func (c *ClientWithResponses) CreateWebhookWithResponse(ctx context.Context, params *CreateWebhookParams, body CreateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateWebhookResponse, error) {
+	rsp, err := c.CreateWebhook(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateWebhookResponse(rsp)
+}
+
+// DeleteWebhookWithResponse Delete a webhook
+//
+// Ends the webhook together with its deliveries, those that wait too.
+//
+// Needs the scope `webhooks:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/webhooks/{webhook_id} (the `DeleteWebhook` operationId).
+func (c *ClientWithResponses) DeleteWebhookWithResponse(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*DeleteWebhookResponse, error) {
+	rsp, err := c.DeleteWebhook(ctx, webhookID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteWebhookResponse(rsp)
+}
+
+// GetWebhookWithResponse Get a webhook
+//
+// The webhook without its secret.
+//
+// Needs the scope `webhooks:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/webhooks/{webhook_id} (the `GetWebhook` operationId).
+func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, webhookID string, params *GetWebhookParams, reqEditors ...RequestEditorFn) (*GetWebhookResponse, error) {
+	rsp, err := c.GetWebhook(ctx, webhookID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetWebhookResponse(rsp)
+}
+
+// UpdateWebhookWithBodyWithResponse Update a webhook
+//
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+func (c *ClientWithResponses) UpdateWebhookWithBodyWithResponse(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error) {
+	rsp, err := c.UpdateWebhookWithBody(ctx, webhookID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateWebhookResponse(rsp)
+}
+
+// UpdateWebhookWithResponse Update a webhook
+//
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+func (c *ClientWithResponses) UpdateWebhookWithResponse(ctx context.Context, webhookID string, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error) {
+	rsp, err := c.UpdateWebhook(ctx, webhookID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateWebhookResponse(rsp)
+}
+
+// UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse Update a webhook
+//
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
+func (c *ClientWithResponses) UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse(ctx context.Context, webhookID string, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error) {
+	rsp, err := c.UpdateWebhookWithApplicationMergePatchPlusJSONBody(ctx, webhookID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateWebhookResponse(rsp)
+}
+
+// ListDeliveriesWithResponse List a webhook's deliveries
+//
+// One for each event, the newest first; ended ones are kept for as long as the server is configured to.
+//
+// Needs the scope `webhooks:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries (the `ListDeliveries` operationId).
+func (c *ClientWithResponses) ListDeliveriesWithResponse(ctx context.Context, webhookID string, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*ListDeliveriesResponse, error) {
+	rsp, err := c.ListDeliveries(ctx, webhookID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDeliveriesResponse(rsp)
+}
+
+// GetDeliveryWithResponse Get a delivery
+//
+// The delivery with what became of each attempt, and the payload as it is sent.
+//
+// Needs the scope `webhooks:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id} (the `GetDelivery` operationId).
+func (c *ClientWithResponses) GetDeliveryWithResponse(ctx context.Context, webhookID string, deliveryID string, params *GetDeliveryParams, reqEditors ...RequestEditorFn) (*GetDeliveryResponse, error) {
+	rsp, err := c.GetDelivery(ctx, webhookID, deliveryID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDeliveryResponse(rsp)
+}
+
+// RedeliverDeliveryWithResponse Redeliver a delivery
+//
+// Makes the delivery due at once, with all its retries before it, whatever became of it. The event keeps its id, so a receiver that has it already can tell.
+//
+// Needs the scope `webhooks:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver (the `RedeliverDelivery` operationId).
+func (c *ClientWithResponses) RedeliverDeliveryWithResponse(ctx context.Context, webhookID string, deliveryID string, reqEditors ...RequestEditorFn) (*RedeliverDeliveryResponse, error) {
+	rsp, err := c.RedeliverDelivery(ctx, webhookID, deliveryID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedeliverDeliveryResponse(rsp)
+}
+
+// RedeliverWebhookWithBodyWithResponse Redeliver what died
+//
+// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
+func (c *ClientWithResponses) RedeliverWebhookWithBodyWithResponse(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedeliverWebhookResponse, error) {
+	rsp, err := c.RedeliverWebhookWithBody(ctx, webhookID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedeliverWebhookResponse(rsp)
+}
+
+// RedeliverWebhookWithResponse Redeliver what died
+//
+// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
+func (c *ClientWithResponses) RedeliverWebhookWithResponse(ctx context.Context, webhookID string, body RedeliverWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*RedeliverWebhookResponse, error) {
+	rsp, err := c.RedeliverWebhook(ctx, webhookID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedeliverWebhookResponse(rsp)
+}
+
+// RotateWebhookSecretWithBodyWithResponse Rotate a webhook's secret
+//
+// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/rotate-secret (the `RotateWebhookSecret` operationId).
+func (c *ClientWithResponses) RotateWebhookSecretWithBodyWithResponse(ctx context.Context, webhookID string, params *RotateWebhookSecretParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateWebhookSecretResponse, error) {
+	rsp, err := c.RotateWebhookSecretWithBody(ctx, webhookID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateWebhookSecretResponse(rsp)
+}
+
+// RotateWebhookSecretWithResponse Rotate a webhook's secret
+//
+// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+//
+// Needs the scope `webhooks:write`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/rotate-secret (the `RotateWebhookSecret` operationId).
+func (c *ClientWithResponses) RotateWebhookSecretWithResponse(ctx context.Context, webhookID string, params *RotateWebhookSecretParams, body RotateWebhookSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateWebhookSecretResponse, error) {
+	rsp, err := c.RotateWebhookSecret(ctx, webhookID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateWebhookSecretResponse(rsp)
+}
+
+// TestWebhookWithResponse Test a webhook
+//
+// Delivers a `webhook.test` event on the same way as any other, once, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+//
+// Needs the scope `webhooks:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/webhooks/{webhook_id}/test (the `TestWebhook` operationId).
+func (c *ClientWithResponses) TestWebhookWithResponse(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*TestWebhookResponse, error) {
+	rsp, err := c.TestWebhook(ctx, webhookID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTestWebhookResponse(rsp)
 }
 
 // GetDocsWithResponse Read the API description in a browser
@@ -6486,6 +13943,941 @@ func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
 	return response, nil
 }
 
+// ParseListBudgetAdditionsResponse parses an HTTP response from a ListBudgetAdditionsWithResponse call
+func ParseListBudgetAdditionsResponse(rsp *http.Response) (*ListBudgetAdditionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListBudgetAdditionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BudgetAdditionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateBudgetAdditionResponse parses an HTTP response from a CreateBudgetAdditionWithResponse call
+func ParseCreateBudgetAdditionResponse(rsp *http.Response) (*CreateBudgetAdditionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateBudgetAdditionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest BudgetAddition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteBudgetAdditionResponse parses an HTTP response from a DeleteBudgetAdditionWithResponse call
+func ParseDeleteBudgetAdditionResponse(rsp *http.Response) (*DeleteBudgetAdditionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteBudgetAdditionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListReservationsResponse parses an HTTP response from a ListReservationsWithResponse call
+func ParseListReservationsResponse(rsp *http.Response) (*ListReservationsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListReservationsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ReservationList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateReservationResponse parses an HTTP response from a CreateReservationWithResponse call
+func ParseCreateReservationResponse(rsp *http.Response) (*CreateReservationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateReservationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Reservation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReleaseReservationResponse parses an HTTP response from a ReleaseReservationWithResponse call
+func ParseReleaseReservationResponse(rsp *http.Response) (*ReleaseReservationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReleaseReservationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetReservationResponse parses an HTTP response from a GetReservationWithResponse call
+func ParseGetReservationResponse(rsp *http.Response) (*GetReservationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetReservationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Reservation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSettleReservationResponse parses an HTTP response from a SettleReservationWithResponse call
+func ParseSettleReservationResponse(rsp *http.Response) (*SettleReservationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SettleReservationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ReservationSettled
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetUsageResponse parses an HTTP response from a GetUsageWithResponse call
+func ParseGetUsageResponse(rsp *http.Response) (*GetUsageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetUsageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Usage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRecordUsageResponse parses an HTTP response from a RecordUsageWithResponse call
+func ParseRecordUsageResponse(rsp *http.Response) (*RecordUsageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RecordUsageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UsageRecorded
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest UsageRecorded
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetUsageHistoryResponse parses an HTTP response from a GetUsageHistoryWithResponse call
+func ParseGetUsageHistoryResponse(rsp *http.Response) (*GetUsageHistoryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetUsageHistoryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UsageHistory
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResetUsageResponse parses an HTTP response from a ResetUsageWithResponse call
+func ParseResetUsageResponse(rsp *http.Response) (*ResetUsageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResetUsageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Usage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetHierarchyResponse parses an HTTP response from a GetHierarchyWithResponse call
 func ParseGetHierarchyResponse(rsp *http.Response) (*GetHierarchyResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6537,6 +14929,60 @@ func ParseGetHierarchyResponse(rsp *http.Response) (*GetHierarchyResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseVerifyLedgerResponse parses an HTTP response from a VerifyLedgerWithResponse call
+func ParseVerifyLedgerResponse(rsp *http.Response) (*VerifyLedgerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &VerifyLedgerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Verification
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
@@ -7082,6 +15528,818 @@ func ParseRotateTokenResponse(rsp *http.Response) (*RotateTokenResponse, error) 
 			return nil, err
 		}
 		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListWebhooksResponse parses an HTTP response from a ListWebhooksWithResponse call
+func ParseListWebhooksResponse(rsp *http.Response) (*ListWebhooksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListWebhooksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateWebhookResponse parses an HTTP response from a CreateWebhookWithResponse call
+func ParseCreateWebhookResponse(rsp *http.Response) (*CreateWebhookResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateWebhookResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest WebhookIssued
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteWebhookResponse parses an HTTP response from a DeleteWebhookWithResponse call
+func ParseDeleteWebhookResponse(rsp *http.Response) (*DeleteWebhookResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteWebhookResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetWebhookResponse parses an HTTP response from a GetWebhookWithResponse call
+func ParseGetWebhookResponse(rsp *http.Response) (*GetWebhookResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetWebhookResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUpdateWebhookResponse parses an HTTP response from a UpdateWebhookWithResponse call
+func ParseUpdateWebhookResponse(rsp *http.Response) (*UpdateWebhookResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateWebhookResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListDeliveriesResponse parses an HTTP response from a ListDeliveriesWithResponse call
+func ParseListDeliveriesResponse(rsp *http.Response) (*ListDeliveriesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDeliveriesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DeliveryList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetDeliveryResponse parses an HTTP response from a GetDeliveryWithResponse call
+func ParseGetDeliveryResponse(rsp *http.Response) (*GetDeliveryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDeliveryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DeliveryDetail
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRedeliverDeliveryResponse parses an HTTP response from a RedeliverDeliveryWithResponse call
+func ParseRedeliverDeliveryResponse(rsp *http.Response) (*RedeliverDeliveryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RedeliverDeliveryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest DeliveryView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRedeliverWebhookResponse parses an HTTP response from a RedeliverWebhookWithResponse call
+func ParseRedeliverWebhookResponse(rsp *http.Response) (*RedeliverWebhookResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RedeliverWebhookResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Redelivered
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRotateWebhookSecretResponse parses an HTTP response from a RotateWebhookSecretWithResponse call
+func ParseRotateWebhookSecretResponse(rsp *http.Response) (*RotateWebhookSecretResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RotateWebhookSecretResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookIssued
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseTestWebhookResponse parses an HTTP response from a TestWebhookWithResponse call
+func ParseTestWebhookResponse(rsp *http.Response) (*TestWebhookResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &TestWebhookResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookTested
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
 		var dest Unauthenticated

@@ -21,7 +21,7 @@ func TestInsertAgent(t *testing.T) {
 		a := assistant(db, "everything", "finance")
 		a.Name, a.Description = "Économie «日本» 🦊", "línea 1\nline 2\t%_'\";--\\"
 		a.Type, a.Capabilities = "research", []string{"zeta", "custom:alpha", "<b>&\"quoted\"\\", "plan"}
-		a.TokenBudget, a.SphereID = new(int64(50_000)), new(9)
+		a.TokenBudget, a.BudgetScope, a.SphereID = new(int64(50_000)), models.ScopeSubtree, new(9)
 		a.IsActive, a.Version = false, 7
 		a.CreatedAt = time.Date(2024, 2, 29, 23, 59, 59, 999_999_000, time.UTC)
 		a.UpdatedAt = a.CreatedAt.Add(time.Microsecond)
@@ -51,6 +51,16 @@ func TestInsertAgent(t *testing.T) {
 		require.Equal(t, []string{}, got.Capabilities)
 	})
 
+	rule(t, "HoldsABudgetAgainstTheAgentsOwnUseUnlessToldOtherwise", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		a := assistant(db, "unsaid", "finance")
+		a.BudgetScope = ""
+		insert(t, db, a)
+		got, err := db.Agent(t.Context(), "unsaid")
+		require.NoError(t, err)
+		require.Equal(t, models.ScopeOwn, got.BudgetScope)
+	})
+
 	rule(t, "RefusesATakenID", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		other := assistant(db, "finance", "health")
@@ -69,6 +79,7 @@ func TestInsertAgent(t *testing.T) {
 			"no sphere":                     func(a *models.Agent) { a.SphereID = nil },
 			"sphere 10":                     func(a *models.Agent) { a.SphereID = new(10) },
 			"no budget":                     func(a *models.Agent) { a.TokenBudget = nil },
+			"another budget scope":          func(a *models.Agent) { a.BudgetScope = "everything" },
 			"a frequency of another level":  func(a *models.Agent) { a.FrequencyHz = 555 },
 			"level 4":                       func(a *models.Agent) { a.Level = 4 },
 			"a second root":                 func(a *models.Agent) { *a = nova(db); a.ID = "nova-2" },
@@ -90,7 +101,7 @@ func TestUpdateAgent(t *testing.T) {
 		smallTree(t, db)
 		want := assistant(db, "bills", "health")
 		want.Name, want.Description, want.Type = "Bills", "pays", "infra"
-		want.SphereID, want.TokenBudget = new(4), new(int64(1000))
+		want.SphereID, want.TokenBudget, want.BudgetScope = new(4), new(int64(1000)), models.ScopeSubtree
 		want.Capabilities, want.IsActive, want.Version = []string{"email"}, false, 2
 		want.UpdatedAt = db.Now().Add(time.Hour)
 		update(t, db, want)
@@ -107,6 +118,47 @@ func TestUpdateAgent(t *testing.T) {
 		got, err := db.Agent(t.Context(), "bills")
 		require.NoError(t, err)
 		require.Equal(t, assistant(db, "bills", "finance"), got)
+	})
+
+	rule(t, "ForgetsTheRollUpWithAnotherBudgetScope", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		rolledUp := func(ids ...string) (out map[string]bool) {
+			t.Helper()
+			out = map[string]bool{}
+			write(t, db, func(tx *store.Tx) error {
+				accounts, err := tx.LockAccounts(ids)
+				for id, a := range accounts {
+					require.EqualValues(t, 70, a.SubtreeUsed, "the sums are the ledger's to replace")
+					require.EqualValues(t, 7, a.Used)
+					out[id] = a.Subtree
+				}
+				return err
+			})
+			return out
+		}
+		write(t, db, func(tx *store.Tx) error {
+			var accounts []models.Account
+			for _, id := range []string{"finance", "health"} {
+				accounts = append(accounts, models.Account{AgentID: id, Level: 2, Day: 20_463, Used: 7, Subtree: true, SubtreeUsed: 70})
+			}
+			return tx.SaveAccounts(accounts)
+		})
+
+		a := specialist(db, "finance", "orch-b")
+		a.Name, a.TokenBudget, a.IsActive = "renamed", new(int64(9000)), false
+		update(t, db, a)
+		require.Equal(t, map[string]bool{"finance": true, "health": true}, rolledUp("finance", "health"), "the scope is as it was")
+		for _, scope := range []models.BudgetScope{models.ScopeSubtree, models.ScopeOwn} {
+			a.BudgetScope = scope
+			update(t, db, a)
+			require.Equal(t, map[string]bool{"finance": false, "health": true}, rolledUp("finance", "health"), "now it is %s", scope)
+			write(t, db, func(tx *store.Tx) error {
+				return tx.SaveAccounts([]models.Account{{AgentID: "finance", Level: 2, Day: 20_463, Used: 7, Subtree: true, SubtreeUsed: 70}})
+			})
+		}
+		a.BudgetScope = ""
+		update(t, db, a)
+		require.Equal(t, map[string]bool{"finance": true, "health": true}, rolledUp("finance", "health"), "own by another name")
 	})
 
 	rule(t, "ReturnsNotFoundForAnUnknownID", func(t *testing.T, db *storetest.DB) {

@@ -34,6 +34,21 @@ func TestAudit(t *testing.T) {
 		require.Equal(t, want, got[0])
 	})
 
+	rule(t, "KeepsWhyAndWhatTheLedgersOperatorsDo", func(t *testing.T, db *storetest.DB) {
+		for _, action := range []models.AuditAction{models.AuditBudgetAdded, models.AuditBudgetRemoved, models.AuditUsageReset} {
+			want := models.AuditEntry{
+				AgentID: "bills", Actor: "ops", ActorID: "token-2", Action: action, Version: 3, Reason: "month-end closing, é «日本»",
+				Changes: []models.Change{{Field: "additional_budget", From: 0.0, To: 5000.0}},
+			}
+			write(t, db, func(tx *store.Tx) error { return tx.Audit(want) })
+			got, err := db.AuditTrail(t.Context(), "bills", 0, 1)
+			require.NoError(t, err)
+			require.Len(t, got, 1)
+			want.ID, want.At = got[0].ID, db.Now()
+			require.Equal(t, want, got[0])
+		}
+	})
+
 	rule(t, "PagesNewestFirstThroughOneAgentsLines", func(t *testing.T, db *storetest.DB) {
 		for i := range 25 {
 			for _, id := range []string{"bills", "bills-2"} {

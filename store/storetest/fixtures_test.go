@@ -42,7 +42,7 @@ func overlapping(t *testing.T, name string, fn func(t *testing.T, db *storetest.
 func nova(db *storetest.DB) models.Agent {
 	return models.Agent{
 		ID: models.RootAgentID, Name: "NOVA", Level: models.LevelSystem, FrequencyHz: 999, Capabilities: []string{},
-		IsActive: true, Version: 1, CreatedAt: db.Now(), UpdatedAt: db.Now(),
+		BudgetScope: models.ScopeOwn, IsActive: true, Version: 1, CreatedAt: db.Now(), UpdatedAt: db.Now(),
 	}
 }
 
@@ -61,7 +61,7 @@ func assistant(db *storetest.DB, id, parent string) models.Agent {
 func below(db *storetest.DB, id string, level models.Level, hz int, parent string, sphere int) models.Agent {
 	return models.Agent{
 		ID: id, Name: id, Level: level, SphereID: new(sphere), FrequencyHz: hz, Capabilities: []string{"plan"},
-		ParentID: new(parent), TokenBudget: new(int64(5000)), IsActive: true, Version: 1,
+		ParentID: new(parent), TokenBudget: new(int64(5000)), BudgetScope: models.ScopeOwn, IsActive: true, Version: 1,
 		CreatedAt: db.Now(), UpdatedAt: db.Now(),
 	}
 }

@@ -78,37 +78,69 @@ func TestAgentDetail(t *testing.T) {
 		require.EqualValues(t, 1_000_111, got.TokensUsedToday, "the day before began earlier, whatever the zone")
 	})
 
-	rule(t, "SumsUpTheOutcomesOfTheUTCDay", func(t *testing.T, db *storetest.DB) {
+	rule(t, "LeavesOutWhatResetsWroteOffOfTheDay", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
-		outcome := func(session string, success bool, took time.Duration, at time.Time) {
-			t.Helper()
-			write(t, db, func(tx *store.Tx) error { return tx.AddOutcome("finance", session, success, took, at) })
-		}
-		outcome("yesterday", false, time.Hour, db.Now().Add(-24*time.Hour))
-		outcome("s1", true, 100*time.Millisecond, db.Now())
-		outcome("s1", true, 201*time.Millisecond, db.Now())
-		outcome("s2", false, 300*time.Millisecond, db.Now())
-		got, err := db.AgentDetail(t.Context(), "finance", db.Now())
-		require.NoError(t, err)
-		require.Equal(t, models.AgentStats{SessionsToday: 2, AvgResponseTimeMS: 200, SuccessRate: new(0.6667)}, got.Stats)
+		today := db.Now().Unix() / 86_400
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(
+				tx.AddUsage("bills", "nova/orch-a/finance/bills", db.Now(), 100),
+				tx.AddUsage("finance", "nova/orch-a/finance", db.Now(), 1000),
+				tx.InsertReset("bills", today, 60, 0),
+				tx.InsertReset("bills", today, 30, 500),
+				tx.InsertReset("bills", today-1, 7, 0),
+			)
+		})
+		requireUsedToday(t, db, map[string]int64{"bills": 10, "finance": 1000, "orch-a": 0})
+		db.Clock.Advance(9 * time.Hour)
+		requireUsedToday(t, db, map[string]int64{"bills": 0, "finance": 0}, "the next day begins with nothing")
 	})
 
-	rule(t, "KnowsNoSuccessFromNothingToDivide", func(t *testing.T, db *storetest.DB) {
+	rule(t, "CountsTheDayOfTheAccountWhenTheClockWentBack", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
-		write(t, db, func(tx *store.Tx) error { return tx.AddOutcome("finance", "s", false, 0, tx.Now()) })
-		got, err := db.AgentDetail(t.Context(), "finance", db.Now())
-		require.NoError(t, err)
-		require.Equal(t, models.AgentStats{SessionsToday: 1, SuccessRate: new(0.0)}, got.Stats)
+		today := db.Now().Unix() / 86_400
+		yesterday, tomorrow := db.Now().Add(-24*time.Hour), db.Now().Add(24*time.Hour)
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(
+				tx.AddUsage("bills", "nova/orch-a/finance/bills", db.Now(), 1000),
+				tx.AddUsage("bills", "nova/orch-a/finance/bills", tomorrow, 100),
+				tx.InsertReset("bills", today, 500, 0),
+				tx.InsertReset("bills", today+1, 40, 0),
+				tx.AddUsage("finance", "nova/orch-a/finance", yesterday, 1000),
+				tx.AddUsage("finance", "nova/orch-a/finance", db.Now(), 5),
+				tx.InsertReset("finance", today-1, 900, 0),
+				tx.SaveAccounts([]models.Account{{AgentID: "bills", Level: 3, Day: today + 1}, {AgentID: "finance", Level: 2, Day: today - 1}}),
+			)
+		})
+		requireUsedToday(t, db, map[string]int64{"bills": 60, "finance": 5}, "the later of the two days")
+		db.Clock.Advance(48 * time.Hour)
+		requireUsedToday(t, db, map[string]int64{"bills": 0, "finance": 0})
 	})
 
 	rule(t, "UsageAndOutcomesOfAnUnknownAgentAreRefused", func(t *testing.T, db *storetest.DB) {
 		for _, fn := range []func(*store.Tx) error{
 			func(tx *store.Tx) error { return tx.AddUsage("nobody", "nova/nobody", tx.Now(), 1) },
-			func(tx *store.Tx) error { return tx.AddOutcome("nobody", "s", true, 0, tx.Now()) },
+			func(tx *store.Tx) error {
+				return tx.AddOutcome(models.OutcomeRow{AgentID: "nobody", SessionID: "s", Status: models.OutcomeSuccess, At: tx.Now()})
+			},
 		} {
 			require.Equal(t, errs.Conflict, errs.CodeOf(db.Write(t.Context(), fn)))
 		}
 	})
+}
+
+// requireUsedToday compares tokens_used_today, outside and inside a transaction.
+func requireUsedToday(t *testing.T, db *storetest.DB, want map[string]int64, why ...any) {
+	t.Helper()
+	for id, tokens := range want {
+		got, err := db.AgentDetail(t.Context(), id, db.Now())
+		require.NoError(t, err)
+		require.Equal(t, tokens, got.TokensUsedToday, append(why, id))
+		write(t, db, func(tx *store.Tx) error {
+			inside, err := tx.AgentDetail(id)
+			require.Equal(t, got, inside)
+			return err
+		})
+	}
 }
 
 func TestAncestors(t *testing.T) {

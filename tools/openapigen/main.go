@@ -48,8 +48,9 @@ func generate(dirs []string) (jsonText, yamlText []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := normalise(doc, facts.renamed(names)); err != nil {
+	named := facts.renamed(names)
+	if err := normalise(doc, named); err != nil {
 		return nil, nil, err
 	}
-	return render(doc, facts.renamed(names))
+	return render(doc, named)
 }

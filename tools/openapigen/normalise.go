@@ -27,6 +27,8 @@ func (n *normaliser) reject(format string, args ...any) {
 func normalise(doc *openapi3.T, facts structs) error {
 	n := &normaliser{doc: doc, facts: facts}
 	n.info()
+	n.webhooks()
+	n.unions()
 	n.schemas()
 	n.shared()
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
@@ -43,7 +45,7 @@ func normalise(doc *openapi3.T, facts structs) error {
 	if err := openapi3.NewLoader().ResolveRefsIn(doc, nil); err != nil {
 		return err
 	}
-	return doc.Validate(context.Background())
+	return errors.Join(doc.Validate(context.Background()), n.checkWebhooks())
 }
 
 // info fixes what stands above the paths.

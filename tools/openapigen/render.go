@@ -16,16 +16,16 @@ const order = `
 	openapi info title version summary operationId tags name in
 	get post put patch delete head options
 	description servers url required style explode parameters requestBody
-	headers content schema $ref allOf type format nullable
+	headers content schema $ref allOf oneOf type format nullable
 	enum x-enum-varnames default minimum maximum minLength maxLength pattern minItems maxItems
 	uniqueItems items properties additionalProperties example responses security x-required-scopes
-	paths components schemas securitySchemes`
+	paths x-webhooks components schemas securitySchemes`
 
 // holdsNames tells the members whose own members are names out of the API and not
 // out of OpenAPI.
 func holdsNames(member string) bool {
 	switch member {
-	case "paths", "responses", "headers", "schemas", "content", "properties", "securitySchemes", "example", "default":
+	case "paths", "x-webhooks", "responses", "headers", "schemas", "content", "properties", "securitySchemes", "example", "default":
 		return true
 	}
 	return false

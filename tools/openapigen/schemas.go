@@ -147,7 +147,8 @@ func children(s *openapi3.Schema) []*openapi3.SchemaRef {
 	if s.AdditionalProperties.Schema != nil {
 		out = append(out, s.AdditionalProperties.Schema)
 	}
-	return append(out, s.AllOf...)
+	out = append(out, s.AllOf...)
+	return append(out, s.OneOf...)
 }
 
 // root is a schema an operation names, in its request or in an answer.

@@ -1,0 +1,195 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// usageReport is what a report of use says: one fact, or several. Exactly one is
+// set; the description shows them as alternatives.
+type usageReport struct {
+	Fact  *models.FactDraft `json:"fact" extensions:"x-one-of"`
+	Facts *factBatch        `json:"facts" extensions:"x-one-of"`
+}
+
+// factBatch is several facts in one request.
+type factBatch struct {
+	// All of them are recorded, or none.
+	Facts []models.FactDraft `json:"facts" validate:"required" minItems:"1" maxItems:"1000"`
+}
+
+// usageRecorded is the answer to a report, of the same form as the report.
+type usageRecorded struct {
+	Fact  *factRecorded  `json:"fact" extensions:"x-one-of"`
+	Facts *factsRecorded `json:"facts" extensions:"x-one-of"`
+}
+
+// factRecorded is a fact and what the agent has left after it.
+type factRecorded struct {
+	models.Fact
+	Balance models.Balance `json:"balance"`
+}
+
+// factsRecorded is the facts of a batch, in its order.
+type factsRecorded struct {
+	Facts    []models.Fact `json:"facts"`
+	Recorded int           `json:"recorded" example:"2"` // How many were new.
+	Replayed int           `json:"replayed" example:"1"` // How many had been recorded before.
+	// Balance is what the agent has left after them.
+	Balance models.Balance `json:"balance"`
+}
+
+// getUsage returns what an agent used and may still use (CHE·NU §5.2).
+//
+//	@Summary		Get an agent's usage
+//	@Description	What the agent used today and may still use, in UTC days. `budget` and `remaining` are null for `nova`, which has no limit. `remaining` is `budget` less what is used and reserved, and never below 0.
+//	@ID				getUsage
+//	@Tags			usage
+//	@Produce		json
+//	@Security		BearerAuth[agents:read]
+//	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	models.Usage	"The usage"
+//	@Header			200	{string}	ETag
+//	@Success		304	"Nothing changed"
+//	@Failure		404	"No such agent"
+//	@Router			/api/v1/agents/{agent_id}/usage [get]
+func (s *Server) getUsage(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "agent_id")
+	if err != nil {
+		return err
+	}
+	u, err := s.usage.Usage(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusOK, u)
+}
+
+// recordUsage records what an agent used.
+//
+//	@Summary		Record usage
+//	@Description	Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+//	@ID				recordUsage
+//	@Tags			usage
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth[usage:write]
+//	@Param			agent_id		path	string		true	"The agent's id"	maxlength(64)	example(finance-personal)
+//	@Param			Idempotency-Key	header	string		false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
+//	@Param			body			body	usageReport	true	"What was used"
+//	@Success		200	{object}	usageRecorded	"Everything had been recorded before"
+//	@Header			200	{string}	Idempotency-Replayed
+//	@Success		201	{object}	usageRecorded	"Recorded"
+//	@Header			201	{string}	Idempotency-Replayed
+//	@Failure		400	"A field is missing or malformed, or there are no facts or too many"
+//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
+//	@Failure		404	"No such agent"
+//	@Failure		409	"A request_id or the key was used with another content"
+//	@Failure		422	"The agent's day is full"
+//	@Router			/api/v1/agents/{agent_id}/usage [post]
+func (s *Server) recordUsage(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "agent_id")
+	if err != nil {
+		return err
+	}
+	report, body, err := s.decodeReport(w, r)
+	if err != nil {
+		return err
+	}
+	render := func(result any) (models.Answer, error) { return s.renderRecorded(report, result.(models.Recorded)) }
+	once, err := s.once(r, body, render)
+	if err != nil {
+		return err
+	}
+	recorded, err := s.usage.Record(r.Context(), caller(r), id, report.drafts(), once)
+	if err != nil {
+		return report.located(err)
+	}
+	if s.replayed(w, once) {
+		return nil
+	}
+	answer, err := render(recorded)
+	if err != nil {
+		return err
+	}
+	s.writeAnswer(w, answer)
+	return nil
+}
+
+// decodeReport reads a report in either form.
+func (s *Server) decodeReport(w http.ResponseWriter, r *http.Request) (usageReport, []byte, error) {
+	var both struct {
+		models.FactDraft
+		Facts []models.FactDraft `json:"facts"`
+	}
+	body, err := s.decode(w, r, &both)
+	switch {
+	case err != nil:
+		return usageReport{}, nil, err
+	case both.Facts == nil:
+		return usageReport{Fact: &both.FactDraft}, body, nil
+	case both.FactDraft != models.FactDraft{}:
+		var wrong errs.Violations
+		wrong.Add(errs.InvalidRequest, "/facts", "exclusive", "facts excludes the members of a single fact; put every fact into facts")
+		return usageReport{}, nil, wrong.Err()
+	}
+	return usageReport{Facts: &factBatch{both.Facts}}, body, nil
+}
+
+// drafts are the facts of either form.
+func (u usageReport) drafts() []models.FactDraft {
+	if u.Fact != nil {
+		return []models.FactDraft{*u.Fact}
+	}
+	return u.Facts.Facts
+}
+
+// located makes the places an error names those of the form that was sent: the
+// core speaks of a batch.
+func (u usageReport) located(err error) error {
+	var e *errs.Error
+	if u.Fact == nil || !errors.As(err, &e) {
+		return err
+	}
+	for i := range e.Fields {
+		e.Fields[i].Pointer = strings.TrimPrefix(e.Fields[i].Pointer, "/facts/0")
+	}
+	return err
+}
+
+// renderRecorded makes the answer to a report. What had been recorded before is
+// no news: 200.
+func (s *Server) renderRecorded(u usageReport, recorded models.Recorded) (models.Answer, error) {
+	replayed := 0
+	for _, f := range recorded.Facts {
+		if f.Replayed {
+			replayed++
+		}
+	}
+	status := http.StatusCreated
+	if replayed == len(recorded.Facts) {
+		status = http.StatusOK
+	}
+	body, err := s.encode(newUsageRecorded(u, recorded, replayed).form())
+	return models.Answer{Status: status, Body: body}, err
+}
+
+func newUsageRecorded(u usageReport, recorded models.Recorded, replayed int) usageRecorded {
+	if u.Fact != nil {
+		return usageRecorded{Fact: &factRecorded{recorded.Facts[0], recorded.Balance}}
+	}
+	return usageRecorded{Facts: &factsRecorded{recorded.Facts, len(recorded.Facts) - replayed, replayed, recorded.Balance}}
+}
+
+// form is what goes over the wire.
+func (u usageRecorded) form() any {
+	if u.Fact != nil {
+		return u.Fact
+	}
+	return u.Facts
+}

@@ -1,0 +1,209 @@
+package api
+
+import (
+	"encoding/base64"
+	"net/http"
+
+	"comet/models"
+	"comet/webhooks"
+)
+
+const webhooksPath = "/api/v1/webhooks"
+
+// createWebhook registers a webhook (CHE·NU §9).
+//
+//	@Summary		Create a webhook
+//	@Description	From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+//	@ID				createWebhook
+//	@Tags			webhooks
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth[webhooks:write]
+//	@Param			Idempotency-Key	header	string				false	"Makes a repeated request answer as the first one did, without the secret"	maxlength(255)
+//	@Param			body			body	models.WebhookDraft	true	"The webhook"
+//	@Success		201	{object}	webhookIssued	"Created"
+//	@Header			201	{string}	Location
+//	@Header			201	{string}	Cache-Control
+//	@Header			201	{string}	Idempotency-Replayed
+//	@Failure		400	"A field is missing or malformed, an event is unknown, or the agent does not exist"
+//	@Failure		409	"The key was used with another request"
+//	@Failure		422	"The server may not connect to the address, or there are 1,000 webhooks already"
+//	@Router			/api/v1/webhooks [post]
+func (s *Server) createWebhook(w http.ResponseWriter, r *http.Request) error {
+	if err := newQuery(r).Err(); err != nil {
+		return err
+	}
+	var d models.WebhookDraft
+	body, err := s.decode(w, r, &d)
+	if err != nil {
+		return err
+	}
+	once, err := s.once(r, body, s.renderWebhook(http.StatusCreated))
+	if err != nil {
+		return err
+	}
+	created, err := s.webhooks.Create(r.Context(), caller(r), d, once)
+	if err != nil || s.replayed(w, once) {
+		return err
+	}
+	return s.writeWebhook(w, r, http.StatusCreated, created)
+}
+
+// renderWebhook makes the stored answer, which has no secret.
+func (s *Server) renderWebhook(status int) func(any) (models.Answer, error) {
+	return func(result any) (models.Answer, error) {
+		created := result.(webhooks.Created)
+		body, err := s.encode(webhookIssued{webhookView: s.newWebhookView(created.Webhook)})
+		return models.Answer{
+			Status: status, Body: body,
+			Header: map[string]string{"Location": webhookURL(created.Webhook.ID), "Cache-Control": "no-store"},
+		}, err
+	}
+}
+
+// writeWebhook answers with a webhook and the secret that is shown this once.
+func (s *Server) writeWebhook(w http.ResponseWriter, r *http.Request, status int, created webhooks.Created) error {
+	w.Header().Set("Location", webhookURL(created.Webhook.ID))
+	w.Header().Set("Cache-Control", "no-store")
+	return s.writeJSON(w, r, status, webhookIssued{s.newWebhookView(created.Webhook), created.Secret})
+}
+
+// listWebhooks lists webhooks.
+//
+//	@Summary		List webhooks
+//	@Description	Every webhook in the order of creation, disabled ones too, without their secrets.
+//	@ID				listWebhooks
+//	@Tags			webhooks
+//	@Produce		json
+//	@Security		BearerAuth[webhooks:write]
+//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
+//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(100)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	webhookList	"One page"
+//	@Header			200	{string}	ETag
+//	@Header			200	{string}	Link
+//	@Success		304	"Nothing changed"
+//	@Failure		400	"A parameter is unknown or out of range"
+//	@Router			/api/v1/webhooks [get]
+func (s *Server) listWebhooks(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r, "limit", "cursor")
+	limit, after := q.Int("limit", 1, maxLimit, defaultLimit), q.idCursor()
+	if err := q.Err(); err != nil {
+		return err
+	}
+	hooks, err := s.webhooks.List(r.Context(), after, limit+1)
+	if err != nil {
+		return err
+	}
+	var page webhookList
+	if len(hooks) > limit {
+		hooks = hooks[:limit]
+		page.NextCursor = opaque(hooks[limit-1].ID)
+		w.Header().Set("Link", links(r, page.NextCursor))
+	}
+	page.Webhooks = make([]webhookView, len(hooks))
+	for i, hook := range hooks {
+		page.Webhooks[i] = s.newWebhookView(hook)
+	}
+	return s.writeJSON(w, r, http.StatusOK, page)
+}
+
+// idCursor reads the cursor of a list that goes by id, "" where it was not sent.
+func (q *query) idCursor() string {
+	text := q.OptString("cursor", 100)
+	if text == nil {
+		return ""
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(*text)
+	if err != nil || len(raw) == 0 || !storable(string(raw)) {
+		q.Fail("cursor", "cursor", "cursor is not one this server gave out")
+	}
+	return string(raw)
+}
+
+// getWebhook returns one webhook.
+//
+//	@Summary		Get a webhook
+//	@Description	The webhook without its secret.
+//	@ID				getWebhook
+//	@Tags			webhooks
+//	@Produce		json
+//	@Security		BearerAuth[webhooks:write]
+//	@Param			webhook_id		path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	webhookView	"The webhook"
+//	@Header			200	{string}	ETag
+//	@Success		304	"Nothing changed"
+//	@Failure		404	"No such webhook"
+//	@Router			/api/v1/webhooks/{webhook_id} [get]
+func (s *Server) getWebhook(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "webhook_id")
+	if err != nil {
+		return err
+	}
+	hook, err := s.webhooks.Get(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusOK, s.newWebhookView(hook))
+}
+
+// updateWebhook changes a webhook.
+//
+//	@Summary		Update a webhook
+//	@Description	Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+//	@ID				updateWebhook
+//	@Tags			webhooks
+//	@Accept			json,application/merge-patch+json
+//	@Produce		json
+//	@Security		BearerAuth[webhooks:write]
+//	@Param			webhook_id	path	string				true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			body		body	models.WebhookPatch	true	"What changes"
+//	@Success		200	{object}	webhookView	"The webhook as it is now"
+//	@Failure		400	"A field is malformed, an event is unknown, or the agent does not exist"
+//	@Failure		404	"No such webhook"
+//	@Failure		422	"The server may not connect to the address"
+//	@Router			/api/v1/webhooks/{webhook_id} [patch]
+func (s *Server) updateWebhook(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "webhook_id")
+	if err != nil {
+		return err
+	}
+	var p models.WebhookPatch
+	if _, err := s.decode(w, r, &p); err != nil {
+		return err
+	}
+	hook, err := s.webhooks.Update(r.Context(), caller(r), id, p)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusOK, s.newWebhookView(hook))
+}
+
+// deleteWebhook removes a webhook.
+//
+//	@Summary		Delete a webhook
+//	@Description	Ends the webhook together with its deliveries, those that wait too.
+//	@ID				deleteWebhook
+//	@Tags			webhooks
+//	@Security		BearerAuth[webhooks:write]
+//	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Success		204	"Deleted"
+//	@Failure		404	"No such webhook"
+//	@Router			/api/v1/webhooks/{webhook_id} [delete]
+func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "webhook_id")
+	if err != nil {
+		return err
+	}
+	if err := refuseBody(r); err != nil {
+		return err
+	}
+	if err := s.webhooks.Delete(r.Context(), caller(r), id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func webhookURL(id string) string { return webhooksPath + "/" + id }

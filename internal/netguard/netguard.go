@@ -1,0 +1,137 @@
+// Package netguard keeps comet from being used to reach what only its own machine and
+// network may reach: other people say where deliveries go, and a name can point
+// anywhere. It judges the address a connection is really made to, behind the last
+// look-up and before the first packet, so that no spelling and no change of a name
+// passes.
+package netguard
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/words"
+)
+
+// setting names what opens a range, for the person who reads the refusal.
+const setting = "webhooks.allow_networks"
+
+// keepAlive is how often an idle connection is probed.
+const keepAlive = 30 * time.Second
+
+// Guard decides which addresses comet may connect to. It is safe for concurrent use.
+type Guard struct {
+	allow   []netip.Prefix
+	refused []block
+	dialer  net.Dialer
+}
+
+// New returns a guard that allows public addresses and those in allow. An IPv4 range
+// allows its IPv4-mapped form too, and the other way round, but nothing that is
+// translated on the way, such as NAT64: that is another network.
+func New(allow []netip.Prefix) *Guard {
+	g := &Guard{refused: blocks()}
+	for _, p := range allow {
+		g.allow = append(g.allow, unmapped(p).Masked())
+	}
+	g.dialer = net.Dialer{KeepAlive: keepAlive, ControlContext: g.control}
+	return g
+}
+
+// unmapped returns ::ffff:10.0.0.0/104 as 10.0.0.0/8.
+func unmapped(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p
+}
+
+// Refused reports whether comet does not connect to addr, and what kind of address
+// it is then, as in "a loopback address".
+func (g *Guard) Refused(addr netip.Addr) (reason string, refused bool) {
+	zone := addr.Zone() != ""
+	addr = addr.WithZone("").Unmap()
+	for _, p := range g.allow {
+		if p.Contains(addr) {
+			return "", false
+		}
+	}
+	if reason := g.kind(addr); reason != "" {
+		return reason, true
+	}
+	if zone {
+		return "an address of one interface", true
+	}
+	return "", false
+}
+
+// Check is Refused as an errs.AddressRefused whose sentence names the address, its
+// kind and the setting that opens it.
+func (g *Guard) Check(addr netip.Addr) error {
+	reason, refused := g.Refused(addr)
+	if !refused {
+		return nil
+	}
+	return errs.New(errs.AddressRefused, "%s is %s; comet connects to it only where %s has it", addr, reason, setting)
+}
+
+// CheckHost judges the host of a URL as it is written, so that an address that will
+// be refused is refused when it is registered. A name passes: what it resolves to is
+// judged at every connection. The errors are errs.AddressRefused.
+func (g *Guard) CheckHost(host string) error {
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	if addr, err := netip.ParseAddr(name); err == nil {
+		return g.Check(addr)
+	}
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") { // RFC 6761 §6.3
+		return g.checkLocalhost()
+	}
+	if endsInNumber(name) {
+		return errs.New(errs.AddressRefused, "%s is a number in a form that is read in several ways; write an IPv4 address as four decimal numbers",
+			words.Quote(host))
+	}
+	return nil
+}
+
+// checkLocalhost refuses unless one of the two addresses of the name is allowed.
+func (g *Guard) checkLocalhost() error {
+	err := g.Check(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	if err != nil && g.Check(netip.IPv6Loopback()) == nil {
+		return nil
+	}
+	return err
+}
+
+// endsInNumber reports whether some reader takes the name for an IPv4 address, such
+// as 127.1, 2130706433 or 0x7f.0.0.1; no top-level domain is a number.
+func endsInNumber(name string) bool {
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	if hex, ok := strings.CutPrefix(last, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return last != "" && strings.Trim(last, "0123456789") == ""
+}
+
+// DialContext connects to an address of the form host:port over TCP, as net.Dialer
+// does, to the first of the host's addresses that answers and is not refused. The
+// error is, or wraps, errs.AddressRefused where it was for that.
+func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	switch network {
+	case "tcp", "tcp4", "tcp6":
+		return g.dialer.DialContext(ctx, network, address)
+	}
+	return nil, errs.New(errs.AddressRefused, "comet makes TCP connections only, not %s", words.Quote(network))
+}
+
+// control is called with the address of each connection before it is made.
+func (g *Guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return errs.Wrap(errs.AddressRefused, err, "%s is no address of a TCP connection", words.Quote(address))
+	}
+	return g.Check(to.Addr())
+}

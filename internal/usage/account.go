@@ -1,0 +1,69 @@
+package usage
+
+import (
+	"comet/models"
+)
+
+// account is a locked account with the agent it belongs to.
+type account struct {
+	models.Account
+	spender models.Spender
+	changed bool
+}
+
+// enter brings the account to a later day. What is held stays held.
+func (a *account) enter(day int64) {
+	if day <= a.Day {
+		return
+	}
+	a.Day, a.changed = day, true
+	a.Used, a.Forgiven, a.SubtreeUsed, a.SubtreeForgiven = 0, 0, 0, 0
+}
+
+// countsSubtree reports whether the budget is held against the roll-up too.
+func (a *account) countsSubtree() bool { return a.spender.BudgetScope == models.ScopeSubtree }
+
+// budget is what the agent may use today; limited is false for L0.
+func (a *account) budget() (tokens int64, limited bool) {
+	if a.spender.TokenBudget == nil {
+		return 0, false
+	}
+	return *a.spender.TokenBudget + a.Extra, true
+}
+
+// use is what a budget is compared with.
+type use struct {
+	scope          models.BudgetScope
+	used, reserved int64
+}
+
+func (a *account) own() use { return use{models.ScopeOwn, a.Used - a.Forgiven, a.Reserved} }
+
+func (a *account) subtree() use {
+	return use{models.ScopeSubtree, a.SubtreeUsed - a.SubtreeForgiven, a.SubtreeReserved}
+}
+
+// uses returns everything the budget is held against.
+func (a *account) uses() []use {
+	if a.countsSubtree() {
+		return []use{a.own(), a.subtree()}
+	}
+	return []use{a.own()}
+}
+
+// covers reports whether the budget has room for more tokens.
+func (a *account) covers(u use, tokens int64) bool {
+	budget, limited := a.budget()
+	return !limited || budget-u.used-u.reserved >= tokens
+}
+
+func remaining(budget int64, u use) int64 { return max(0, budget-u.used-u.reserved) }
+
+func (a *account) balance() models.Balance {
+	u := a.own()
+	out := models.Balance{UsedToday: u.used, Reserved: u.reserved, ResetAt: startOf(a.Day + 1)}
+	if budget, limited := a.budget(); limited {
+		out.Budget, out.Remaining = &budget, new(remaining(budget, u))
+	}
+	return out
+}

@@ -1,0 +1,335 @@
+package usage
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+)
+
+// operation is one wish of one caller. It is decided on the books of a transaction,
+// which may run several times, so decide sets every result anew.
+type operation interface {
+	// agent is whose account it is about.
+	agent() string
+	// reservation names the reservation it ends, "" for none.
+	reservation() string
+	// requestIDs are the names of the facts it records.
+	requestIDs() []string
+	// decide judges the wish and enters its effects into the books, or neither.
+	decide(b *books)
+	// failed is why it was refused, nil when it was not.
+	failed() error
+}
+
+// books is what one transaction of the ledger knows and will write. Everything in
+// it is locked: nobody else decides on these accounts meanwhile.
+type books struct {
+	tx           *store.Tx
+	now          time.Time
+	spenders     map[string]models.Spender
+	accounts     map[string]*account
+	reservations map[store.ReservationKey]models.Reservation
+	recorded     map[store.FactKey]models.Fact
+	missing      []string // agents that have no account yet
+
+	facts    []models.Fact
+	windows  map[store.Window]int64
+	ended    map[store.ReservationKey]models.Reservation // granted or changed
+	outcomes []models.OutcomeRow
+	alerts   []alert
+}
+
+// errNoAccount ends a transaction that met agents without an account. Creating one
+// there would lock rows out of order.
+var errNoAccount = errors.New("an agent has no account yet")
+
+// maxOverdue is how many expired reservations one transaction frees.
+const maxOverdue = 256
+
+// openBooks locks and reads what the operations are about. Reservations that have
+// expired are freed first, so that no decision is made with tokens nobody holds.
+func openBooks(tx *store.Tx, ops []operation) (*books, error) {
+	b := &books{tx: tx, now: tx.Now(), windows: map[store.Window]int64{}, ended: map[store.ReservationKey]models.Reservation{}}
+	if err := tx.ShareChains(); err != nil {
+		return nil, err
+	}
+	named := reservationKeys(ops)
+	before, err := tx.Reservations(named)
+	if err != nil {
+		return nil, err
+	}
+	overdue, err := tx.OverdueReservations(b.now, maxOverdue)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range overdue {
+		before[store.ReservationKey{AgentID: r.AgentID, ID: r.ID}] = r
+	}
+	if err := b.lock(ops, before); err != nil || len(b.missing) > 0 {
+		return b, err
+	}
+	// What was read before the locks may have changed since.
+	if b.reservations, err = tx.Reservations(slices.Collect(maps.Keys(before))); err != nil {
+		return nil, err
+	}
+	if b.recorded, err = tx.RecordedFacts(factKeys(ops)); err != nil {
+		return nil, err
+	}
+	for _, r := range overdue {
+		b.expire(store.ReservationKey{AgentID: r.AgentID, ID: r.ID})
+	}
+	return b, b.complete()
+}
+
+func reservationKeys(ops []operation) []store.ReservationKey {
+	var keys []store.ReservationKey
+	for _, op := range ops {
+		if id := op.reservation(); id != "" {
+			keys = append(keys, store.ReservationKey{AgentID: op.agent(), ID: id})
+		}
+	}
+	return keys
+}
+
+func factKeys(ops []operation) []store.FactKey {
+	var keys []store.FactKey
+	for _, op := range ops {
+		for _, id := range op.requestIDs() {
+			keys = append(keys, store.FactKey{AgentID: op.agent(), RequestID: id})
+		}
+	}
+	return keys
+}
+
+// lock locks the accounts of the agents and of the ancestors whose budget counts a
+// subtree.
+func (b *books) lock(ops []operation, reservations map[store.ReservationKey]models.Reservation) error {
+	wanted, err := b.involved(ops, reservations)
+	if err != nil {
+		return err
+	}
+	locked, err := b.tx.LockAccounts(wanted)
+	if err != nil {
+		return err
+	}
+	b.accounts = make(map[string]*account, len(locked))
+	for _, id := range wanted {
+		a, found := locked[id]
+		if !found {
+			b.missing = append(b.missing, id)
+			continue
+		}
+		b.accounts[id] = &account{Account: a, spender: b.spenders[id]}
+	}
+	return nil
+}
+
+// involved reads the chains of the agents and of the reservations and returns whose
+// accounts a decision rests on.
+func (b *books) involved(ops []operation, reservations map[store.ReservationKey]models.Reservation) ([]string, error) {
+	ids, wanted := map[string]bool{}, map[string]bool{}
+	for _, op := range ops {
+		ids[op.agent()], wanted[op.agent()] = true, true
+	}
+	for key, r := range reservations {
+		wanted[key.AgentID] = true
+		for link := range strings.SplitSeq(r.Path, "/") {
+			ids[link] = true
+		}
+	}
+	var err error
+	if b.spenders, err = b.tx.Spenders(slices.Collect(maps.Keys(ids))); err != nil {
+		return nil, err
+	}
+	for id, s := range b.spenders {
+		if s.BudgetScope == models.ScopeSubtree {
+			wanted[id] = true
+		}
+	}
+	maps.DeleteFunc(wanted, func(id string, _ bool) bool {
+		_, known := b.spenders[id]
+		return !known
+	})
+	return slices.Collect(maps.Keys(wanted)), nil
+}
+
+// complete brings the accounts up to date with what is not kept in them: the day,
+// additional budgets that ended, a roll-up that begins to count.
+func (b *books) complete() error {
+	for _, a := range b.accounts {
+		a.enter(dayOf(b.now))
+		if a.Extra > 0 && !b.now.Before(a.ExtraUntil) {
+			tokens, until, err := b.tx.ActiveAdditions(a.AgentID, b.now)
+			if err != nil {
+				return err
+			}
+			a.Extra, a.ExtraUntil, a.changed = tokens, until, true
+		}
+		if a.countsSubtree() && !a.Subtree {
+			if err := b.countSubtree(a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// countSubtree computes the roll-up of an account whose scope has become subtree.
+// Its charges wait for the account's lock from now on.
+func (b *books) countSubtree(a *account) error {
+	// Where the clock went back, agents below may have used something on a later day.
+	latest, err := b.tx.LatestDayBelow(a.AgentID, a.Day)
+	if err != nil {
+		return err
+	}
+	a.enter(latest)
+	if a.SubtreeUsed, err = b.tx.SubtreeUsed(a.spender, a.Day); err != nil {
+		return err
+	}
+	if a.SubtreeForgiven, err = b.tx.SubtreeForgiven(a.AgentID, a.Day); err != nil {
+		return err
+	}
+	if a.SubtreeReserved, err = b.tx.HeldBelow(a.AgentID); err != nil {
+		return err
+	}
+	for key, r := range b.ended { // expired above and not written yet
+		if r.State == models.ReservationExpired && store.OnPath(r.Path, a.AgentID) {
+			a.SubtreeReserved -= b.reservations[key].Tokens
+		}
+	}
+	a.Subtree, a.changed = true, true
+	return nil
+}
+
+// path returns the chain of ancestors that counts what an agent uses now.
+func (b *books) path(agentID string) string { return store.Path(store.Chain(b.spenders, agentID)) }
+
+// counters returns the accounts of a path whose budget counts their subtree, the
+// nearest to the agent first.
+func (b *books) counters(path string) []*account {
+	var out []*account
+	links := strings.Split(path, "/")
+	for _, link := range slices.Backward(links) {
+		if a := b.accounts[link]; a != nil && a.countsSubtree() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// enterDay brings an account and those that count on the path to the same day, the
+// latest of any of them, and returns it.
+func (b *books) enterDay(a *account, counters []*account) int64 {
+	today := a.Day
+	for _, c := range counters {
+		today = max(today, c.Day)
+	}
+	a.enter(today)
+	for _, c := range counters {
+		c.enter(today)
+	}
+	return today
+}
+
+// find returns the account of an operation, or errs.NotFound.
+func (b *books) find(agentID string) (*account, error) {
+	if a := b.accounts[agentID]; a != nil {
+		return a, nil
+	}
+	return nil, errs.New(errs.NotFound, "there is no agent %q", agentID)
+}
+
+// charge enters facts of one agent that count on one path. Their day and time are
+// the account's where its day is ahead of the clock.
+func (b *books) charge(a *account, path string, facts []models.Fact) error {
+	counters := b.counters(path)
+	var sum int64
+	for _, f := range facts {
+		sum += f.Tokens
+	}
+	today := b.enterDay(a, counters)
+	if a.Used+sum > models.MaxTokensADay {
+		return errs.New(errs.LimitReached, "%q has used %d tokens today, and the ledger counts at most %d a day", a.AgentID, a.Used, int64(models.MaxTokensADay))
+	}
+	at := b.now
+	if dayOf(at) < today {
+		at = startOf(today)
+	}
+	for i := range facts {
+		facts[i].At, facts[i].Path = at, path
+		b.windows[store.WindowOf(facts[i])] += facts[i].Tokens
+		if facts[i].RequestID != "" {
+			b.recorded[store.FactKey{AgentID: a.AgentID, RequestID: facts[i].RequestID}] = facts[i]
+		}
+	}
+	b.facts = append(b.facts, facts...)
+	a.Used, a.changed = a.Used+sum, true
+	b.warn(a)
+	for _, c := range counters {
+		c.SubtreeUsed, c.changed = c.SubtreeUsed+sum, true
+		b.warn(c)
+	}
+	return nil
+}
+
+// hold changes what is reserved on a path.
+func (b *books) hold(a *account, path string, tokens int64) {
+	a.Reserved, a.changed = a.Reserved+tokens, true
+	for _, c := range b.counters(path) {
+		c.SubtreeReserved, c.changed = c.SubtreeReserved+tokens, true
+	}
+}
+
+// end enters a reservation's new state.
+func (b *books) end(r models.Reservation) {
+	key := store.ReservationKey{AgentID: r.AgentID, ID: r.ID}
+	b.reservations[key], b.ended[key] = r, r
+}
+
+// expire frees a reservation whose lease has ended, unless somebody ended it
+// between the two reads.
+func (b *books) expire(key store.ReservationKey) {
+	r, found := b.reservations[key]
+	if a := b.accounts[key.AgentID]; found && a != nil && r.State == models.ReservationHeld {
+		a.Reserved, a.changed = a.Reserved-r.Tokens, true
+		for _, c := range b.counters(r.Path) {
+			if c.Subtree {
+				c.SubtreeReserved, c.changed = c.SubtreeReserved-r.Tokens, true
+			}
+		}
+		r.State = models.ReservationExpired
+		b.end(r)
+	}
+}
+
+// close writes what was decided.
+func (b *books) close() error {
+	if err := b.tx.InsertFacts(b.facts); err != nil {
+		return err
+	}
+	if err := b.tx.AddToWindows(b.windows); err != nil {
+		return err
+	}
+	if err := b.tx.SaveReservations(slices.Collect(maps.Values(b.ended)), b.now); err != nil {
+		return err
+	}
+	if err := b.tx.AddOutcomes(b.outcomes); err != nil {
+		return err
+	}
+	var changed []models.Account
+	for _, a := range b.accounts {
+		if a.changed {
+			changed = append(changed, a.Account)
+		}
+	}
+	if err := b.tx.SaveAccounts(changed); err != nil {
+		return err
+	}
+	return b.tell()
+}

@@ -1,0 +1,163 @@
+package usage
+
+import (
+	"context"
+	"sync"
+
+	"comet/internal/errs"
+)
+
+// maxGroup bounds how many operations share one transaction.
+const maxGroup = 256
+
+// group collects the operations that wait at the same moment. One of their callers
+// leads: it commits them all in one transaction, and hands the lead to one of those
+// who came meanwhile. So there is one transaction of the ledger at a time in a
+// process, and no goroutine that somebody must own.
+type group struct {
+	commit func(ctx context.Context, ops []operation) error
+
+	mu      sync.Mutex
+	waiting []*call
+	led     bool
+}
+
+// call is one caller's operation.
+type call struct {
+	ctx  context.Context
+	op   operation
+	err  error
+	done chan bool // true when it was decided, false to take the lead
+}
+
+func newGroup(commit func(context.Context, []operation) error) *group { return &group{commit: commit} }
+
+// do returns the operation's own error, or why the group could not be committed.
+func (g *group) do(ctx context.Context, op operation) error {
+	c := &call{ctx: ctx, op: op, done: make(chan bool, 1)}
+	if !g.join(c) {
+		select {
+		case decided := <-c.done:
+			if decided {
+				return c.err
+			}
+		case <-ctx.Done():
+			if g.leave(c) {
+				return ctx.Err()
+			}
+			if <-c.done {
+				return c.err
+			}
+		}
+	}
+	g.lead(c)
+	return c.err
+}
+
+// join adds a call and reports whether it leads.
+func (g *group) join(c *call) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting = append(g.waiting, c)
+	if g.led {
+		return false
+	}
+	g.led = true
+	return true
+}
+
+// leave takes back a call that nobody has taken up.
+func (g *group) leave(c *call) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, w := range g.waiting {
+		if w == c && len(c.done) == 0 {
+			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// lead commits the group that c is in and passes the lead on.
+func (g *group) lead(c *call) {
+	calls := g.take(c)
+	defer g.pass()
+	g.decide(calls)
+	for _, other := range calls {
+		if other != c {
+			other.done <- true
+		}
+	}
+}
+
+// take removes up to maxGroup calls, the leader's own among them.
+func (g *group) take(leader *call) []*call {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	calls, left := []*call{leader}, g.waiting[:0]
+	for _, c := range g.waiting {
+		switch {
+		case c == leader:
+		case len(calls) < maxGroup:
+			calls = append(calls, c)
+		default:
+			left = append(left, c)
+		}
+	}
+	clear(g.waiting[len(left):])
+	g.waiting = left
+	return calls
+}
+
+// pass hands the lead to the one who has waited longest.
+func (g *group) pass() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.led = len(g.waiting) > 0; g.led {
+		g.waiting[0].done <- false
+	}
+}
+
+// decide commits the calls together. Where a statement failed, whoever caused it is
+// found by running each alone; an error that leaves the outcome open is everybody's.
+func (g *group) decide(calls []*call) {
+	ops := make([]operation, 0, len(calls))
+	for _, c := range calls {
+		if c.err = c.ctx.Err(); c.err == nil {
+			ops = append(ops, c.op)
+		}
+	}
+	if len(ops) == 0 {
+		return
+	}
+	ctx := context.WithoutCancel(calls[0].ctx)
+	err := g.commit(ctx, ops)
+	for _, c := range calls {
+		if c.err != nil {
+			continue
+		}
+		if err != nil && len(ops) > 1 && !open(err) {
+			err := g.commit(ctx, []operation{c.op})
+			c.err = orElse(err, c.op.failed())
+			continue
+		}
+		c.err = orElse(err, c.op.failed())
+	}
+}
+
+// open reports whether an error says nothing about the operations themselves.
+func open(err error) bool {
+	switch errs.CodeOf(err) {
+	case errs.Unavailable, errs.Busy, errs.Timeout:
+		return true
+	}
+	return false
+}
+
+func orElse(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}

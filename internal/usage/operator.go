@@ -1,0 +1,172 @@
+package usage
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/internal/requestid"
+	"comet/internal/validate"
+	"comet/models"
+	"comet/store"
+)
+
+const (
+	// maxAdditions is how many additional budgets of one agent count at a time.
+	maxAdditions = 100
+	// maxAdditionTerm is how long an additional budget may last.
+	maxAdditionTerm = 366 * day
+)
+
+// AddBudget raises an agent's daily budget until the addition expires; where that is
+// on a later day it is added to each day's budget. It is in the agent's audit trail
+// with its reason. It returns errs.InvalidRequest, also for L0, whose budget is
+// unlimited, errs.LimitReached for the 101st that counts, and errs.NotFound.
+func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID string, d models.BudgetAdditionDraft, once *models.Once) (models.BudgetAddition, error) {
+	v := validate.Struct(d)
+	if now := l.store.Now(); d.ExpiresAt != nil && !d.ExpiresAt.After(now) {
+		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
+	} else if d.ExpiresAt != nil && d.ExpiresAt.After(now.Add(maxAdditionTerm)) {
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must lie within %d days", maxAdditionTerm/day)
+	}
+	if err := v.Err(); err != nil {
+		return models.BudgetAddition{}, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return models.BudgetAddition{}, err
+	}
+	out := models.BudgetAddition{
+		ID: id.String(), AgentID: agentID, Tokens: *d.Tokens, Reason: *d.Reason,
+		ExpiresAt: d.ExpiresAt.UTC().Truncate(time.Microsecond), CreatedBy: by.Name, Active: true,
+	}
+	err = l.operate(ctx, agentID, once, func(b *books, a *account) (any, error) {
+		if _, limited := a.budget(); !limited {
+			return nil, unlimited(agentID)
+		}
+		list, err := b.tx.Additions(agentID)
+		if err != nil {
+			return nil, err
+		}
+		if len(list) >= maxAdditions {
+			return nil, errs.New(errs.LimitReached, "%q has %d additional budgets that count already", agentID, len(list))
+		}
+		out.CreatedAt = b.now
+		if err := b.tx.InsertAddition(out); err != nil {
+			return nil, err
+		}
+		return out, b.changeExtra(ctx, by, a, models.AuditBudgetAdded, out.Reason)
+	})
+	return out, err
+}
+
+// RemoveBudget ends an additional budget at once. It returns errs.NotFound for one
+// that does not count any more.
+func (l *Ledger) RemoveBudget(ctx context.Context, by models.Principal, agentID, id string) error {
+	return l.operate(ctx, agentID, nil, func(b *books, a *account) (any, error) {
+		if err := b.tx.EndAddition(agentID, id); err != nil {
+			return nil, err
+		}
+		return nil, b.changeExtra(ctx, by, a, models.AuditBudgetRemoved, "")
+	})
+}
+
+// Budgets returns the additional budgets of an agent, newest first, at most 1,000:
+// those that count, or all there were. It returns errs.NotFound.
+func (l *Ledger) Budgets(ctx context.Context, agentID string, all bool) ([]models.BudgetAddition, error) {
+	if _, err := l.store.Agent(ctx, agentID); err != nil {
+		return nil, err
+	}
+	return l.store.Additions(ctx, agentID, l.store.Now(), all)
+}
+
+// Reset writes off what an agent used today, so that its whole budget is free again
+// but for what is reserved; where its budget counts the subtree, the roll-up too.
+// The facts stay, and so does what its ancestors count: the tokens were spent. A
+// warning that fired today does not fire again. It is in the agent's audit trail
+// with its reason. It returns errs.InvalidRequest and errs.NotFound.
+func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string, d models.UsageReset, once *models.Once) (models.Balance, error) {
+	v := validate.Struct(d)
+	if err := v.Err(); err != nil {
+		return models.Balance{}, err
+	}
+	var out models.Balance
+	err := l.operate(ctx, agentID, once, func(b *books, a *account) (any, error) {
+		own, subtree := a.own().used, int64(0)
+		if a.countsSubtree() {
+			subtree = a.subtree().used
+		}
+		if out = a.balance(); own == 0 && subtree == 0 {
+			return out, nil
+		}
+		if err := b.tx.InsertReset(agentID, a.Day, own, subtree); err != nil {
+			return nil, err
+		}
+		a.Forgiven, a.SubtreeForgiven, a.changed = a.Forgiven+own, a.SubtreeForgiven+subtree, true
+		changes := []models.Change{{Field: "used_today", From: own, To: 0}}
+		if subtree > 0 {
+			changes = append(changes, models.Change{Field: "subtree_used_today", From: subtree, To: 0})
+		}
+		out = a.balance()
+		return out, b.audit(ctx, by, agentID, models.AuditUsageReset, *d.Reason, changes)
+	})
+	return out, err
+}
+
+func unlimited(agentID string) error {
+	return errs.New(errs.InvalidRequest, "the budget of %q is unlimited", agentID)
+}
+
+// changeExtra sums the additional budgets up anew and notes it in the audit trail.
+func (b *books) changeExtra(ctx context.Context, by models.Principal, a *account, action models.AuditAction, reason string) error {
+	before := a.Extra
+	var err error
+	if a.Extra, a.ExtraUntil, err = b.tx.ActiveAdditions(a.AgentID, b.now); err != nil {
+		return err
+	}
+	a.changed = true
+	return b.audit(ctx, by, a.AgentID, action, reason, []models.Change{{Field: "additional_budget", From: before, To: a.Extra}})
+}
+
+func (b *books) audit(ctx context.Context, by models.Principal, agentID string, action models.AuditAction, reason string, changes []models.Change) error {
+	return b.tx.Audit(models.AuditEntry{
+		AgentID: agentID, Actor: by.Name, ActorID: by.TokenID, Action: action, RequestID: requestid.From(ctx),
+		Version: b.spenders[agentID].Version, Changes: changes, Reason: reason,
+	})
+}
+
+// operate opens the books of one account for an operator's action.
+func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Once, act func(*books, *account) (any, error)) error {
+	ops := []operation{&visit{agentID}}
+	return l.withAccounts(ctx, ops, func(tx *store.Tx) error {
+		return tx.Once(once, func() (any, error) {
+			b, err := openBooks(tx, ops)
+			if err != nil {
+				return nil, err
+			}
+			if len(b.missing) > 0 {
+				return nil, errNoAccount
+			}
+			a, err := b.find(agentID)
+			if err != nil {
+				return nil, err
+			}
+			out, err := act(b, a)
+			if err != nil {
+				return nil, err
+			}
+			return out, b.close()
+		})
+	})
+}
+
+// visit is an operation that only wants the account.
+type visit struct{ agentID string }
+
+func (op *visit) agent() string        { return op.agentID }
+func (op *visit) reservation() string  { return "" }
+func (op *visit) requestIDs() []string { return nil }
+func (op *visit) failed() error        { return nil }
+func (op *visit) decide(*books)        {}

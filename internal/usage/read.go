@@ -1,0 +1,138 @@
+package usage
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+)
+
+// Usage returns what an agent used today and what it may still use (CHE·NU §5.2), or
+// errs.NotFound. All of it is true at one moment.
+func (l *Ledger) Usage(ctx context.Context, agentID string) (models.Usage, error) {
+	now := l.store.Now()
+	s, err := l.store.Spending(ctx, agentID, now)
+	if err != nil {
+		return models.Usage{}, err
+	}
+	a := account{Account: s.Account, spender: s.Spender}
+	a.enter(dayOf(now))
+	a.Extra = s.Extra
+	a.Reserved -= s.Overdue
+	b := a.balance()
+	out := models.Usage{
+		AgentID: agentID, Budget: b.Budget, UsedToday: b.UsedToday, UsedThisHour: s.UsedThisHour, Remaining: b.Remaining, ResetAt: b.ResetAt,
+		Reserved: b.Reserved, AdditionalBudget: s.Extra, ForgivenToday: a.Forgiven, BudgetScope: s.Spender.BudgetScope, SubtreeUsedToday: s.SubtreeUsed,
+	}
+	if budget, limited := a.budget(); limited && a.countsSubtree() {
+		out.SubtreeRemaining = new(remaining(budget, use{models.ScopeSubtree, s.SubtreeUsed - s.SubtreeExempt, s.SubtreeHeld}))
+	}
+	return out, nil
+}
+
+// TreeUsage is what agents used today: by themselves, less what resets wrote off,
+// and together with those that stood below them when they spent. Who used nothing
+// is left out.
+type TreeUsage struct {
+	Used        map[string]int64
+	SubtreeUsed map[string]int64
+}
+
+// Tree returns what every agent used today.
+func (l *Ledger) Tree(ctx context.Context) (TreeUsage, error) {
+	t := TreeUsage{Used: map[string]int64{}, SubtreeUsed: map[string]int64{}}
+	forgiven, err := l.store.UsageByPath(ctx, dayOf(l.store.Now()), func(u store.PathUsage) {
+		t.Used[u.AgentID] += u.Tokens
+		for link := range strings.SplitSeq(u.Path, "/") {
+			t.SubtreeUsed[link] += u.Tokens
+		}
+	})
+	for id, tokens := range forgiven {
+		t.Used[id] -= tokens
+	}
+	return t, err
+}
+
+// History returns the windows of a history in order, those without use too. The
+// bounds are moved to the windows they lie in. It returns errs.NotFound, and
+// errs.InvalidParameter for a query that cannot be answered.
+func (l *Ledger) History(ctx context.Context, agentID string, q models.HistoryQuery) ([]models.HistoryBucket, error) {
+	if _, err := l.store.Agent(ctx, agentID); err != nil {
+		return nil, err
+	}
+	width := time.Hour
+	if q.Window == models.WindowDay {
+		width = day
+	}
+	from, to := q.From.UTC().Truncate(width), q.To.UTC()
+	if from.Before(q.From) {
+		from = from.Add(width)
+	}
+	if to.Sub(from) > maxBuckets*width {
+		return nil, errs.New(errs.InvalidParameter, "a history has at most %d windows", maxBuckets)
+	}
+	buckets := []models.HistoryBucket{}
+	for at := from; at.Before(to); at = at.Add(width) {
+		buckets = append(buckets, models.HistoryBucket{Start: at})
+	}
+	if len(buckets) == 0 {
+		return buckets, nil
+	}
+	end := from.Add(time.Duration(len(buckets)) * width)
+	fill := func(r store.HistoryRow) {
+		b := &buckets[(r.Hour-from.Unix()/3600)/int64(width/time.Hour)]
+		b.Tokens += r.Tokens
+		switch {
+		case q.By == models.ByNothing:
+		case len(b.Breakdown) < q.Top:
+			b.Breakdown = append(b.Breakdown, models.HistoryGroup{Value: r.Label, Tokens: r.Tokens, Facts: r.Facts})
+		default:
+			b.OtherTokens += r.Tokens
+		}
+	}
+	if q.By == models.ByNothing {
+		return buckets, l.store.UsageHistory(ctx, agentID, from, end, int64(width/time.Hour), fill)
+	}
+	return buckets, l.store.UsageBreakdown(ctx, agentID, q.By, from, end, int64(width/time.Hour), fill)
+}
+
+// maxBuckets is how many windows a history has at most.
+const maxBuckets = 1000
+
+// Reservation returns a reservation, or errs.NotFound. One whose lease has ended is
+// shown as expired, whether or not it was freed yet.
+func (l *Ledger) Reservation(ctx context.Context, agentID, id string) (models.Reservation, error) {
+	r, err := l.store.Reservation(ctx, agentID, id)
+	return l.shown(r), err
+}
+
+// Reservations returns up to limit reservations of an agent, newest first, behind
+// the one with the id before ("" begins with the newest); the state "" is all. It
+// returns errs.NotFound for an unknown agent.
+func (l *Ledger) Reservations(ctx context.Context, agentID string, state models.ReservationState, before string, limit int) ([]models.Reservation, error) {
+	if _, err := l.store.Agent(ctx, agentID); err != nil {
+		return nil, err
+	}
+	list, err := l.store.Reservations(ctx, agentID, state, before, limit)
+	for i := range list {
+		list[i] = l.shown(list[i])
+	}
+	return list, err
+}
+
+func (l *Ledger) shown(r models.Reservation) models.Reservation {
+	if r.State == models.ReservationHeld && !r.ExpiresAt.After(l.store.Now()) {
+		r.State = models.ReservationExpired
+	}
+	return r
+}
+
+// Verify computes every sum of the ledger again from its facts, reservations and
+// resets, as they are at one moment, and reports where a stored sum differs. It
+// changes nothing.
+func (l *Ledger) Verify(ctx context.Context) (models.Verification, error) {
+	return l.store.VerifyLedger(ctx)
+}

@@ -1,0 +1,190 @@
+package usage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/internal/validate"
+	"comet/internal/words"
+	"comet/models"
+	"comet/store"
+)
+
+// Record records what an agent used, all of the facts or none (CHE·NU §5). Facts are
+// always recorded: a budget that is used up, or an agent that is deactivated, stands
+// in nobody's way, since the tokens are gone. A fact whose request_id was recorded
+// before with the same content adds nothing and is returned as it was then, marked
+// as replayed.
+//
+// It returns errs.InvalidRequest with pointers such as /facts/3/tokens,
+// errs.RequestIDReused for a request_id that was recorded with another content,
+// errs.ForeignAgent for a token bound to another agent, errs.LimitReached where the
+// agent's day is full, and errs.NotFound.
+func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string, drafts []models.FactDraft, once *models.Once) (models.Recorded, error) {
+	op, err := newRecord(by, agentID, drafts)
+	if err != nil {
+		return models.Recorded{}, err
+	}
+	err = l.do(ctx, op, once)
+	return op.recorded, err
+}
+
+// record is the operation behind Record.
+type record struct {
+	agentID  string
+	drafts   []models.FactDraft
+	facts    []models.Fact // without time and path
+	ids      []string
+	err      error
+	recorded models.Recorded
+}
+
+func newRecord(by models.Principal, agentID string, drafts []models.FactDraft) (*record, error) {
+	if err := requireOwn(by, agentID); err != nil {
+		return nil, err
+	}
+	var v errs.Violations
+	if len(drafts) == 0 || len(drafts) > models.MaxFacts {
+		v.Add(errs.InvalidRequest, "/facts", "count", "facts must hold 1 to %d facts, not %d", models.MaxFacts, len(drafts))
+		return nil, v.Err()
+	}
+	op := &record{agentID: agentID, drafts: drafts, facts: make([]models.Fact, len(drafts))}
+	for i, d := range drafts {
+		fields := validate.Struct(d)
+		if d.DurationMS != nil && d.Outcome == "" {
+			fields.Add(errs.InvalidRequest, "/duration_ms", "outcome", "duration_ms needs an outcome")
+		}
+		if d.SessionID != "" && d.Outcome == "" {
+			fields.Add(errs.InvalidRequest, "/session_id", "outcome", "session_id needs an outcome")
+		}
+		v = append(v, under(fmt.Sprintf("/facts/%d", i), fields)...)
+	}
+	if err := v.Err(); err != nil {
+		return nil, err
+	}
+	for i, d := range drafts {
+		var err error
+		op.facts[i], err = newFact(agentID, *d.Tokens, d.FactLabels, d)
+		if err != nil {
+			return nil, err
+		}
+		if op.facts[i].RequestID = d.RequestID; d.RequestID != "" {
+			op.ids = append(op.ids, d.RequestID)
+		}
+	}
+	return op, nil
+}
+
+// newFact makes a fact without its time and place; said is what the request said of
+// it, to tell a repeated request from another one.
+func newFact(agentID string, tokens int64, labels models.FactLabels, said any) (models.Fact, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return models.Fact{}, err
+	}
+	digest, err := digestOf(said)
+	return models.Fact{ID: id.String(), AgentID: agentID, Tokens: tokens, FactLabels: labels, Digest: digest}, err
+}
+
+func digestOf(said any) ([32]byte, error) {
+	text, err := json.Marshal(said)
+	return sha256.Sum256(text), err
+}
+
+func (op *record) agent() string        { return op.agentID }
+func (op *record) reservation() string  { return "" }
+func (op *record) requestIDs() []string { return op.ids }
+func (op *record) failed() error        { return op.err }
+
+func (op *record) decide(b *books) {
+	op.recorded, op.err = models.Recorded{}, nil
+	a, err := b.find(op.agentID)
+	if err == nil {
+		op.recorded.Facts, err = op.enter(b, a)
+	}
+	if op.err = err; err == nil {
+		op.recorded.Balance = a.balance()
+	}
+}
+
+// enter charges the facts that are new and returns all of them as they are recorded.
+func (op *record) enter(b *books, a *account) ([]models.Fact, error) {
+	var fresh []models.Fact
+	var outcomes []models.FactDraft
+	first := map[string]int{} // request_id → its place in fresh
+	places := make([]int, len(op.facts))
+	out := make([]models.Fact, len(op.facts))
+	for i, f := range op.facts {
+		earlier, known := b.recorded[store.FactKey{AgentID: a.AgentID, RequestID: f.RequestID}]
+		place, twice := first[f.RequestID]
+		switch {
+		case f.RequestID == "":
+		case known:
+			out[i], places[i] = earlier, -1
+		case twice:
+			earlier, known, places[i] = fresh[place], true, place
+		default:
+			first[f.RequestID] = len(fresh)
+		}
+		if known {
+			if f.RequestID != "" && earlier.Digest != f.Digest {
+				return nil, reused(i, f.RequestID)
+			}
+			out[i].Replayed = true
+			continue
+		}
+		places[i] = len(fresh)
+		fresh, outcomes = append(fresh, f), append(outcomes, op.drafts[i])
+	}
+	if err := b.charge(a, b.path(a.AgentID), fresh); err != nil {
+		return nil, err
+	}
+	for i, d := range outcomes {
+		b.outcome(fresh[i], d.FactOutcome)
+	}
+	for i, place := range places {
+		if place >= 0 {
+			replayed := out[i].Replayed
+			out[i] = fresh[place]
+			out[i].Replayed = replayed
+		}
+	}
+	return out, nil
+}
+
+func reused(i int, requestID string) error {
+	e := errs.New(errs.RequestIDReused, "the request_id %s was recorded before with another content", words.Quote(requestID))
+	e.Fields = []errs.Field{{Pointer: fmt.Sprintf("/facts/%d/request_id", i), Rule: "unique", Detail: e.Detail}}
+	return e
+}
+
+// outcome enters how the work behind a fact ended, if the caller said so. The task
+// stands for the session where none is named, and the fact for the task.
+func (b *books) outcome(f models.Fact, o models.FactOutcome) {
+	if o.Outcome == "" {
+		return
+	}
+	session := o.SessionID
+	if session == "" {
+		session = f.TaskID
+	}
+	if session == "" {
+		session = f.ID
+	}
+	b.outcomes = append(b.outcomes, models.OutcomeRow{
+		AgentID: f.AgentID, SessionID: session, Status: o.Outcome, DurationMS: o.DurationMS, At: f.At,
+	})
+}
+
+// under moves violations below a pointer.
+func under(prefix string, v errs.Violations) errs.Violations {
+	for i := range v {
+		v[i].Pointer = prefix + v[i].Pointer
+	}
+	return v
+}

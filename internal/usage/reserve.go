@@ -1,0 +1,131 @@
+package usage
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/internal/validate"
+	"comet/internal/words"
+	"comet/models"
+)
+
+// Reserve holds tokens of an agent's budget, and of every budget above it whose
+// scope is the subtree, until the reservation is settled, released or expires.
+//
+// It returns errs.BudgetExceeded where one of them does not cover the tokens (its
+// Meta says whose and how much is left, and when it begins anew), and then nothing
+// is held; errs.AgentDeactivated, errs.ForeignAgent, errs.InvalidRequest and
+// errs.NotFound as they say.
+func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID string, d models.ReservationDraft, once *models.Once) (models.Reservation, error) {
+	if err := requireOwn(by, agentID); err != nil {
+		return models.Reservation{}, err
+	}
+	v := validate.Struct(d)
+	if err := v.Err(); err != nil {
+		return models.Reservation{}, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return models.Reservation{}, err
+	}
+	op := &reserve{agentID: agentID, id: id.String(), tokens: *d.Tokens, ttl: models.DefaultReservationTTL * time.Second}
+	if d.TTLSeconds != nil {
+		op.ttl = time.Duration(*d.TTLSeconds) * time.Second
+	}
+	err = l.do(ctx, op, once)
+	return op.granted, err
+}
+
+// reserve is the operation behind Reserve.
+type reserve struct {
+	agentID string
+	id      string
+	tokens  int64
+	ttl     time.Duration
+	granted models.Reservation
+	err     error
+}
+
+func (op *reserve) agent() string        { return op.agentID }
+func (op *reserve) reservation() string  { return "" }
+func (op *reserve) requestIDs() []string { return nil }
+func (op *reserve) failed() error        { return op.err }
+
+func (op *reserve) decide(b *books) {
+	op.granted, op.err = models.Reservation{}, op.judge(b)
+	if op.err != nil {
+		return
+	}
+	op.granted = models.Reservation{
+		ID: op.id, AgentID: op.agentID, Tokens: op.tokens, State: models.ReservationHeld,
+		CreatedAt: b.now, ExpiresAt: b.now.Add(op.ttl), Path: b.path(op.agentID),
+	}
+	b.hold(b.accounts[op.agentID], op.granted.Path, op.tokens)
+	b.end(op.granted)
+}
+
+// judge returns why the tokens cannot be held, nil when they can.
+func (op *reserve) judge(b *books) error {
+	a, err := b.find(op.agentID)
+	if err != nil {
+		return err
+	}
+	if !a.spender.IsActive {
+		return errs.New(errs.AgentDeactivated, "the agent %q is deactivated and may not spend", op.agentID)
+	}
+	counters := b.counters(b.path(op.agentID))
+	b.enterDay(a, counters)
+	b.warn(a)
+	if !a.covers(a.own(), op.tokens) {
+		return op.refuse(b, a, a.own())
+	}
+	for _, c := range counters {
+		if !c.covers(c.subtree(), op.tokens) {
+			return op.refuse(b, c, c.subtree())
+		}
+	}
+	return nil
+}
+
+// refuse notes the event and returns the error.
+func (op *reserve) refuse(b *books, a *account, u use) error {
+	b.exceed(a, u, op.tokens)
+	budget, _ := a.budget()
+	whose, by := words.Quote(a.AgentID), ""
+	if u.scope == models.ScopeSubtree {
+		by = " by its subtree"
+	}
+	return errs.New(errs.BudgetExceeded, "the budget of %s does not cover %d tokens: %d of %d are left today, %d are used%s and %d reserved",
+		whose, op.tokens, remaining(budget, u), budget, u.used, by, u.reserved).
+		With("agent_id", a.AgentID).With("scope", u.scope).With("budget", budget).With("used", u.used).
+		With("reserved", u.reserved).With("remaining", remaining(budget, u)).With("requested", op.tokens).
+		With("reset_at", startOf(a.Day+1))
+}
+
+// refusal notes the event of a reservation that was refused in a transaction that
+// did not last. Should it be granted now, it is not: its caller was told no.
+type refusal struct{ of *reserve }
+
+func (op *refusal) agent() string        { return op.of.agentID }
+func (op *refusal) reservation() string  { return "" }
+func (op *refusal) requestIDs() []string { return nil }
+func (op *refusal) failed() error        { return nil }
+
+func (op *refusal) decide(b *books) {
+	again := *op.of
+	if err := again.judge(b); err != nil {
+		return
+	}
+	// What stood in the way is gone; the refusal was true when it was given.
+	refused := errs.From(op.of.err)
+	if a := b.accounts[refused.Meta["agent_id"].(string)]; a != nil {
+		u := a.own()
+		if refused.Meta["scope"] == models.ScopeSubtree {
+			u = a.subtree()
+		}
+		b.exceed(a, u, op.of.tokens)
+	}
+}

@@ -1,0 +1,142 @@
+package usage
+
+import (
+	"context"
+
+	"comet/internal/errs"
+	"comet/internal/validate"
+	"comet/models"
+	"comet/store"
+)
+
+// Settle turns a reservation into usage: what it held is freed, and what was really
+// used, which may be less or more, is recorded as a fact. The fact counts on the
+// ancestors that granted the reservation, wherever the agent stands by now. A
+// reservation that expired can still be settled, since the tokens are gone.
+//
+// The same settlement again changes nothing; another one, or one of a reservation
+// that was released, is errs.ReservationEnded.
+func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id string, d models.Settlement, once *models.Once) (models.Settled, error) {
+	if err := requireOwn(by, agentID); err != nil {
+		return models.Settled{}, err
+	}
+	v := validate.Struct(d)
+	if d.DurationMS != nil && d.Outcome == "" {
+		v.Add(errs.InvalidRequest, "/duration_ms", "outcome", "duration_ms needs an outcome")
+	}
+	if d.SessionID != "" && d.Outcome == "" {
+		v.Add(errs.InvalidRequest, "/session_id", "outcome", "session_id needs an outcome")
+	}
+	if err := v.Err(); err != nil {
+		return models.Settled{}, err
+	}
+	fact, err := newFact(agentID, *d.Tokens, d.FactLabels, d)
+	if err != nil {
+		return models.Settled{}, err
+	}
+	fact.ReservationID = id
+	op := &settle{ending: ending{agentID: agentID, id: id}, fact: fact, outcome: d.FactOutcome}
+	err = l.do(ctx, op, once)
+	return op.settled, err
+}
+
+// Release gives back what a reservation held. Of one that has expired or was
+// released nothing is left to give back, and that is fine; a settled one is
+// errs.ReservationEnded.
+func (l *Ledger) Release(ctx context.Context, by models.Principal, agentID, id string) error {
+	if err := requireOwn(by, agentID); err != nil {
+		return err
+	}
+	return l.do(ctx, &release{ending{agentID: agentID, id: id}}, nil)
+}
+
+// ending is what Settle and Release have in common.
+type ending struct {
+	agentID, id string
+	err         error
+}
+
+func (e *ending) agent() string        { return e.agentID }
+func (e *ending) reservation() string  { return e.id }
+func (e *ending) requestIDs() []string { return nil }
+func (e *ending) failed() error        { return e.err }
+
+// find returns the reservation and the account that holds it.
+func (e *ending) find(b *books) (models.Reservation, *account, error) {
+	a, err := b.find(e.agentID)
+	if err != nil {
+		return models.Reservation{}, nil, err
+	}
+	r, found := b.reservations[store.ReservationKey{AgentID: e.agentID, ID: e.id}]
+	if !found {
+		return r, nil, errs.New(errs.NotFound, "%q has no reservation %q", e.agentID, e.id)
+	}
+	return r, a, nil
+}
+
+func ended(r models.Reservation) error {
+	return errs.New(errs.ReservationEnded, "the reservation %q was %s before", r.ID, r.State).With("state", r.State)
+}
+
+type settle struct {
+	ending
+	fact    models.Fact
+	outcome models.FactOutcome
+	settled models.Settled
+}
+
+func (op *settle) decide(b *books) {
+	op.settled = models.Settled{}
+	op.err = op.enter(b)
+}
+
+func (op *settle) enter(b *books) error {
+	r, a, err := op.find(b)
+	if err != nil {
+		return err
+	}
+	switch r.State {
+	case models.ReservationReleased:
+		return ended(r)
+	case models.ReservationSettled:
+		if r.Digest != op.fact.Digest {
+			return ended(r)
+		}
+		op.settled = models.Settled{Reservation: r, Replayed: true, Balance: a.balance()}
+		return nil
+	}
+	late := r.State == models.ReservationExpired
+	if op.fact.Tokens > 0 {
+		fact := []models.Fact{op.fact}
+		if err := b.charge(a, r.Path, fact); err != nil {
+			return err
+		}
+		b.outcome(fact[0], op.outcome)
+	} else {
+		fact := op.fact
+		fact.At = b.now
+		b.outcome(fact, op.outcome)
+	}
+	if !late {
+		b.hold(a, r.Path, -r.Tokens)
+	}
+	r.State, r.SettledTokens, r.Digest = models.ReservationSettled, &op.fact.Tokens, op.fact.Digest
+	b.end(r)
+	op.settled = models.Settled{Reservation: r, Late: late, Balance: a.balance()}
+	return nil
+}
+
+type release struct{ ending }
+
+func (op *release) decide(b *books) {
+	r, a, err := op.find(b)
+	switch op.err = err; {
+	case err != nil:
+	case r.State == models.ReservationSettled:
+		op.err = ended(r)
+	case r.State == models.ReservationHeld:
+		b.hold(a, r.Path, -r.Tokens)
+		r.State = models.ReservationReleased
+		b.end(r)
+	}
+}

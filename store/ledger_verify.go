@@ -1,0 +1,165 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"comet/models"
+)
+
+// maxDifferences is how many differences a verification names.
+const maxDifferences = 100
+
+// verifier compares the ledger's sums with the rows under them, at one moment.
+type verifier struct {
+	*Snapshot
+	now  time.Time
+	from int64 // the first day whose facts are all kept
+	out  models.Verification
+}
+
+// VerifyLedger computes every sum of the ledger again from its facts, reservations
+// and resets, as they are at one moment, and returns where a stored sum differs.
+func (s *Store) VerifyLedger(ctx context.Context) (models.Verification, error) {
+	v := verifier{now: s.Now(), out: models.Verification{Differences: []models.Difference{}}}
+	err := s.Snapshot(ctx, func(at *Snapshot) error {
+		v.Snapshot = at
+		for _, check := range []func() error{v.counts, v.windows, v.accounts, v.subtrees} {
+			if err := check(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	v.out.CheckedAt = v.now
+	return v.out, err
+}
+
+func (v *verifier) differ(d models.Difference) {
+	v.out.Total++
+	if len(v.out.Differences) < maxDifferences {
+		v.out.Differences = append(v.out.Differences, d)
+	}
+}
+
+// compare notes a difference for each row of (agent, stored, computed).
+func (v *verifier) compare(what, query string, args ...any) error {
+	return v.query(query, args, func(rows *sql.Rows) error {
+		d := models.Difference{What: what}
+		err := rows.Scan(&d.AgentID, &d.Stored, &d.Computed)
+		v.differ(d)
+		return err
+	})
+}
+
+func (v *verifier) counts() error {
+	if err := v.queryRow("SELECT from_day FROM usage_kept WHERE id = 1", nil, &v.from); err != nil {
+		return err
+	}
+	v.out.FromDay = time.Unix(v.from*86400, 0).UTC().Format(time.DateOnly)
+	return v.queryRow(`SELECT (SELECT count(*) FROM usage_facts WHERE at >= ?), (SELECT count(*) FROM usage_windows WHERE hour >= ?),
+		(SELECT count(*) FROM usage_accounts), (SELECT count(*) FROM usage_reservations WHERE state = 0)`,
+		[]any{v.from * dayMicros, v.from * 24}, &v.out.Facts, &v.out.Windows, &v.out.Accounts, &v.out.Reservations)
+}
+
+const (
+	hourMicros = int64(time.Hour / time.Microsecond)
+	dayMicros  = 24 * hourMicros
+)
+
+// windows compares each window with the facts of its agent, hour and path.
+func (v *verifier) windows() error {
+	return v.query(`SELECT agent_id, hour, path, sum(stored), sum(computed) FROM (
+			SELECT agent_id, hour, path, tokens AS stored, 0 AS computed FROM usage_windows WHERE hour >= ?
+			UNION ALL
+			SELECT agent_id, at / ?, path, 0, tokens FROM usage_facts WHERE at >= ?) AS sums
+		GROUP BY agent_id, hour, path HAVING sum(stored) <> sum(computed) ORDER BY agent_id, hour, path`,
+		[]any{v.from * 24, hourMicros, v.from * dayMicros}, func(rows *sql.Rows) error {
+			d := models.Difference{What: "window"}
+			var hour int64
+			var path string
+			err := rows.Scan(&d.AgentID, &hour, &path, &d.Stored, &d.Computed)
+			d.Where = fmt.Sprintf("%s %s", time.Unix(hour*3600, 0).UTC().Format(time.RFC3339), path)
+			v.differ(d)
+			return err
+		})
+}
+
+// accounts compares the own sums of each account with what they are sums of. The
+// day of an account may be so long ago that its facts are gone.
+func (v *verifier) accounts() error {
+	err := v.compare("used", `SELECT agent_id, used, computed FROM (
+			SELECT a.agent_id, a.used, (SELECT coalesce(sum(f.tokens), 0) FROM usage_facts f
+				WHERE f.agent_id = a.agent_id AND f.at >= a.day * ? AND f.at < (a.day + 1) * ?) AS computed
+			FROM usage_accounts a WHERE a.day >= ?) AS sums WHERE used <> computed ORDER BY agent_id`, dayMicros, dayMicros, v.from)
+	if err != nil {
+		return err
+	}
+	err = v.compare("forgiven", `SELECT agent_id, forgiven, computed FROM (
+			SELECT a.agent_id, a.forgiven, (SELECT coalesce(sum(r.own), 0) FROM usage_resets r
+				WHERE r.agent_id = a.agent_id AND r.day = a.day) AS computed
+			FROM usage_accounts a) AS sums WHERE forgiven <> computed ORDER BY agent_id`)
+	if err != nil {
+		return err
+	}
+	return v.compare("reserved", `SELECT agent_id, sum(stored), sum(computed) FROM (
+			SELECT agent_id, reserved AS stored, 0 AS computed FROM usage_accounts
+			UNION ALL
+			SELECT agent_id, 0, tokens FROM usage_reservations WHERE state = 0) AS sums
+		GROUP BY agent_id HAVING sum(stored) <> sum(computed) ORDER BY agent_id`)
+}
+
+// subtrees compares the roll-ups that are kept with the windows, which have been
+// compared with the facts, and with what is held.
+func (v *verifier) subtrees() error {
+	var kept []models.Account
+	err := v.query("SELECT "+accountColumns+" FROM usage_accounts WHERE "+v.store.dialect.isTrue("subtree")+" ORDER BY agent_id", nil,
+		func(rows *sql.Rows) error {
+			a, err := scanAccount(rows)
+			kept = append(kept, a)
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	for _, a := range kept {
+		if err := v.subtree(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verifier) subtree(a models.Account) error {
+	var used, forgiven int64
+	query, args := subtreeUsed(models.Spender{ID: a.AgentID, Level: a.Level}, a.Day)
+	if err := v.queryRow(query, args, &used); err != nil {
+		return err
+	}
+	err := v.queryRow("SELECT coalesce(sum(subtree), 0) FROM usage_resets WHERE agent_id = ? AND day = ?", []any{a.AgentID, a.Day}, &forgiven)
+	if err != nil {
+		return err
+	}
+	held := int64(0)
+	err = v.query("SELECT path, tokens FROM usage_reservations WHERE state = 0", nil, func(rows *sql.Rows) error {
+		var path string
+		var n int64
+		err := rows.Scan(&path, &n)
+		if OnPath(path, a.AgentID) {
+			held += n
+		}
+		return err
+	})
+	for _, d := range []models.Difference{
+		{AgentID: a.AgentID, What: "subtree_used", Stored: a.SubtreeUsed, Computed: used},
+		{AgentID: a.AgentID, What: "subtree_forgiven", Stored: a.SubtreeForgiven, Computed: forgiven},
+		{AgentID: a.AgentID, What: "subtree_reserved", Stored: a.SubtreeReserved, Computed: held},
+	} {
+		if d.Stored != d.Computed && (d.What != "subtree_used" || a.Day >= v.from) {
+			v.differ(d)
+		}
+	}
+	return err
+}
