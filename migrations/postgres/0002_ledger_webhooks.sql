@@ -128,8 +128,8 @@ CREATE TABLE webhooks (
 );
 
 CREATE TABLE deliveries (
-    id         TEXT COLLATE "C"    NOT NULL PRIMARY KEY, -- UUIDv7
     webhook_id TEXT COLLATE "C"    NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
+    id         TEXT COLLATE "C"    NOT NULL, -- UUIDv7 of created_at, in the order of position
     event_id   TEXT COLLATE "C"    NOT NULL,
     position   BIGINT NOT NULL, -- of the event; 0 for a test
     type       TEXT    NOT NULL,
@@ -137,25 +137,29 @@ CREATE TABLE deliveries (
     event_at   BIGINT NOT NULL,
     data       TEXT    NOT NULL,
     state      SMALLINT NOT NULL CHECK (state BETWEEN 0 AND 3), -- waiting behind another of its key, ready, succeeded, dead
-    due        BIGINT NOT NULL, -- while it is ready the next attempt, then when it ended
+    due        BIGINT NOT NULL, -- until it has ended the next attempt, then when it ended
     attempts   BIGINT NOT NULL DEFAULT 0, -- all of them
     tries      BIGINT NOT NULL DEFAULT 0, -- since it was created or redelivered
-    created_at BIGINT NOT NULL
+    created_at BIGINT NOT NULL,
+    PRIMARY KEY (webhook_id, id)
 );
 CREATE UNIQUE INDEX deliveries_event ON deliveries (webhook_id, event_id);
 CREATE INDEX deliveries_due ON deliveries (webhook_id, due, position) WHERE state = 1;
 CREATE INDEX deliveries_key ON deliveries (webhook_id, key, position) WHERE state < 2;
+CREATE INDEX deliveries_dead ON deliveries (webhook_id, id) WHERE state = 3;
 CREATE INDEX deliveries_ended ON deliveries (due) WHERE state > 1;
 
 CREATE TABLE delivery_attempts (
-    delivery_id TEXT COLLATE "C"    NOT NULL REFERENCES deliveries (id) ON DELETE CASCADE,
+    webhook_id  TEXT COLLATE "C"    NOT NULL,
+    delivery_id TEXT COLLATE "C"    NOT NULL,
     attempt     BIGINT NOT NULL, -- from 1
     at          BIGINT NOT NULL,
     duration_ms BIGINT NOT NULL,
     status      BIGINT NOT NULL, -- of the response; 0 for none
     error       TEXT    NOT NULL, -- '' for a success
     response    TEXT    NOT NULL, -- the beginning of the body
-    PRIMARY KEY (delivery_id, attempt)
+    PRIMARY KEY (webhook_id, delivery_id, attempt),
+    FOREIGN KEY (webhook_id, delivery_id) REFERENCES deliveries (webhook_id, id) ON DELETE CASCADE
 );
 
 -- +goose Down

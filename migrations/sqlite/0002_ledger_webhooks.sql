@@ -127,8 +127,8 @@ CREATE TABLE webhooks (
 ) STRICT;
 
 CREATE TABLE deliveries (
-    id         TEXT    NOT NULL PRIMARY KEY, -- UUIDv7
     webhook_id TEXT    NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
+    id         TEXT    NOT NULL, -- UUIDv7 of created_at, in the order of position
     event_id   TEXT    NOT NULL,
     position   INTEGER NOT NULL, -- of the event; 0 for a test
     type       TEXT    NOT NULL,
@@ -136,25 +136,29 @@ CREATE TABLE deliveries (
     event_at   INTEGER NOT NULL,
     data       TEXT    NOT NULL,
     state      INTEGER NOT NULL CHECK (state BETWEEN 0 AND 3), -- waiting behind another of its key, ready, succeeded, dead
-    due        INTEGER NOT NULL, -- while it is ready the next attempt, then when it ended
+    due        INTEGER NOT NULL, -- until it has ended the next attempt, then when it ended
     attempts   INTEGER NOT NULL DEFAULT 0, -- all of them
     tries      INTEGER NOT NULL DEFAULT 0, -- since it was created or redelivered
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (webhook_id, id)
 ) STRICT;
 CREATE UNIQUE INDEX deliveries_event ON deliveries (webhook_id, event_id);
 CREATE INDEX deliveries_due ON deliveries (webhook_id, due, position) WHERE state = 1;
 CREATE INDEX deliveries_key ON deliveries (webhook_id, key, position) WHERE state < 2;
+CREATE INDEX deliveries_dead ON deliveries (webhook_id, id) WHERE state = 3;
 CREATE INDEX deliveries_ended ON deliveries (due) WHERE state > 1;
 
 CREATE TABLE delivery_attempts (
-    delivery_id TEXT    NOT NULL REFERENCES deliveries (id) ON DELETE CASCADE,
+    webhook_id  TEXT    NOT NULL,
+    delivery_id TEXT    NOT NULL,
     attempt     INTEGER NOT NULL, -- from 1
     at          INTEGER NOT NULL,
     duration_ms INTEGER NOT NULL,
     status      INTEGER NOT NULL, -- of the response; 0 for none
     error       TEXT    NOT NULL, -- '' for a success
     response    TEXT    NOT NULL, -- the beginning of the body
-    PRIMARY KEY (delivery_id, attempt)
+    PRIMARY KEY (webhook_id, delivery_id, attempt),
+    FOREIGN KEY (webhook_id, delivery_id) REFERENCES deliveries (webhook_id, id) ON DELETE CASCADE
 ) STRICT, WITHOUT ROWID;
 
 -- +goose Down

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"comet/openapi/client"
+)
+
+// batchSize is how many facts one request takes, at most and by default.
+const batchSize = 1000
+
+func newUsageRecordCommand(flags *clientFlags) *cobra.Command {
+	var (
+		f                    factFlags
+		requestID, file, key string
+	)
+	cmd := &cobra.Command{
+		Use:   "record AGENT",
+		Short: "Record what an agent used",
+		Long: `Record one fact from flags, or many from a file: a JSON array of facts, or one
+fact a line. A file is sent in batches of 1,000, each recorded as a whole or not at
+all. Facts with a request_id count once, so a file of them can be sent again.`,
+		Args: cobra.ExactArgs(1),
+		Example: `  comet usage record finance-personal --tokens 1250 --model gpt-5-mini --request-id req-01J9
+  comet usage record finance-personal --file facts.jsonl`,
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&requestID, "request-id", "", "`id` that makes the fact count once however often it is sent")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "JSON `file` with facts, - for standard input; instead of the other flags")
+	cmd.Flags().StringVar(&key, "idempotency-key", "", "`key` that makes a repeated request answer as the first one did; batches add their number to it")
+	for _, name := range []string{"tokens", "model", "kind", "task", "outcome", "duration", "session", "request-id"} {
+		cmd.MarkFlagsMutuallyExclusive("file", name)
+	}
+	cmd.MarkFlagsOneRequired("file", "tokens")
+	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
+		if file != "" {
+			return s.recordFile(ctx, args[0], file, key)
+		}
+		body, err := json.Marshal(client.FactDraft{
+			Tokens: f.tokens, Model: given(cmd, "model", f.model), Kind: given(cmd, "kind", f.kind), TaskID: given(cmd, "task", f.task),
+			Outcome: given(cmd, "outcome", client.Outcome(f.outcome)), DurationMS: f.durationMS(cmd), SessionID: given(cmd, "session", f.session),
+			RequestID: given(cmd, "request-id", requestID),
+		})
+		if err != nil {
+			return err
+		}
+		answer, err := s.record(ctx, args[0], key, body)
+		if err != nil {
+			return err
+		}
+		return s.out.show(answer, func() error {
+			var fact client.FactRecorded
+			if err := decode(answer, &fact); err != nil {
+				return err
+			}
+			verb := "recorded"
+			if fact.Replayed != nil && *fact.Replayed {
+				verb = "had been recorded before:"
+			}
+			say(s.out.w, "%s %d tokens; %s", verb, fact.Tokens, left(fact.Balance))
+			return nil
+		})
+	})
+}
+
+// record sends a report of use.
+func (s *session) record(ctx context.Context, agent, key string, body []byte) ([]byte, error) {
+	params := &client.RecordUsageParams{}
+	if key != "" {
+		params.IdempotencyKey = &key
+	}
+	return s.answer(s.api.RecordUsageWithBody(ctx, agent, params, "application/json", bytes.NewReader(body)))
+}
+
+// recordFile sends the facts of a file in batches.
+func (s *session) recordFile(ctx context.Context, agent, file, key string) error {
+	data, err := readInput(s.in, file)
+	if err != nil {
+		return err
+	}
+	facts, err := readFacts(data)
+	if err != nil {
+		return usagef("%s: %w", nameOf(file), err)
+	}
+	all := recordedBatches{Facts: []json.RawMessage{}}
+	for begin := 0; begin < len(facts); begin += batchSize {
+		batch := facts[begin:min(begin+batchSize, len(facts))]
+		batchKey := key
+		if key != "" {
+			batchKey = fmt.Sprintf("%s-%d", key, begin/batchSize+1)
+		}
+		body, err := s.record(ctx, agent, batchKey, batchBody(batch))
+		if err == nil {
+			err = all.add(body)
+		}
+		if err != nil {
+			if begin > 0 {
+				say(s.notes, "the first %d facts are recorded; the others are not", begin)
+			}
+			return located(err, nameOf(file), batch)
+		}
+	}
+	body, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return s.out.show(body, func() error {
+		say(s.out.w, "recorded %s, %d had been recorded before; %s", count(all.Recorded, "fact", "facts"), all.Replayed, left(all.balance))
+		return nil
+	})
+}
+
+// recordedBatches is the answers to several batches as if it had been one.
+type recordedBatches struct {
+	Facts    []json.RawMessage `json:"facts"`
+	Recorded int               `json:"recorded"`
+	Replayed int               `json:"replayed"`
+	Balance  json.RawMessage   `json:"balance"`
+	balance  client.Balance
+}
+
+func (r *recordedBatches) add(body []byte) error {
+	var one recordedBatches
+	if err := decode(body, &one); err != nil {
+		return err
+	}
+	r.Facts = append(r.Facts, one.Facts...)
+	r.Recorded, r.Replayed, r.Balance = r.Recorded+one.Recorded, r.Replayed+one.Replayed, one.Balance
+	return decode(one.Balance, &r.balance)
+}
+
+// factText is a fact as it stands in a file.
+type factText struct {
+	text json.RawMessage
+	line int
+}
+
+// readFacts splits a file into facts: the entries of an array, or values that
+// follow each other. What a fact must be is the server's business.
+func readFacts(data []byte) (facts []factText, err error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	isArray := bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("["))
+	if isArray {
+		if _, err := dec.Token(); err != nil {
+			return nil, err
+		}
+	}
+	line, counted := 1, 0
+	for {
+		if isArray && !dec.More() {
+			break
+		}
+		var f factText
+		err := dec.Decode(&f.text)
+		if !isArray && errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("fact %d is not JSON: %w", len(facts)+1, err)
+		}
+		begin := int(dec.InputOffset()) - len(f.text)
+		line += bytes.Count(data[counted:begin], []byte("\n"))
+		f.line, counted = line, begin
+		facts = append(facts, f)
+	}
+	if isArray {
+		if _, err := dec.Token(); err != nil {
+			return nil, fmt.Errorf("the array does not end: %w", err)
+		}
+	}
+	if len(facts) == 0 {
+		return nil, errors.New("there are no facts in it")
+	}
+	return facts, nil
+}
+
+func batchBody(batch []factText) []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"facts":[`)
+	for i, f := range batch {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(f.text)
+	}
+	b.WriteString("]}")
+	return b.Bytes()
+}
+
+// located turns the places in a batch that a refusal names into lines of the file.
+func located(err error, file string, batch []factText) error {
+	var refused *apiError
+	if !errors.As(err, &refused) || refused.problem.Errors == nil {
+		return err
+	}
+	refused.file = file
+	place := regexp.MustCompile(`^/facts/(\d+)`)
+	for i := range *refused.problem.Errors {
+		f := &(*refused.problem.Errors)[i]
+		if f.Pointer == nil {
+			continue
+		}
+		found := place.FindStringSubmatch(*f.Pointer)
+		if found == nil {
+			continue
+		}
+		if n, err := strconv.Atoi(found[1]); err == nil && n < len(batch) {
+			f.Line = &batch[n].line
+			f.Detail = strings.ReplaceAll(f.Detail, "facts["+found[1]+"].", "")
+		}
+	}
+	return err
+}

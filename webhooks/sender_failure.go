@@ -1,0 +1,86 @@
+package webhooks
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+
+	"comet/internal/errs"
+	"comet/internal/words"
+)
+
+// maxCause is how much of somebody else's error a sentence repeats.
+const maxCause = 200
+
+// failure is the sentence for an attempt without a response. ctx is the caller's.
+func (s *sender) failure(ctx context.Context, err error) string {
+	var (
+		lookUp      *net.DNSError
+		certificate *tls.CertificateVerificationError
+		record      tls.RecordHeaderError
+		alert       tls.AlertError
+	)
+	switch {
+	case errs.Is(err, errs.AddressRefused):
+		return errs.From(err).Detail
+	case ctx.Err() != nil:
+		return "the attempt was given up because comet stops"
+	case errors.As(err, &lookUp):
+		return failedLookUp(lookUp)
+	case timedOut(err):
+		return "there was no answer within " + words.Duration(s.timeout)
+	case errors.As(err, &certificate):
+		return "the certificate of the server cannot be trusted: " + cause(certificate.Err)
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
+		return "the server does not speak TLS, which https asks for"
+	case errors.As(err, &alert):
+		return "the server refused the TLS handshake: " + cause(alert)
+	}
+	return failedConnection(err)
+}
+
+func timedOut(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+func failedLookUp(err *net.DNSError) string {
+	switch {
+	case err.IsNotFound:
+		return fmt.Sprintf("no address is known for %s", words.Clip(err.Name))
+	case err.IsTimeout:
+		return fmt.Sprintf("the look-up of %s took too long", words.Clip(err.Name))
+	}
+	return fmt.Sprintf("the look-up of %s failed: %s", words.Clip(err.Name), cause(errors.New(err.Err)))
+}
+
+func failedConnection(err error) string {
+	var op *net.OpError
+	to := "the server"
+	if errors.As(err, &op) && op.Op == "dial" && op.Addr != nil {
+		to = op.Addr.String()
+	}
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("the connection to %s was refused", to)
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return fmt.Sprintf("there is no way to %s", to)
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "the server reset the connection before it answered"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the server closed the connection before it answered"
+	}
+	return "the request failed: " + cause(err)
+}
+
+// cause is an error of the libraries as the end of a sentence.
+func cause(err error) string {
+	return words.ClipTo(printable(strings.TrimSuffix(err.Error(), ".")), maxCause)
+}

@@ -1,0 +1,129 @@
+package webhooks
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"comet/internal/words"
+	"comet/models"
+)
+
+const (
+	// maxBody is how much of a response is read so that its connection can be used
+	// again; of a longer one the rest is cheaper to cut off.
+	maxBody = 64 << 10
+	// maxRetryAfter is the longest a receiver may put off the next attempt.
+	maxRetryAfter = 24 * time.Hour
+	// maxLocation is how much of a redirect's target a sentence repeats.
+	maxLocation = 200
+)
+
+// read takes from a response what becomes of the delivery.
+func (o *outcome) read(resp *http.Response, now time.Time) {
+	defer resp.Body.Close()
+	code := resp.StatusCode
+	o.attempt.Status = code
+	o.succeeded = code >= 200 && code < 300
+	o.gone = code == http.StatusGone
+	if !o.succeeded {
+		o.attempt.Error = refusal(resp)
+		o.retryAfter = retryAfter(resp.Header.Get("Retry-After"), now)
+	}
+	if code >= 200 { // behind 101 there is no body but a connection
+		o.attempt.ResponseExcerpt = excerpt(resp)
+	}
+}
+
+// refusal is the sentence for a status that is not 2xx.
+func refusal(resp *http.Response) string {
+	status := strconv.Itoa(resp.StatusCode)
+	if text := http.StatusText(resp.StatusCode); text != "" {
+		status += " " + text
+	}
+	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode/100 == 3 {
+		return fmt.Sprintf("redirects are not followed: %d to %s", resp.StatusCode, words.ClipTo(printable(to), maxLocation))
+	}
+	return "the server answered " + status
+}
+
+// retryAfter reads a number of seconds or a date (RFC 9110 §10.2.3); what is neither
+// counts as nothing.
+func retryAfter(text string, now time.Time) time.Duration {
+	if text == "" {
+		return 0
+	}
+	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
+	}
+	if strings.Trim(text, "0123456789") == "" { // a number beyond 64 bits
+		return maxRetryAfter
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), maxRetryAfter)
+}
+
+// excerpt returns the beginning of the body, and reads the rest of it where that
+// keeps the connection. It ends with the attempt at the latest.
+func excerpt(resp *http.Response) string {
+	if resp.ContentLength == 0 {
+		return ""
+	}
+	size := int64(models.MaxResponseExcerpt)
+	if resp.ContentLength > 0 {
+		size = min(size, resp.ContentLength)
+	}
+	begin := make([]byte, size)
+	n, err := io.ReadFull(resp.Body, begin)
+	if err == nil {
+		_, _ = io.CopyN(io.Discard, resp.Body, maxBody-size) // to its end, most often
+	}
+	return shown(begin[:n])
+}
+
+// shown makes a text of the beginning of a body: valid UTF-8 without control
+// characters, which neither a database nor a terminal takes as they are.
+func shown(begin []byte) string {
+	if len(begin) == models.MaxResponseExcerpt {
+		begin = begin[:len(begin)-cutRune(begin)]
+	}
+	text := printable(string(begin))
+	for len(text) > models.MaxResponseExcerpt { // what replaces a byte is longer
+		_, last := utf8.DecodeLastRuneInString(text)
+		text = text[:len(text)-last]
+	}
+	return text
+}
+
+// cutRune returns how many bytes at the end are the beginning of a character.
+func cutRune(b []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
+		if last := b[len(b)-n:]; utf8.RuneStart(last[0]) {
+			if utf8.FullRune(last) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || !unicode.IsControl(r) {
+			return r // utf8.RuneError for a byte that is no character
+		}
+		if r == '\r' {
+			return -1
+		}
+		return utf8.RuneError
+	}, text)
+}
