@@ -27,10 +27,10 @@ type budgetAdditionList struct {
 //	@Success		201	{object}	models.BudgetAddition	"Added"
 //	@Header			201	{string}	Location
 //	@Header			201	{string}	Idempotency-Replayed
-//	@Failure		400	"A field is missing or malformed, or the expiry has passed"
+//	@Failure		400	"A field is missing or malformed, the expiry has passed or lies more than 366 days ahead, or the budget is unlimited"
 //	@Failure		404	"No such agent"
 //	@Failure		409	"The key was used with another request"
-//	@Failure		422	"The agent has no budget to add to, or as many additions as it may have"
+//	@Failure		422	"100 additional budgets count already"
 //	@Router			/api/v1/agents/{agent_id}/budget/additions [post]
 func (s *Server) createBudgetAddition(w http.ResponseWriter, r *http.Request) error {
 	id, err := pathID(r, "agent_id")
@@ -104,14 +104,14 @@ func (s *Server) listBudgetAdditions(w http.ResponseWriter, r *http.Request) err
 // deleteBudgetAddition takes an additional budget back.
 //
 //	@Summary		Take an additional budget back
-//	@Description	It counts no longer. What was used of it stays used. One that has expired stays as it is.
+//	@Description	It counts no longer. What was used of it stays used.
 //	@ID				deleteBudgetAddition
 //	@Tags			budgets
 //	@Security		BearerAuth[admin]
 //	@Param			agent_id	path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			addition_id	path	string	true	"The addition's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		204	"Taken back"
-//	@Failure		404	"No such agent, or no such addition to its budget"
+//	@Failure		404	"No such agent, or no addition to its budget that counts"
 //	@Router			/api/v1/agents/{agent_id}/budget/additions/{addition_id} [delete]
 func (s *Server) deleteBudgetAddition(w http.ResponseWriter, r *http.Request) error {
 	agent, id, err := pathIDs(r, "addition_id")
@@ -131,7 +131,7 @@ func (s *Server) deleteBudgetAddition(w http.ResponseWriter, r *http.Request) er
 // resetUsage writes off what an agent used today.
 //
 //	@Summary		Reset an agent's usage of today
-//	@Description	Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+//	@Description	Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
 //	@ID				resetUsage
 //	@Tags			budgets
 //	@Accept			json
@@ -140,7 +140,7 @@ func (s *Server) deleteBudgetAddition(w http.ResponseWriter, r *http.Request) er
 //	@Param			agent_id		path	string				true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			Idempotency-Key	header	string				false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
 //	@Param			body			body	models.UsageReset	true	"Why"
-//	@Success		200	{object}	models.Usage	"The usage after it"
+//	@Success		200	{object}	models.Balance	"What the agent has left after it"
 //	@Header			200	{string}	Idempotency-Replayed
 //	@Failure		400	"The reason is missing or malformed"
 //	@Failure		404	"No such agent"
@@ -156,15 +156,15 @@ func (s *Server) resetUsage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderUsage)
+	once, err := s.once(r, body, s.renderBalance)
 	if err != nil {
 		return err
 	}
-	u, err := s.usage.Reset(r.Context(), caller(r), id, d, once)
+	left, err := s.usage.Reset(r.Context(), caller(r), id, d, once)
 	if err != nil || s.replayed(w, once) {
 		return err
 	}
-	answer, err := s.renderUsage(u)
+	answer, err := s.renderBalance(left)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (s *Server) resetUsage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) renderUsage(result any) (models.Answer, error) {
-	body, err := s.encode(result.(models.Usage))
+func (s *Server) renderBalance(result any) (models.Answer, error) {
+	body, err := s.encode(result.(models.Balance))
 	return models.Answer{Status: http.StatusOK, Body: body}, err
 }

@@ -38,7 +38,7 @@ type deliveryDetail struct {
 type deliveryPayload struct {
 	Type      models.EventType `json:"type" swaggertype:"string" example:"agent.created"`
 	Timestamp time.Time        `json:"timestamp" example:"2026-01-10T15:30:00Z"`
-	Data      jsontext.Value   `json:"data" swaggertype:"object"` // As x-webhooks describes it.
+	Data      any              `json:"data"` // An object, as x-webhooks describes it.
 }
 
 // deliveryList is one page of deliveries, the newest first.
@@ -162,7 +162,7 @@ func (s *Server) getDelivery(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.writeJSON(w, r, http.StatusOK, deliveryDetail{
 		deliveryView: newDeliveryView(d), Attempts: attempts,
-		Payload: deliveryPayload{Type: d.Type, Timestamp: d.EventAt, Data: d.Data},
+		Payload: deliveryPayload{Type: d.Type, Timestamp: d.EventAt, Data: jsontext.Value(d.Data)},
 	})
 }
 

@@ -63,7 +63,7 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 	require.NoError(t, h.reg.Bootstrap(t.Context()))
 	server := httptest.NewServer(api.New(
 		api.Core{Registry: h.reg, Auth: h.auth, Usage: h.ledger, Webhooks: h.hooks},
-		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour}))
+		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour, Clock: s.Now}))
 	t.Cleanup(server.Close)
 	t.Cleanup(h.client.CloseIdleConnections)
 	h.url = server.URL

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"comet/internal/registry"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -17,7 +18,19 @@ type hierarchyNode struct {
 	SphereID    *int            `json:"sphere_id" example:"1"` // Null only for L0.
 	FrequencyHz int             `json:"frequency_hz" example:"888"`
 	IsActive    bool            `json:"is_active" example:"true"`
+	Usage       *nodeUsage      `json:"usage,omitempty"` // Only where it was asked for.
 	Children    []hierarchyNode `json:"children"`
+}
+
+// nodeUsage is what an agent in the tree may use and used today (CHE·NU §5).
+type nodeUsage struct {
+	TokenBudget *int64             `json:"token_budget" example:"25000"` // Tokens a UTC day. Null is unlimited, only for L0.
+	BudgetScope models.BudgetScope `json:"budget_scope" example:"own" enums:"own,subtree"`
+	// UsedToday is what the agent itself used, less what a reset wrote off.
+	UsedToday int64 `json:"used_today" example:"12500"`
+	// SubtreeUsedToday is the sum of today's facts of the agent and of those that
+	// stood below it when they spent; no reset changes it.
+	SubtreeUsedToday int64 `json:"subtree_used_today" example:"19400"`
 }
 
 // hierarchy is the tree of agents, or a part of it.
@@ -50,7 +63,7 @@ type auditTrail struct {
 // getHierarchy returns the tree of agents (CHE·NU §3).
 //
 //	@Summary		Get the hierarchy
-//	@Description	The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
+//	@Description	The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
 //	@ID				getHierarchy
 //	@Tags			hierarchy
 //	@Produce		json
@@ -58,6 +71,7 @@ type auditTrail struct {
 //	@Param			root			query	string	false	"The agent to begin at"	maxlength(64)	default(nova)
 //	@Param			depth			query	int		false	"How many levels below the root"	minimum(0)	maximum(3)	default(3)
 //	@Param			active_only		query	bool	false	"Leave out inactive agents"	default(false)
+//	@Param			usage			query	bool	false	"Add what each agent and its subtree used today"	default(false)
 //	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	hierarchy	"The tree"
 //	@Header			200	{string}	ETag
@@ -66,9 +80,10 @@ type auditTrail struct {
 //	@Failure		404	"No such root"
 //	@Router			/api/v1/hierarchy [get]
 func (s *Server) getHierarchy(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "root", "depth", "active_only")
+	q := newQuery(r, "root", "depth", "active_only", "usage")
 	root := rootOf(q)
 	depth, active := q.Int("depth", 0, int(models.LevelAssistant), int(models.LevelAssistant)), q.Bool("active_only")
+	withUsage := q.Bool("usage")
 	if err := q.Err(); err != nil {
 		return err
 	}
@@ -76,7 +91,24 @@ func (s *Server) getHierarchy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, r, http.StatusOK, hierarchy{newHierarchyNode(node), total})
+	out := hierarchy{newHierarchyNode(node), total}
+	if withUsage {
+		used, err := s.usage.Tree(r.Context())
+		if err != nil {
+			return err
+		}
+		out.Root.addUsage(node, used)
+	}
+	return s.writeJSON(w, r, http.StatusOK, out)
+}
+
+// addUsage tells of the node, which is that of n, and of those below it what they
+// used.
+func (h *hierarchyNode) addUsage(n *registry.Node, used usage.TreeUsage) {
+	h.Usage = &nodeUsage{n.TokenBudget, n.BudgetScope, used.Used[n.ID], used.SubtreeUsed[n.ID]}
+	for i, c := range n.Children {
+		h.Children[i].addUsage(c, used)
+	}
 }
 
 func newHierarchyNode(n *registry.Node) hierarchyNode {

@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -127,16 +126,8 @@ func (p *player) seedToken(words []string) {
 
 func (p *player) seedUsage(id string, tokens int64) {
 	p.t.Helper()
-	above, err := p.h.reg.Ancestors(p.t.Context(), id)
+	_, err := p.h.ledger.Record(p.t.Context(), models.System(), id, []models.FactDraft{{Tokens: &tokens}}, nil)
 	require.NoError(p.t, err)
-	path := []string{id}
-	for _, a := range above {
-		path = append(path, a.ID)
-	}
-	slices.Reverse(path)
-	require.NoError(p.t, p.h.db.Write(p.t.Context(), func(tx *store.Tx) error {
-		return tx.AddUsage(id, strings.Join(path, "/"), tx.Now(), tokens)
-	}))
 }
 
 func (p *player) seedOutcomes(id string, sessions, n, successes, milliseconds int) {

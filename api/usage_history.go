@@ -92,10 +92,10 @@ func historyQuery(q *query, now time.Time) models.HistoryQuery {
 		h.From = *at
 	}
 	first := h.From.Add(width - 1).Truncate(width)
-	switch windows := (h.To.Sub(first) + width - 1) / width; {
+	switch {
 	case !h.From.Before(h.To):
 		q.Fail("from", "range", "from must lie before to, %s", h.To.Format(time.RFC3339))
-	case windows > maxBuckets:
+	case h.To.Sub(first) > maxBuckets*width:
 		q.Fail("from", "range", "a history has at most %d windows; ask for a shorter time or for days", maxBuckets)
 	case h.By != models.ByNothing && h.To.Sub(h.From) > most:
 		q.Fail("from", "range", "a breakdown by the %s covers at most %d days", h.Window, most/day)

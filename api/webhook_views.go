@@ -51,7 +51,7 @@ type webhookList struct {
 }
 
 func (s *Server) newWebhookView(w models.Webhook) webhookView {
-	now := s.opts.Clock()
+	now := s.now()
 	v := webhookView{
 		ID: w.ID, URL: w.URL, Description: w.Description, Events: w.Events, AgentID: w.AgentID, Subtree: w.Subtree,
 		Ordering: w.Ordering, Enabled: w.Enabled, DisabledAt: w.DisabledAt, FailingSince: w.FailingSince,

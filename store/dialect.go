@@ -12,6 +12,8 @@ type dialect struct {
 	// SQLite has one writer and needs neither.
 	forUpdate string
 	forShare  string
+	// forKeyShare only keeps out those who lock with forUpdate, not plain updates.
+	forKeyShare string
 	// skipLocked lets several claimers pass each other.
 	skipLocked string
 	// noIndex before a column keeps the planner from choosing an index by it.
@@ -26,6 +28,8 @@ type dialect struct {
 	lockAgents string
 	// lockTokens lets one transaction at a time decide who may administer.
 	lockTokens string
+	// lockWebhooks lets one transaction at a time add a webhook.
+	lockWebhooks string
 	// beginSnapshot begins a transaction that reads one moment.
 	beginSnapshot string
 	// lockChains and shareChains are the two sides of the lock in chains.go.
@@ -55,6 +59,7 @@ func postgresDialect() dialect {
 		name:          "postgres",
 		forUpdate:     " FOR UPDATE",
 		forShare:      " FOR SHARE",
+		forKeyShare:   " FOR KEY SHARE",
 		skipLocked:    " FOR UPDATE SKIP LOCKED",
 		joinInOrder:   "JOIN",
 		contains:      func(c string) string { return "strpos(" + c + ", ?) > 0" },
@@ -63,6 +68,7 @@ func postgresDialect() dialect {
 		isFalse:       func(c string) string { return "NOT " + c },
 		lockAgents:    "LOCK TABLE agents IN EXCLUSIVE MODE",
 		lockTokens:    "SELECT pg_advisory_xact_lock(7165361)",
+		lockWebhooks:  "SELECT pg_advisory_xact_lock(7165363)",
 		beginSnapshot: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 		lockChains:    "SELECT pg_advisory_xact_lock(7165362)",
 		shareChains:   "SELECT pg_advisory_xact_lock_shared(7165362)",

@@ -37,18 +37,25 @@ func (tx *Tx) Emit(kind models.EventType, key string, data any) error {
 // whether more wait. An id drawn from a sequence is not commit order: a reader
 // that resumed by it would miss events whose transaction took longer.
 func (tx *Tx) NumberEvents() (n int64, more bool, err error) {
+	after, upTo, err := tx.NumberAtMost(relayBatch)
+	return upTo - after, upTo-after == relayBatch, err
+}
+
+// NumberAtMost is NumberEvents for up to limit events; they got the positions
+// (after, upTo].
+func (tx *Tx) NumberAtMost(limit int) (after, upTo int64, err error) {
 	var head int64
 	if err := tx.queryRow("SELECT position FROM event_head WHERE id = 1"+tx.store.dialect.forUpdate, nil, &head); err != nil {
-		return 0, false, err
+		return 0, 0, err
 	}
-	n, err = tx.exec(`UPDATE events SET position = ? + numbered.n FROM
+	n, err := tx.exec(`UPDATE events SET position = ? + numbered.n FROM
 		(SELECT seq, row_number() OVER (ORDER BY seq) AS n FROM events WHERE position IS NULL ORDER BY seq LIMIT ?) AS numbered
-		WHERE events.seq = numbered.seq`, head, relayBatch)
+		WHERE events.seq = numbered.seq`, head, limit)
 	if err != nil || n == 0 {
-		return 0, false, err
+		return head, head, err
 	}
 	_, err = tx.exec("UPDATE event_head SET position = ? WHERE id = 1", head+n)
-	return n, n == relayBatch, err
+	return head, head + n, err
 }
 
 // EventsAfter returns up to limit numbered events with a position above after,
@@ -56,20 +63,38 @@ func (tx *Tx) NumberEvents() (n int64, more bool, err error) {
 // to n: lower positions do not appear later.
 func (s *Store) EventsAfter(ctx context.Context, after int64, limit int) ([]models.Event, error) {
 	var out []models.Event
-	err := s.query(ctx, s.dialect.bind(`SELECT id, position, type, key, at, data FROM events
-		WHERE position > ? ORDER BY position LIMIT ?`), []any{after, limit},
-		func(rows *sql.Rows) error {
-			var e models.Event
-			var at int64
-			var data string
-			if err := rows.Scan(&e.ID, &e.Position, &e.Type, &e.Key, &at, &data); err != nil {
-				return err
-			}
-			e.At, e.Data = fromMicros(at), json.RawMessage(data)
-			out = append(out, e)
-			return nil
-		})
+	err := s.query(ctx, s.dialect.bind("SELECT "+eventColumns+" FROM events WHERE position > ? ORDER BY position LIMIT ?"),
+		[]any{after, limit}, scanEvents(&out))
 	return out, err
+}
+
+// EventsBetween returns the events of the types with a position in (after, upTo],
+// in order.
+func (tx *Tx) EventsBetween(after, upTo int64, types []models.EventType) (out []models.Event, err error) {
+	if len(types) == 0 {
+		return nil, nil
+	}
+	list, args := inList(types)
+	err = tx.query("SELECT "+eventColumns+" FROM events WHERE position > ? AND position <= ? AND type IN "+list+" ORDER BY position",
+		append([]any{after, upTo}, args...), scanEvents(&out))
+	return out, err
+}
+
+const eventColumns = "id, position, type, key, at, data"
+
+// scanEvents appends rows of eventColumns to out.
+func scanEvents(out *[]models.Event) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var e models.Event
+		var at int64
+		var data string
+		if err := rows.Scan(&e.ID, &e.Position, &e.Type, &e.Key, &at, &data); err != nil {
+			return err
+		}
+		e.At, e.Data = fromMicros(at), json.RawMessage(data)
+		*out = append(*out, e)
+		return nil
+	}
 }
 
 // EventsUnnumbered reports whether committed events wait for a position.

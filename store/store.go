@@ -65,8 +65,9 @@ type Store struct {
 
 	prepared *lru.Cache[string, *sql.Stmt]
 
-	eventsWritten chan struct{}
-	jobsWritten   chan struct{}
+	eventsWritten     chan struct{}
+	jobsWritten       chan struct{}
+	deliveriesWritten chan struct{}
 
 	closing sync.Once
 	closed  atomic.Bool
@@ -106,11 +107,12 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		}
 	}
 	s := &Store{
-		clock:         opts.Clock,
-		log:           opts.Logger,
-		onCommit:      opts.OnCommit,
-		eventsWritten: make(chan struct{}, 1),
-		jobsWritten:   make(chan struct{}, 1),
+		clock:             opts.Clock,
+		log:               opts.Logger,
+		onCommit:          opts.OnCommit,
+		eventsWritten:     make(chan struct{}, 1),
+		jobsWritten:       make(chan struct{}, 1),
+		deliveriesWritten: make(chan struct{}, 1),
 	}
 	var err error
 	if s.prepared, err = lru.NewWithEvict(256, func(_ string, st *sql.Stmt) { _ = st.Close() }); err != nil {
@@ -190,6 +192,9 @@ func (s *Store) EventsWritten() <-chan struct{} { return s.eventsWritten }
 // JobsWritten receives after commits that wrote jobs.
 func (s *Store) JobsWritten() <-chan struct{} { return s.jobsWritten }
 
+// DeliveriesWritten receives after commits that left deliveries to be made.
+func (s *Store) DeliveriesWritten() <-chan struct{} { return s.deliveriesWritten }
+
 // committed tells those who follow the commits of tx.
 func (s *Store) committed(tx *Tx) {
 	if tx.wroteEvents {
@@ -197,6 +202,9 @@ func (s *Store) committed(tx *Tx) {
 	}
 	if tx.wroteJobs {
 		signal(s.jobsWritten)
+	}
+	if tx.wroteDeliveries {
+		signal(s.deliveriesWritten)
 	}
 }
 

@@ -23,8 +23,9 @@ type Tx struct {
 	now   time.Time
 	orm   *gorm.DB // made on first use
 
-	wroteEvents bool
-	wroteJobs   bool
+	wroteEvents     bool
+	wroteJobs       bool
+	wroteDeliveries bool
 }
 
 func (s *Store) newTx(ctx context.Context, conn querier) *Tx {

@@ -61,10 +61,10 @@ func whole(v any) int64 {
 func truth(v any) bool { return v == true || v == int64(1) }
 
 // inList returns the placeholders of an IN list and their arguments.
-func inList(values []string) (string, []any) {
+func inList[T ~string](values []T) (string, []any) {
 	args := make([]any, len(values))
 	for i, v := range values {
-		args[i] = v
+		args[i] = string(v)
 	}
 	return "(?" + strings.Repeat(", ?", len(values)-1) + ")", args
 }

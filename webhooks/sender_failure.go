@@ -31,7 +31,7 @@ func (s *sender) failure(ctx context.Context, err error) string {
 	case errs.Is(err, errs.AddressRefused):
 		return errs.From(err).Detail
 	case ctx.Err() != nil:
-		return "the attempt was given up because comet stops"
+		return "the attempt was given up before there was an answer"
 	case errors.As(err, &lookUp):
 		return failedLookUp(lookUp)
 	case timedOut(err):

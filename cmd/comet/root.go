@@ -46,7 +46,7 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 	)
 	inGroup(root, groupServer, newServeCommand(), newMigrateCommand(), newConfigCommand(), newHealthcheckCommand())
 	inGroup(root, groupClient, newAgentsCommand(), newHierarchyCommand(), newImportCommand(), newExportCommand(),
-		newTokensCommand(), newMeCommand())
+		newTokensCommand(), newWebhooksCommand(), newMeCommand())
 	root.AddCommand(newVersionCommand())
 	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}" + rootExitCodes + "{{end}}")
 	started = new(false)

@@ -27,31 +27,30 @@ func newUsageGetCommand(flags *clientFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return showUsage(s, body)
+		return s.out.show(body, func() error {
+			var u client.Usage
+			if err := decode(body, &u); err != nil {
+				return err
+			}
+			return s.out.fields(usageFields(u)...)
+		})
 	})
 }
 
-// showUsage prints what an agent used and may still use.
-func showUsage(s *session, body []byte) error {
-	return s.out.show(body, func() error {
-		var u client.Usage
-		if err := decode(body, &u); err != nil {
-			return err
-		}
-		total, subtreeLeft := budget(u.Budget), ""
-		if u.AdditionalBudget > 0 {
-			total += fmt.Sprintf(", %d of it for a time", u.AdditionalBudget)
-		}
-		if u.SubtreeRemaining != nil {
-			subtreeLeft = fmt.Sprint(*u.SubtreeRemaining)
-		}
-		return s.out.fields(
-			"Agent", u.AgentID, "Budget", total, "Held against", heldAgainst(u.BudgetScope),
-			"Used today", fmt.Sprint(u.UsedToday), "Used this hour", fmt.Sprint(u.UsedThisHour), "Written off today", unlessZero(u.ForgivenToday),
-			"Reserved", fmt.Sprint(u.Reserved), "Remaining", budget(u.Remaining), "Begins anew", moment(&u.ResetAt),
-			"Subtree used today", fmt.Sprint(u.SubtreeUsedToday), "Subtree remaining", subtreeLeft,
-		)
-	})
+func usageFields(u client.Usage) []string {
+	total, subtreeLeft := budget(u.Budget), ""
+	if u.AdditionalBudget > 0 {
+		total += fmt.Sprintf(", %d of it for a time", u.AdditionalBudget)
+	}
+	if u.SubtreeRemaining != nil {
+		subtreeLeft = fmt.Sprint(*u.SubtreeRemaining)
+	}
+	return []string{
+		"Agent", u.AgentID, "Budget", total, "Held against", heldAgainst(u.BudgetScope),
+		"Used today", fmt.Sprint(u.UsedToday), "Used this hour", fmt.Sprint(u.UsedThisHour), "Written off today", unlessZero(u.ForgivenToday),
+		"Reserved", fmt.Sprint(u.Reserved), "Remaining", budget(u.Remaining), "Begins anew", moment(&u.ResetAt),
+		"Subtree used today", fmt.Sprint(u.SubtreeUsedToday), "Subtree remaining", subtreeLeft,
+	}
 }
 
 func heldAgainst(scope client.BudgetScope) string {

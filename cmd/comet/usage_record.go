@@ -16,8 +16,11 @@ import (
 	"comet/openapi/client"
 )
 
-// batchSize is how many facts one request takes, at most and by default.
-const batchSize = 1000
+// What one request takes, at most; a body may be a mebibyte.
+const (
+	batchFacts = 1000
+	batchBytes = 1 << 19
+)
 
 func newUsageRecordCommand(flags *clientFlags) *cobra.Command {
 	var (
@@ -93,19 +96,18 @@ func (s *session) recordFile(ctx context.Context, agent, file, key string) error
 		return usagef("%s: %w", nameOf(file), err)
 	}
 	all := recordedBatches{Facts: []json.RawMessage{}}
-	for begin := 0; begin < len(facts); begin += batchSize {
-		batch := facts[begin:min(begin+batchSize, len(facts))]
+	for i, batch := range batches(facts) {
 		batchKey := key
 		if key != "" {
-			batchKey = fmt.Sprintf("%s-%d", key, begin/batchSize+1)
+			batchKey = fmt.Sprintf("%s-%d", key, i+1)
 		}
 		body, err := s.record(ctx, agent, batchKey, batchBody(batch))
 		if err == nil {
 			err = all.add(body)
 		}
 		if err != nil {
-			if begin > 0 {
-				say(s.notes, "the first %d facts are recorded; the others are not", begin)
+			if i > 0 {
+				say(s.notes, "the first %d facts are recorded; the others are not", len(all.Facts))
 			}
 			return located(err, nameOf(file), batch)
 		}
@@ -184,6 +186,18 @@ func readFacts(data []byte) (facts []factText, err error) {
 	return facts, nil
 }
 
+// batches cuts facts into what one request takes.
+func batches(facts []factText) (all [][]factText) {
+	begin, size := 0, 0
+	for i, f := range facts {
+		if i-begin == batchFacts || i > begin && size+len(f.text) > batchBytes {
+			all, begin, size = append(all, facts[begin:i]), i, 0
+		}
+		size += len(f.text)
+	}
+	return append(all, facts[begin:])
+}
+
 func batchBody(batch []factText) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"facts":[`)
@@ -195,6 +209,14 @@ func batchBody(batch []factText) []byte {
 	}
 	b.WriteString("]}")
 	return b.Bytes()
+}
+
+// nameOf is how a message calls a file.
+func nameOf(file string) string {
+	if file == "-" {
+		return "standard input"
+	}
+	return file
 }
 
 // located turns the places in a batch that a refusal names into lines of the file.

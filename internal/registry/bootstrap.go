@@ -45,13 +45,14 @@ func (r *Registry) Bootstrap(ctx context.Context) error {
 func founders() []models.Agent {
 	all := []models.Agent{{
 		ID: models.RootAgentID, Name: "NOVA", Level: models.LevelSystem, FrequencyHz: 999, Capabilities: []string{},
-		Description: "L0 System agent, root of the hierarchy", IsActive: true, Version: 1,
+		Description: "L0 System agent, root of the hierarchy", BudgetScope: models.ScopeOwn, IsActive: true, Version: 1,
 	}}
 	for i, o := range orchestrators {
 		all = append(all, models.Agent{
 			ID: o.id, Name: o.name + " Orchestrator", Level: models.LevelOrchestrator, SphereID: new(i + 1), FrequencyHz: 888,
 			Capabilities: []string{}, Description: "L1 Orchestrator of the " + o.name + " sphere",
-			ParentID: new(models.RootAgentID), TokenBudget: models.LevelOrchestrator.DefaultBudget(), IsActive: true, Version: 1,
+			ParentID: new(models.RootAgentID), TokenBudget: models.LevelOrchestrator.DefaultBudget(), BudgetScope: models.ScopeOwn,
+			IsActive: true, Version: 1,
 		})
 	}
 	return all

@@ -110,8 +110,8 @@ func insert(ctx context.Context, tx *store.Tx, by models.Principal, a models.Age
 	}
 	return tx.Emit(models.EventAgentCreated, a.ID, models.AgentSnapshot{
 		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
-		Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget, IsActive: a.IsActive, Version: a.Version,
-		CreatedAt: a.CreatedAt, Actor: by.Name,
+		Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget, BudgetScope: a.BudgetScope, IsActive: a.IsActive,
+		Version: a.Version, CreatedAt: a.CreatedAt, Actor: by.Name,
 	})
 }
 

@@ -122,6 +122,40 @@ func TestCreate(t *testing.T) {
 		})
 	})
 
+	t.Run("TheBudgetScopeIsOwnOrSubtreeOfEveryLevel", func(t *testing.T) {
+		t.Parallel()
+		onEveryDatabase(t, func(t *testing.T, f *fixture) {
+			f.create(t, specialist("spec", "orch-social"))
+			parents := map[models.Level]string{1: "nova", 2: "orch-social", 3: "spec"}
+			for level, parent := range parents {
+				for i, c := range []struct {
+					scope models.Optional[models.BudgetScope]
+					kept  models.BudgetScope
+					want  []string
+				}{
+					{models.Optional[models.BudgetScope]{}, models.ScopeOwn, nil},
+					{models.Some(models.ScopeOwn), models.ScopeOwn, nil},
+					{models.Some(models.ScopeSubtree), models.ScopeSubtree, nil},
+					{models.Some(models.BudgetScope("")), "", []string{"invalid-request", "oneof@/budget_scope"}},
+					{models.Some(models.BudgetScope("OWN")), "", []string{"invalid-request", "oneof@/budget_scope"}},
+					{null[models.BudgetScope](), "", []string{"invalid-request", "not_null@/budget_scope"}},
+				} {
+					d := draft(idOf("s", int(level), i), level, parent)
+					d.BudgetScope = c.scope
+					_, err := f.Create(t.Context(), admin(), d, nil)
+					require.Equal(t, c.want, broken(err), "L%d with %+v", level, c.scope)
+					if c.want == nil {
+						require.Equal(t, c.kept, f.agent(t, *d.ID).BudgetScope)
+					}
+				}
+			}
+			_, err := f.Create(t.Context(), admin(), models.AgentDraft{
+				ID: new("nova-2"), Name: new("x"), Level: new(models.LevelSystem), FrequencyHz: new(999), BudgetScope: models.Some(models.ScopeSubtree),
+			}, nil)
+			require.Equal(t, errs.SystemAgentExists, errs.CodeOf(err), "a second root, whatever its scope")
+		})
+	})
+
 	t.Run("AParentStandsOneLevelAbove", func(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {

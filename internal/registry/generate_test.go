@@ -178,6 +178,16 @@ func (g generator) budget(level models.Level, odd int) int64 {
 	return 1000 + g.Int64N(most-999)
 }
 
+func (g generator) scope(level models.Level, odd int) models.BudgetScope {
+	switch {
+	case g.chance(odd):
+		return "everything"
+	case level == models.LevelSystem && !g.chance(odd) || g.chance(50):
+		return models.ScopeOwn
+	}
+	return models.ScopeSubtree
+}
+
 // draft makes an agent; odd is how often, in percent, a member is not sensible.
 func (g generator) draft(odd int) models.AgentDraft {
 	level := g.level()
@@ -190,6 +200,9 @@ func (g generator) draft(odd int) models.AgentDraft {
 	}
 	if g.chance(50) {
 		d.TokenBudget = models.Some(g.budget(level, odd))
+	}
+	if g.chance(30) {
+		d.BudgetScope = models.Some(g.scope(level, odd))
 	}
 	if g.chance(50) {
 		d.Capabilities = g.capabilities(odd)
@@ -240,7 +253,7 @@ func (g generator) patch(id string) models.AgentPatch {
 		Description: optional(g, 15, "text"), Type: optional(g, 10, "research"),
 		Capabilities: optional(g, 20, g.capabilities(5)), SphereID: optional(g, 15, 1+g.IntN(9)),
 		ParentID: optional(g, 25, g.parent(level, 10)), TokenBudget: optional(g, 20, g.budget(level, 8)),
-		IsActive: optional(g, 30, g.chance(60)),
+		BudgetScope: optional(g, 15, g.scope(level, 5)), IsActive: optional(g, 30, g.chance(60)),
 	}
 	if g.chance(5) {
 		p.Name = models.Some(" ")

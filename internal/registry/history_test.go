@@ -32,6 +32,7 @@ func TestHistory(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			d := assistant("help", "spec")
 			d.Capabilities, d.Description, d.Type, d.TokenBudget = []string{"email", "own"}, "text", "research", models.Some(int64(15_000))
+			d.BudgetScope = models.Some(models.ScopeSubtree)
 			f.create(t, specialist("spec", "orch-social"))
 			ctx := requestid.With(t.Context(), "req-1")
 			_, err := f.Create(ctx, writer(), d, nil)
@@ -46,7 +47,7 @@ func TestHistory(t *testing.T) {
 				Changes: []models.Change{
 					change("name", nil, "The help"), change("level", nil, 3.0), change("sphere_id", nil, 1.0), change("frequency_hz", nil, 444.0),
 					change("capabilities", nil, []any{"email", "own"}), change("parent_id", nil, "spec"), change("token_budget", nil, 15_000.0),
-					change("is_active", nil, true), change("description", nil, "text"), change("type", nil, "research"),
+					change("budget_scope", nil, "subtree"), change("is_active", nil, true), change("description", nil, "text"), change("type", nil, "research"),
 				},
 			}, lines[0])
 
@@ -55,7 +56,8 @@ func TestHistory(t *testing.T) {
 			require.Equal(t, f.db.Clock.Now(), events[0].At)
 			require.Equal(t, models.AgentSnapshot{
 				ID: "help", Name: "The help", Level: 3, SphereID: new(1), FrequencyHz: 444, Capabilities: []string{"email", "own"}, Type: "research",
-				ParentID: new("spec"), TokenBudget: new(int64(15_000)), IsActive: true, Version: 1, CreatedAt: f.db.Clock.Now(), Actor: "writer",
+				ParentID: new("spec"), TokenBudget: new(int64(15_000)), BudgetScope: models.ScopeSubtree, IsActive: true, Version: 1,
+				CreatedAt: f.db.Clock.Now(), Actor: "writer",
 			}, data[models.AgentSnapshot](t, events[0]))
 		})
 	})
@@ -67,12 +69,14 @@ func TestHistory(t *testing.T) {
 			f.db.Clock.Advance(time.Second)
 			p := models.AgentPatch{
 				Name: models.Some("New"), Description: models.Some("text"), Type: models.Some("desktop"), Capabilities: models.Some([]string{"email"}),
-				SphereID: models.Some(2), ParentID: models.Some("next"), TokenBudget: models.Some(int64(1000)), IsActive: models.Some(true),
+				SphereID: models.Some(2), ParentID: models.Some("next"), TokenBudget: models.Some(int64(1000)),
+				BudgetScope: models.Some(models.ScopeSubtree), IsActive: models.Some(true),
 			}
 			require.NoError(t, f.patch(t, "help", p))
 			want := []models.Change{
 				change("name", "The help", "New"), change("sphere_id", 1.0, 2.0), change("capabilities", []any{}, []any{"email"}),
 				change("description", "", "text"), change("type", "", "desktop"), change("parent_id", "spec", "next"), change("token_budget", 10_000.0, 1000.0),
+				change("budget_scope", "own", "subtree"),
 			}
 			lines, events := f.trail(t, "help"), f.events(t, "help")
 			require.Len(t, lines, 2)
@@ -147,7 +151,8 @@ func TestHistory(t *testing.T) {
 				require.Equal(t, f.agent(t, "spec"), updated.Detail.Agent)
 				require.NoError(t, f.patch(t, "spec", models.AgentPatch{
 					Name: models.Some("The spec"), Capabilities: models.Some([]string{"email", "chat"}), SphereID: models.Some(1),
-					ParentID: models.Some("orch-social"), TokenBudget: models.Some(int64(25_000)), IsActive: models.Some(true), Type: null[string](),
+					ParentID: models.Some("orch-social"), TokenBudget: models.Some(int64(25_000)), BudgetScope: models.Some(models.ScopeOwn),
+					IsActive: models.Some(true), Type: null[string](),
 				}))
 			})
 			require.NoError(t, f.patch(t, "spec", models.AgentPatch{Capabilities: models.Some([]string{"chat", "email"})}))

@@ -124,6 +124,7 @@ func TestImport(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			d := specialist("spec", "orch-social")
 			d.Description, d.Type, d.Capabilities, d.TokenBudget = "text", "research", []string{"email"}, models.Some(int64(5000))
+			d.BudgetScope = models.Some(models.ScopeSubtree)
 			f.create(t, d)
 			f.deactivate(t, "spec")
 			_, err := f.load(t, writer(), document(entry("spec", 2, "orch-social", "")))
@@ -133,6 +134,7 @@ func TestImport(t *testing.T) {
 			require.Empty(t, a.Type)
 			require.Empty(t, a.Capabilities)
 			require.EqualValues(t, 25_000, *a.TokenBudget)
+			require.Equal(t, models.ScopeOwn, a.BudgetScope)
 			require.True(t, a.IsActive)
 			require.Empty(t, f.having(t, "email"))
 		})
@@ -188,6 +190,7 @@ func TestImport(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			d := specialist("spec", "orch-social")
 			d.Description, d.Type, d.Capabilities = "two\nlines: #1 \"é\" 🚀", "research", []string{"email", "custom:x", "1e3"}
+			d.BudgetScope = models.Some(models.ScopeSubtree)
 			f.create(t, d, assistant("help", "spec"), specialist("yes", "orch-scholar"))
 			f.deactivate(t, "help", "spec")
 			for format, marshal := range map[roster.Format]func(*bytes.Buffer) error{

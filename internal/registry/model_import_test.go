@@ -113,6 +113,9 @@ func (j *judgement) judgeLevel(i int, e rosterEntry) {
 				j.find(i, member, errs.InvalidRequest)
 			}
 		}
+		if e.BudgetScope.Set && e.BudgetScope.Value != "own" {
+			j.find(i, "budget_scope", errs.InvalidRequest)
+		}
 		return
 	}
 	if e.SphereID == nil {

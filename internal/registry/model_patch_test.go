@@ -16,11 +16,12 @@ func patchErrors(a models.Agent, p models.AgentPatch) named {
 		}
 	}
 	value := func(set, null bool) bool { return set && !null }
-	rule(p.Name.Null || p.Capabilities.Null || p.IsActive.Null || p.ID.Null || p.Level.Null || p.FrequencyHz.Null, errs.InvalidRequest)
+	rule(p.Name.Null || p.Capabilities.Null || p.IsActive.Null || p.BudgetScope.Null || p.ID.Null || p.Level.Null || p.FrequencyHz.Null, errs.InvalidRequest)
 	rule(value(p.Name.Set, p.Name.Null) && strings.TrimSpace(p.Name.Value) == "", errs.InvalidRequest)
 	rule(repeated(p.Capabilities.Value), errs.InvalidRequest)
 	rule(value(p.ParentID.Set, p.ParentID.Null) && !idForm.MatchString(p.ParentID.Value), errs.InvalidRequest)
 	rule(value(p.TokenBudget.Set, p.TokenBudget.Null) && p.TokenBudget.Value < 1000, errs.InvalidRequest)
+	rule(value(p.BudgetScope.Set, p.BudgetScope.Null) && (!scopeFits(p.BudgetScope.Value) || a.Level == 0 && p.BudgetScope.Value != "own"), errs.InvalidRequest)
 	rule(value(p.ID.Set, p.ID.Null) && p.ID.Value != a.ID, errs.ImmutableField)
 	rule(value(p.Level.Set, p.Level.Null) && p.Level.Value != a.Level, errs.ImmutableField)
 	rule(value(p.FrequencyHz.Set, p.FrequencyHz.Null) && p.FrequencyHz.Value != a.FrequencyHz, errs.ImmutableField)
@@ -48,6 +49,9 @@ func patched(a models.Agent, p models.AgentPatch) models.Agent {
 	}
 	if p.TokenBudget.Set && !p.TokenBudget.Null {
 		a.TokenBudget = new(p.TokenBudget.Value)
+	}
+	if !p.BudgetScope.Null {
+		assign(&a.BudgetScope, p.BudgetScope)
 	}
 	return a
 }

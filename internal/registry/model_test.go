@@ -56,6 +56,8 @@ func defaultBudget(level models.Level) *int64 {
 	return new([]int64{0, 100_000, 25_000, 10_000}[level])
 }
 
+func scopeFits(scope models.BudgetScope) bool { return scope == "own" || scope == "subtree" }
+
 func repeated(names []string) bool {
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
@@ -84,6 +86,9 @@ func fieldErrors(d models.AgentDraft) []string {
 	}
 	if d.TokenBudget.Set && d.TokenBudget.Value < 1000 {
 		bad = append(bad, "token_budget")
+	}
+	if d.BudgetScope.Set && !scopeFits(d.BudgetScope.Value) {
+		bad = append(bad, "budget_scope")
 	}
 	if repeated(d.Capabilities) {
 		bad = append(bad, "capabilities")
@@ -170,6 +175,9 @@ func described(e rosterEntry) models.Agent {
 	if a.TokenBudget == nil {
 		a.TokenBudget = defaultBudget(a.Level)
 	}
+	if a.BudgetScope = e.BudgetScope.Value; !e.BudgetScope.Set {
+		a.BudgetScope = "own"
+	}
 	return a
 }
 
@@ -191,7 +199,8 @@ func (m *model) put(a models.Agent) {
 // same compares what can be changed.
 func same(a, b models.Agent) bool {
 	return a.Name == b.Name && a.Description == b.Description && a.Type == b.Type && a.IsActive == b.IsActive &&
-		slices.Equal(a.Capabilities, b.Capabilities) && equal(a.SphereID, b.SphereID) && equal(a.ParentID, b.ParentID) && equal(a.TokenBudget, b.TokenBudget)
+		slices.Equal(a.Capabilities, b.Capabilities) && equal(a.SphereID, b.SphereID) && equal(a.ParentID, b.ParentID) && equal(a.TokenBudget, b.TokenBudget) &&
+		a.BudgetScope == b.BudgetScope
 }
 
 func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -129,6 +129,7 @@ func (r *Registry) checkEntry(p *plan, i int, e roster.Entry, a models.Agent) {
 				p.add(i, m.field, errs.InvalidRequest, "null_for_l0", "%s of the L0 agent is always null", m.field)
 			}
 		}
+		p.collect(i, func(v *errs.Violations) { checkRootScope(v, e.BudgetScope) })
 		return
 	}
 	if e.SphereID == nil {

@@ -36,6 +36,7 @@ func moves() []planned {
 		{"two children change places", document(entry("a1", 3, "s2", ""), entry("a2", 3, "s1", "")), writer(), nil},
 		{"a child moves under an agent of the same document", document(entry("a1", 3, "new", ""), entry("new", 2, "orch-social", "")), writer(), nil},
 		{"a parent is restored with its child", document(entry("a3", 3, "s3", ""), entry("s3", 2, "orch-social", "")), writer(), nil},
+		{"a budget is held against the subtree", document(entry("s1", 2, "orch-social", "budget_scope: subtree")), writer(), nil},
 		{"an inactive agent is created under an inactive one", document(entry("new", 3, "s3", "is_active: false")), writer(), nil},
 		{
 			"a parent is deactivated above a child that is not listed", document(entry("s1", 2, "orch-social", "is_active: false")), writer(),
@@ -86,6 +87,10 @@ func ofMembers() []planned {
 			[]string{"token-budget-exceeds-maximum", "3:level_max@/agents/0/token_budget"},
 		},
 		{
+			"a budget scope that is none", document(entry("s1", 2, "orch-social", "budget_scope: everything")), writer(),
+			[]string{"invalid-request", "3:oneof@/agents/0/budget_scope"},
+		},
+		{
 			"members that are missing", document("{id: new, name: New, level: 3, frequency_hz: 444}"), writer(),
 			[]string{"invalid-request", "3:required@/agents/0/sphere_id", "3:required@/agents/0/parent_id"},
 		},
@@ -104,7 +109,9 @@ func ranks() []planned {
 		{"founders that stay as they are", document(root, orchestrator), writer(), nil},
 		{"an orchestrator changed by an admin", document(entry("orch-social", 1, "nova", "")), admin(), nil},
 		{"a new orchestrator with its specialist by an admin", document(entry("new", 2, "orch-new", ""), entry("orch-new", 1, "nova", "")), admin(), nil},
-		{"the root renamed by an admin", document("{id: nova, name: Nova, level: 0, sphere_id: null, frequency_hz: 999, parent_id: null, token_budget: null}"), admin(), nil},
+		{"the root renamed by an admin", document("{id: nova, name: Nova, level: 0, sphere_id: null, frequency_hz: 999, parent_id: null, token_budget: null, budget_scope: own}"), admin(), nil},
+		{"an orchestrator's budget scope by a writer", document("{id: orch-social, name: Social Orchestrator, level: 1, sphere_id: 6, frequency_hz: 888, " +
+			"description: L1 Orchestrator of the Social sphere, budget_scope: subtree}"), writer(), []string{"missing-scope"}},
 		{"an orchestrator changed by a writer", document(entry("orch-social", 1, "nova", "")), writer(), []string{"missing-scope"}},
 		{"a new orchestrator by a writer", document(entry("orch-new", 1, "nova", "")), writer(), []string{"missing-scope"}},
 		{"the root changed by a writer", document("{id: nova, name: Nova, level: 0, frequency_hz: 999}"), writer(), []string{"missing-scope"}},
@@ -115,6 +122,14 @@ func ranks() []planned {
 		{
 			"a root with what only others have", document("{id: nova, name: Nova, level: 0, frequency_hz: 999, sphere_id: 1, parent_id: nova, token_budget: 5000}"), admin(),
 			[]string{"invalid-request", "3:null_for_l0@/agents/0/sphere_id", "3:null_for_l0@/agents/0/parent_id", "3:null_for_l0@/agents/0/token_budget"},
+		},
+		{
+			"a root that counts its subtree", document("{id: nova, name: Nova, level: 0, frequency_hz: 999, budget_scope: subtree}"), admin(),
+			[]string{"invalid-request", "3:own_for_l0@/agents/0/budget_scope"},
+		},
+		{
+			"a root with a budget scope that is none", document("{id: nova, name: Nova, level: 0, frequency_hz: 999, budget_scope: all}"), admin(),
+			[]string{"invalid-request", "3:oneof@/agents/0/budget_scope"},
 		},
 		{
 			"founders deactivated", document("{id: nova, name: Nova, level: 0, frequency_hz: 999, is_active: false}", entry("orch-social", 1, "nova", "is_active: false")), admin(),

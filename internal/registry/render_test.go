@@ -69,6 +69,9 @@ func members(e rosterEntry, add func(string, any)) {
 	if e.TokenBudget.Set {
 		add("token_budget", e.TokenBudget.Value)
 	}
+	if e.BudgetScope.Set {
+		add("budget_scope", e.BudgetScope.Value)
+	}
 	if e.Capabilities != nil {
 		add("capabilities", e.Capabilities)
 	}
@@ -91,6 +94,9 @@ func entryOf(a models.Agent) rosterEntry {
 			Description: a.Description, Type: a.Type, ParentID: a.ParentID,
 		},
 		active: &a.IsActive,
+	}
+	if a.BudgetScope == models.ScopeSubtree {
+		e.BudgetScope = models.Some(a.BudgetScope)
 	}
 	if a.TokenBudget != nil {
 		e.TokenBudget = models.Some(*a.TokenBudget)

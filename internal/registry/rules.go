@@ -36,6 +36,9 @@ func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
 	if d.TokenBudget.Null {
 		v.Add(errs.InvalidRequest, "/token_budget", "not_null", "token_budget of an L%d agent must not be null; leave it out for the default of %d", level, *level.DefaultBudget())
 	}
+	if d.BudgetScope.Null {
+		v.Add(errs.InvalidRequest, "/budget_scope", "not_null", "budget_scope must not be null; leave it out for %s", models.ScopeOwn)
+	}
 	checkBudget(&v, level, d.TokenBudget.Pointer())
 	return v
 }
@@ -45,8 +48,9 @@ func fromDraft(d models.AgentDraft) models.Agent {
 	a := models.Agent{
 		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *d.FrequencyHz,
 		Capabilities: d.Capabilities, Description: d.Description, Type: d.Type, ParentID: d.ParentID,
-		TokenBudget: d.TokenBudget.Pointer(), IsActive: true, Version: 1,
+		TokenBudget: d.TokenBudget.Pointer(), BudgetScope: models.ScopeOwn, IsActive: true, Version: 1,
 	}
+	setValue(&a.BudgetScope, d.BudgetScope)
 	if a.Capabilities == nil {
 		a.Capabilities = []string{}
 	}
@@ -68,6 +72,14 @@ func checkFrequency(v *errs.Violations, level models.Level, hz int) {
 		allowed = append(allowed, fmt.Sprintf("%d Hz", f))
 	}
 	v.Add(errs.InvalidFrequency, "/frequency_hz", "frequency_level", "an L%d agent runs at %s, not %d Hz", level, strings.Join(allowed, " or "), hz)
+}
+
+// checkRootScope refuses to hold the L0 agent's budget, which is unlimited, against
+// anything but its own use.
+func checkRootScope(v *errs.Violations, scope models.Optional[models.BudgetScope]) {
+	if scope.Set && !scope.Null && scope.Value != models.ScopeOwn && !v.Has("/budget_scope") {
+		v.Add(errs.InvalidRequest, "/budget_scope", "own_for_l0", "budget_scope of the L0 agent is always %s; its budget is unlimited", models.ScopeOwn)
+	}
 }
 
 // checkBudget compares with the level's maximum; the minimum is a field rule.
@@ -152,6 +164,7 @@ func diff(before, after models.Agent) []models.Change {
 	add("type", before.Type, after.Type, before.Type == after.Type)
 	add("parent_id", deref(before.ParentID), deref(after.ParentID), equal(before.ParentID, after.ParentID))
 	add("token_budget", deref(before.TokenBudget), deref(after.TokenBudget), equal(before.TokenBudget, after.TokenBudget))
+	add("budget_scope", before.BudgetScope, after.BudgetScope, before.BudgetScope == after.BudgetScope)
 	add("is_active", before.IsActive, after.IsActive, before.IsActive == after.IsActive)
 	return out
 }
@@ -166,6 +179,7 @@ func creation(a models.Agent) []models.Change {
 		{Field: "capabilities", To: a.Capabilities},
 		{Field: "parent_id", To: deref(a.ParentID)},
 		{Field: "token_budget", To: deref(a.TokenBudget)},
+		{Field: "budget_scope", To: a.BudgetScope},
 		{Field: "is_active", To: a.IsActive},
 	}
 	if a.Description != "" {

@@ -171,7 +171,7 @@ func (g generator) amended(m *model) []rosterEntry {
 func (g generator) amend(entries []rosterEntry) []rosterEntry {
 	for range 1 + g.IntN(4) {
 		e := &entries[g.IntN(len(entries))]
-		switch g.IntN(5) {
+		switch g.IntN(6) {
 		case 0:
 			e.active = new(!*e.active)
 		case 1:
@@ -194,6 +194,8 @@ func (g generator) amend(entries []rosterEntry) []rosterEntry {
 			}
 		case 4:
 			e.Capabilities = g.capabilities(2)
+		case 5:
+			e.BudgetScope = models.Some(g.scope(*e.Level, 2))
 		}
 	}
 	return entries

@@ -44,11 +44,12 @@ func (f *fixture) snapshot(t *testing.T) snapshot {
 
 func read(ctx context.Context, tx *sql.Tx) (snapshot, error) {
 	var s snapshot
-	err := each(ctx, tx, "SELECT id, name, level, sphere_id, frequency_hz, capabilities, description, type, parent_id, token_budget, is_active, version FROM agents",
+	err := each(ctx, tx, "SELECT id, name, level, sphere_id, frequency_hz, capabilities, description, type, parent_id, token_budget, budget_scope, is_active, version FROM agents",
 		func(rows *sql.Rows) error {
 			var a models.Agent
 			var capabilities string
-			err := rows.Scan(&a.ID, &a.Name, &a.Level, &a.SphereID, &a.FrequencyHz, &capabilities, &a.Description, &a.Type, &a.ParentID, &a.TokenBudget, &a.IsActive, &a.Version)
+			err := rows.Scan(&a.ID, &a.Name, &a.Level, &a.SphereID, &a.FrequencyHz, &capabilities, &a.Description, &a.Type, &a.ParentID,
+				&a.TokenBudget, &a.BudgetScope, &a.IsActive, &a.Version)
 			s.agents = append(s.agents, a)
 			if err != nil {
 				return err
@@ -197,7 +198,7 @@ func contradictions(a models.Agent, p past) []string {
 	}
 	for field, is := range map[string]any{
 		"name": a.Name, "level": a.Level, "sphere_id": a.SphereID, "frequency_hz": a.FrequencyHz, "capabilities": a.Capabilities, "parent_id": a.ParentID,
-		"token_budget": a.TokenBudget, "is_active": a.IsActive, "description": a.Description, "type": a.Type,
+		"token_budget": a.TokenBudget, "budget_scope": a.BudgetScope, "is_active": a.IsActive, "description": a.Description, "type": a.Type,
 	} {
 		text, _ := json.Marshal(is)
 		told, _ := json.Marshal(p.fields[field])

@@ -31,6 +31,11 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 	}
 	var out Updated
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
+		if movesChains(p) {
+			if err := tx.LockChains(); err != nil {
+				return err
+			}
+		}
 		before, err := tx.Agent(id)
 		if err != nil {
 			return err
@@ -69,6 +74,9 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 // inactive already stays as it is.
 func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
 	return r.store.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.LockChains(); err != nil {
+			return err
+		}
 		before, err := tx.Agent(id)
 		if err != nil {
 			return err
@@ -91,6 +99,12 @@ func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id strin
 	})
 }
 
+// movesChains reports whether a patch names what the ledger decides by, so that no
+// decision may be under way: it locks chains before agents, and so must the patch.
+func movesChains(p models.AgentPatch) bool {
+	return p.ParentID.Set || p.TokenBudget.Set || p.BudgetScope.Set || p.IsActive.Set
+}
+
 // checkNulls refuses null for members that have no empty value.
 func checkNulls(v *errs.Violations, p models.AgentPatch) {
 	for _, m := range []struct {
@@ -98,7 +112,7 @@ func checkNulls(v *errs.Violations, p models.AgentPatch) {
 		null    bool
 	}{
 		{"/name", p.Name.Null}, {"/capabilities", p.Capabilities.Null}, {"/is_active", p.IsActive.Null},
-		{"/id", p.ID.Null}, {"/level", p.Level.Null}, {"/frequency_hz", p.FrequencyHz.Null},
+		{"/budget_scope", p.BudgetScope.Null}, {"/id", p.ID.Null}, {"/level", p.Level.Null}, {"/frequency_hz", p.FrequencyHz.Null},
 	} {
 		if m.null {
 			v.Add(errs.InvalidRequest, m.pointer, "not_null", "%s must not be null", m.pointer[1:])
@@ -133,6 +147,7 @@ func checkImmutable(v *errs.Violations, a models.Agent, p models.AgentPatch) {
 				v.Add(errs.InvalidRequest, "/"+m.field, "null_for_l0", "%s of the L0 agent is always null", m.field)
 			}
 		}
+		checkRootScope(v, p.BudgetScope)
 		return
 	}
 	for _, m := range []struct {
@@ -151,6 +166,7 @@ func apply(a models.Agent, p models.AgentPatch) models.Agent {
 	set(&a.Description, p.Description)
 	set(&a.Type, p.Type)
 	set(&a.IsActive, p.IsActive)
+	setValue(&a.BudgetScope, p.BudgetScope)
 	if p.Capabilities.Set && !p.Capabilities.Null {
 		a.Capabilities = p.Capabilities.Value
 		if a.Capabilities == nil {
@@ -165,6 +181,12 @@ func apply(a models.Agent, p models.AgentPatch) models.Agent {
 
 func set[T any](field *T, o models.Optional[T]) {
 	if o.Set {
+		*field = o.Value
+	}
+}
+
+func setValue[T any](field *T, o models.Optional[T]) {
+	if o.Set && !o.Null {
 		*field = o.Value
 	}
 }

@@ -42,10 +42,11 @@ func TestUpdate(t *testing.T) {
 				err := f.patch(t, "spec", models.AgentPatch{
 					Name: null[string](), Capabilities: null[[]string](), IsActive: null[bool](), ID: null[string](), Level: null[models.Level](),
 					FrequencyHz: null[int](), SphereID: null[int](), ParentID: null[string](), TokenBudget: null[int64](), Description: null[string](),
+					BudgetScope: null[models.BudgetScope](),
 				})
 				require.Equal(t, []string{
-					"invalid-request", "not_null@/name", "not_null@/capabilities", "not_null@/is_active", "not_null@/id", "not_null@/level",
-					"not_null@/frequency_hz", "not_null@/sphere_id", "not_null@/parent_id", "not_null@/token_budget",
+					"invalid-request", "not_null@/name", "not_null@/capabilities", "not_null@/is_active", "not_null@/budget_scope", "not_null@/id",
+					"not_null@/level", "not_null@/frequency_hz", "not_null@/sphere_id", "not_null@/parent_id", "not_null@/token_budget",
 				}, broken(err))
 			})
 			require.NoError(t, f.patch(t, "spec", models.AgentPatch{Description: null[string](), Type: null[string]()}))
@@ -83,6 +84,46 @@ func TestUpdate(t *testing.T) {
 				require.Equal(t, "Renamed", f.agent(t, id).Name)
 			}
 			require.Equal(t, errs.NotFound, errs.CodeOf(f.patch(t, "nobody", models.AgentPatch{Name: models.Some("")})), "404 before 400")
+		})
+	})
+
+	t.Run("TheBudgetScopeIsOwnOrSubtree", func(t *testing.T) {
+		t.Parallel()
+		onEveryDatabase(t, func(t *testing.T, f *fixture) {
+			f.create(t, specialist("spec", "orch-social"))
+			require.Equal(t, models.ScopeOwn, f.agent(t, "spec").BudgetScope, "what is left out")
+			for _, scope := range []models.BudgetScope{models.ScopeSubtree, models.ScopeOwn} {
+				updated, err := f.Update(t.Context(), writer(), "spec", models.AgentPatch{BudgetScope: models.Some(scope)}, nil)
+				require.NoError(t, err)
+				require.Equal(t, scope, updated.Detail.BudgetScope)
+				require.Equal(t, scope, f.agent(t, "spec").BudgetScope)
+			}
+			f.requireUntouched(t, func() {
+				for _, scope := range []models.BudgetScope{"", "Subtree", "both"} {
+					p := models.AgentPatch{BudgetScope: models.Some(scope), Name: models.Some("never stored")}
+					require.Equal(t, []string{"invalid-request", "oneof@/budget_scope"}, broken(f.patch(t, "spec", p)), "%q", scope)
+				}
+				err := f.patch(t, "orch-social", models.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree)})
+				require.Equal(t, errs.MissingScope, errs.CodeOf(err), "an orchestrator's is the admin's to change")
+			})
+			_, err := f.Update(t.Context(), admin(), "orch-social", models.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree)}, nil)
+			require.NoError(t, err)
+		})
+	})
+
+	t.Run("TheRootsBudgetScopeIsOwn", func(t *testing.T) {
+		t.Parallel()
+		onEveryDatabase(t, func(t *testing.T, f *fixture) {
+			f.requireUntouched(t, func() {
+				_, err := f.Update(t.Context(), admin(), "nova", models.AgentPatch{BudgetScope: models.Some(models.ScopeOwn)}, nil)
+				require.NoError(t, err, "the value it has")
+				_, err = f.Update(t.Context(), admin(), "nova", models.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree), TokenBudget: models.Some(int64(5000))}, nil)
+				require.Equal(t, []string{"invalid-request", "null_for_l0@/token_budget", "own_for_l0@/budget_scope"}, broken(err))
+				_, err = f.Update(t.Context(), admin(), "nova", models.AgentPatch{BudgetScope: models.Some(models.BudgetScope("both"))}, nil)
+				require.Equal(t, []string{"invalid-request", "oneof@/budget_scope"}, broken(err))
+				_, err = f.Update(t.Context(), admin(), "nova", models.AgentPatch{BudgetScope: null[models.BudgetScope]()}, nil)
+				require.Equal(t, []string{"invalid-request", "not_null@/budget_scope"}, broken(err))
+			})
 		})
 	})
 

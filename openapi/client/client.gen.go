@@ -1393,8 +1393,8 @@ type DeliveryList struct {
 
 // DeliveryPayload defines model for DeliveryPayload.
 type DeliveryPayload struct {
-	// Data As x-webhooks describes it.
-	Data map[string]interface{} `json:"data" yaml:"data"`
+	// Data An object, as x-webhooks describes it.
+	Data interface{} `json:"data" yaml:"data"`
 
 	// Timestamp Example: 2026-01-10T15:30:00Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
@@ -1706,6 +1706,9 @@ type HierarchyNode struct {
 	//
 	// Example: 1
 	SphereID *int `json:"sphere_id" yaml:"sphere_id"`
+
+	// Usage Only where it was asked for.
+	Usage *NodeUsage `json:"usage,omitempty" yaml:"usage,omitempty"`
 }
 
 // HistoryBucket defines model for HistoryBucket.
@@ -1795,6 +1798,28 @@ type ImportReport struct {
 
 // Level defines model for Level.
 type Level int
+
+// NodeUsage defines model for NodeUsage.
+type NodeUsage struct {
+	// BudgetScope Example: own
+	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
+
+	// SubtreeUsedToday SubtreeUsedToday is the sum of today's facts of the agent and of those that
+	// stood below it when they spent; no reset changes it.
+	//
+	// Example: 19400
+	SubtreeUsedToday int64 `json:"subtree_used_today" yaml:"subtree_used_today"`
+
+	// TokenBudget Tokens a UTC day. Null is unlimited, only for L0.
+	//
+	// Example: 25000
+	TokenBudget *int64 `json:"token_budget" yaml:"token_budget"`
+
+	// UsedToday UsedToday is what the agent itself used, less what a reset wrote off.
+	//
+	// Example: 12500
+	UsedToday int64 `json:"used_today" yaml:"used_today"`
+}
 
 // Ordering defines model for Ordering.
 type Ordering string
@@ -2732,6 +2757,9 @@ type GetHierarchyParams struct {
 	// ActiveOnly Leave out inactive agents
 	ActiveOnly *bool `form:"active_only,omitempty" json:"active_only,omitempty" yaml:"active_only,omitempty"`
 
+	// Usage Add what each agent and its subtree used today
+	Usage *bool `form:"usage,omitempty" json:"usage,omitempty" yaml:"usage,omitempty"`
+
 	// IfNoneMatch The ETag you have
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
@@ -3262,7 +3290,7 @@ type ClientInterface interface {
 
 	// DeleteBudgetAddition Take an additional budget back
 	//
-	// It counts no longer. What was used of it stays used. One that has expired stays as it is.
+	// It counts no longer. What was used of it stays used.
 	//
 	// Needs the scope `admin`.
 	//
@@ -3382,7 +3410,7 @@ type ClientInterface interface {
 
 	// ResetUsageWithBody Reset an agent's usage of today
 	//
-	// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+	// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
 	//
 	// Needs the scope `admin`.
 	//
@@ -3393,7 +3421,7 @@ type ClientInterface interface {
 
 	// ResetUsage Reset an agent's usage of today
 	//
-	// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+	// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
 	//
 	// Needs the scope `admin`.
 	//
@@ -3404,7 +3432,7 @@ type ClientInterface interface {
 
 	// GetHierarchy Get the hierarchy
 	//
-	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
+	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -3991,7 +4019,7 @@ func (c *Client) CreateBudgetAddition(ctx context.Context, agentID string, param
 
 // DeleteBudgetAddition Take an additional budget back
 //
-// It counts no longer. What was used of it stays used. One that has expired stays as it is.
+// It counts no longer. What was used of it stays used.
 //
 // Needs the scope `admin`.
 //
@@ -4231,7 +4259,7 @@ func (c *Client) GetUsageHistory(ctx context.Context, agentID string, params *Ge
 
 // ResetUsageWithBody Reset an agent's usage of today
 //
-// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
 //
 // Needs the scope `admin`.
 //
@@ -4252,7 +4280,7 @@ func (c *Client) ResetUsageWithBody(ctx context.Context, agentID string, params 
 
 // ResetUsage Reset an agent's usage of today
 //
-// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
 //
 // Needs the scope `admin`.
 //
@@ -4273,7 +4301,7 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 
 // GetHierarchy Get the hierarchy
 //
-// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
+// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
 //
 // Needs the scope `agents:read`.
 //
@@ -6378,6 +6406,18 @@ func NewGetHierarchyRequest(server string, params *GetHierarchyParams) (*http.Re
 
 		}
 
+		if params.Usage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "usage", *params.Usage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -8005,7 +8045,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteBudgetAdditionWithResponse Take an additional budget back
 	//
-	// It counts no longer. What was used of it stays used. One that has expired stays as it is.
+	// It counts no longer. What was used of it stays used.
 	//
 	// Needs the scope `admin`.
 	//
@@ -8137,7 +8177,7 @@ type ClientWithResponsesInterface interface {
 
 	// ResetUsageWithBodyWithResponse Reset an agent's usage of today
 	//
-	// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+	// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
 	//
 	// Needs the scope `admin`.
 	//
@@ -8148,7 +8188,7 @@ type ClientWithResponsesInterface interface {
 
 	// ResetUsageWithResponse Reset an agent's usage of today
 	//
-	// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+	// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
 	//
 	// Needs the scope `admin`.
 	//
@@ -8159,7 +8199,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetHierarchyWithResponse Get the hierarchy
 	//
-	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
+	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -10144,7 +10184,7 @@ type ResetUsageResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Usage
+	JSON200 *Balance
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
@@ -10166,7 +10206,7 @@ type ResetUsageResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ResetUsageResponse) GetJSON200() *Usage {
+func (r ResetUsageResponse) GetJSON200() *Balance {
 	return r.JSON200
 }
 
@@ -12595,7 +12635,7 @@ func (c *ClientWithResponses) CreateBudgetAdditionWithResponse(ctx context.Conte
 
 // DeleteBudgetAdditionWithResponse Take an additional budget back
 //
-// It counts no longer. What was used of it stays used. One that has expired stays as it is.
+// It counts no longer. What was used of it stays used.
 //
 // Needs the scope `admin`.
 //
@@ -12799,7 +12839,7 @@ func (c *ClientWithResponses) GetUsageHistoryWithResponse(ctx context.Context, a
 
 // ResetUsageWithBodyWithResponse Reset an agent's usage of today
 //
-// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
 //
 // Needs the scope `admin`.
 //
@@ -12816,7 +12856,7 @@ func (c *ClientWithResponses) ResetUsageWithBodyWithResponse(ctx context.Context
 
 // ResetUsageWithResponse Reset an agent's usage of today
 //
-// Writes off what the agent used today, so that its budget begins anew before midnight. The facts stay, and so do `tokens_used_today`'s windows in the history; `forgiven_today` tells how much was written off. What is reserved stays reserved. The reason is kept in the audit trail.
+// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
 //
 // Needs the scope `admin`.
 //
@@ -12833,7 +12873,7 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 
 // GetHierarchyWithResponse Get the hierarchy
 //
-// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents.
+// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
 //
 // Needs the scope `agents:read`.
 //
@@ -14804,7 +14844,7 @@ func ParseResetUsageResponse(rsp *http.Response) (*ResetUsageResponse, error) {
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Usage
+		var dest Balance
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

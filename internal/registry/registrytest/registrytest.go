@@ -68,6 +68,9 @@ func (c *checker) checkByItself(a models.Agent) {
 	if !allowed {
 		c.fail(a, "runs at %d Hz", a.FrequencyHz)
 	}
+	if a.BudgetScope != models.ScopeOwn && (a.BudgetScope != models.ScopeSubtree || a.Level == 0) {
+		c.fail(a, "holds its budget against %q", a.BudgetScope)
+	}
 	if a.Version < 1 {
 		c.fail(a, "has version %d", a.Version)
 	}

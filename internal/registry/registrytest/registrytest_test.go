@@ -11,10 +11,10 @@ import (
 
 func tree() []models.Agent {
 	return []models.Agent{
-		{ID: "nova", Level: 0, FrequencyHz: 999, IsActive: true, Version: 1},
-		{ID: "orch", Level: 1, FrequencyHz: 888, SphereID: new(1), TokenBudget: new(int64(500_000)), ParentID: new("nova"), IsActive: true, Version: 1},
-		{ID: "spec", Level: 2, FrequencyHz: 666, SphereID: new(9), TokenBudget: new(int64(1000)), ParentID: new("orch"), IsActive: true, Version: 1},
-		{ID: "help", Level: 3, FrequencyHz: 444, SphereID: new(5), TokenBudget: new(int64(50_000)), ParentID: new("spec"), IsActive: true, Version: 7},
+		{ID: "nova", Level: 0, FrequencyHz: 999, BudgetScope: "own", IsActive: true, Version: 1},
+		{ID: "orch", Level: 1, FrequencyHz: 888, SphereID: new(1), TokenBudget: new(int64(500_000)), ParentID: new("nova"), BudgetScope: "own", IsActive: true, Version: 1},
+		{ID: "spec", Level: 2, FrequencyHz: 666, SphereID: new(9), TokenBudget: new(int64(1000)), ParentID: new("orch"), BudgetScope: "subtree", IsActive: true, Version: 1},
+		{ID: "help", Level: 3, FrequencyHz: 444, SphereID: new(5), TokenBudget: new(int64(50_000)), ParentID: new("spec"), BudgetScope: "own", IsActive: true, Version: 7},
 	}
 }
 
@@ -39,6 +39,9 @@ func TestBrokenRules(t *testing.T) {
 		"a budget above the maximum":        func(a []models.Agent) []models.Agent { a[3].TokenBudget = new(int64(50_001)); return a },
 		"no budget":                         func(a []models.Agent) []models.Agent { a[2].TokenBudget = nil; return a },
 		"a budget for the root":             func(a []models.Agent) []models.Agent { a[0].TokenBudget = new(int64(5000)); return a },
+		"no budget scope":                   func(a []models.Agent) []models.Agent { a[2].BudgetScope = ""; return a },
+		"another budget scope":              func(a []models.Agent) []models.Agent { a[2].BudgetScope = "all"; return a },
+		"a root that counts its subtree":    func(a []models.Agent) []models.Agent { a[0].BudgetScope = "subtree"; return a },
 		"no sphere":                         func(a []models.Agent) []models.Agent { a[3].SphereID = nil; return a },
 		"a sphere that does not exist":      func(a []models.Agent) []models.Agent { a[3].SphereID = new(10); return a },
 		"a level that does not exist":       func(a []models.Agent) []models.Agent { a[3].Level = 4; return a },

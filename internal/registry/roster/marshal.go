@@ -17,17 +17,18 @@ import (
 // row is an exported agent: its members in the order people write them, without
 // those that only say the usual.
 type row struct {
-	ID           string       `json:"id"`
-	Name         string       `json:"name"`
-	Level        models.Level `json:"level"`
-	SphereID     *int         `json:"sphere_id"`
-	FrequencyHz  int          `json:"frequency_hz"`
-	ParentID     *string      `json:"parent_id"`
-	TokenBudget  *int64       `json:"token_budget"`
-	Description  string       `json:"description,omitzero"`
-	Capabilities []string     `json:"capabilities"`
-	Type         string       `json:"type,omitzero"`
-	IsActive     *bool        `json:"is_active,omitzero"`
+	ID           string             `json:"id"`
+	Name         string             `json:"name"`
+	Level        models.Level       `json:"level"`
+	SphereID     *int               `json:"sphere_id"`
+	FrequencyHz  int                `json:"frequency_hz"`
+	ParentID     *string            `json:"parent_id"`
+	TokenBudget  *int64             `json:"token_budget"`
+	BudgetScope  models.BudgetScope `json:"budget_scope,omitzero"`
+	Description  string             `json:"description,omitzero"`
+	Capabilities []string           `json:"capabilities"`
+	Type         string             `json:"type,omitzero"`
+	IsActive     *bool              `json:"is_active,omitzero"`
 }
 
 func rowOf(a models.Agent) row {
@@ -35,6 +36,9 @@ func rowOf(a models.Agent) row {
 		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz,
 		ParentID: a.ParentID, TokenBudget: a.TokenBudget, Description: a.Description,
 		Capabilities: a.Capabilities, Type: a.Type,
+	}
+	if a.BudgetScope != models.ScopeOwn {
+		r.BudgetScope = a.BudgetScope
 	}
 	if !a.IsActive {
 		r.IsActive = new(false)
@@ -108,6 +112,9 @@ func (r row) node() *yaml.Node {
 	add("frequency_hz", intNode(int64(r.FrequencyHz)))
 	add("parent_id", optional(r.ParentID, textNode))
 	add("token_budget", optional(r.TokenBudget, intNode))
+	if r.BudgetScope != "" {
+		add("budget_scope", textNode(string(r.BudgetScope)))
+	}
 	if r.Description != "" {
 		add("description", textNode(r.Description))
 	}

@@ -17,10 +17,10 @@ import (
 // exported is what the tests write: the root, and an agent with everything set.
 func exported() []models.Agent {
 	return []models.Agent{
-		{ID: "nova", Name: "NOVA", Level: models.LevelSystem, FrequencyHz: 999, IsActive: true, Version: 7},
+		{ID: "nova", Name: "NOVA", Level: models.LevelSystem, FrequencyHz: 999, BudgetScope: models.ScopeOwn, IsActive: true, Version: 7},
 		{
 			ID: "finance-personal", Name: "Personal Finance Agent", Level: models.LevelSpecialist, SphereID: new(1),
-			FrequencyHz: 555, ParentID: new("orch-personnel"), TokenBudget: new(int64(20000)),
+			FrequencyHz: 555, ParentID: new("orch-personnel"), TokenBudget: new(int64(20000)), BudgetScope: models.ScopeSubtree,
 			Capabilities: []string{"budgeting", "custom:my_workflow"}, Description: "L2 Specialist: money", Type: "research",
 		},
 	}
@@ -50,6 +50,7 @@ agents:
     frequency_hz: 555
     parent_id: orch-personnel
     token_budget: 20000
+    budget_scope: subtree
     description: "L2 Specialist: money"
     capabilities: [budgeting, 'custom:my_workflow']
     type: research
@@ -82,6 +83,7 @@ agents:
       "frequency_hz": 555,
       "parent_id": "orch-personnel",
       "token_budget": 20000,
+      "budget_scope": "subtree",
       "description": "L2 Specialist: money",
       "capabilities": [
         "budgeting",
@@ -119,6 +121,8 @@ func TestRoundTrip(t *testing.T) {
 			require.Len(t, entries, 2)
 			require.Nil(t, entries[0].SphereID)
 			require.False(t, entries[0].TokenBudget.Set)
+			require.False(t, entries[0].BudgetScope.Set, "own goes without saying")
+			require.Equal(t, models.Some(models.ScopeSubtree), entries[1].BudgetScope)
 			require.True(t, entries[0].Active())
 			require.Equal(t, "L2 Specialist: money", entries[1].Description)
 			require.False(t, entries[1].Active())
@@ -211,7 +215,7 @@ func check(t *testing.T, data []byte, format roster.Format) {
 	for i, e := range doc.Agents {
 		agents[i] = models.Agent{
 			ID: *e.ID, Name: *e.Name, Level: *e.Level, SphereID: e.SphereID, FrequencyHz: *e.FrequencyHz, ParentID: e.ParentID,
-			TokenBudget: e.TokenBudget.Pointer(), Capabilities: e.Capabilities, Description: e.Description, Type: e.Type, IsActive: e.Active(),
+			TokenBudget: e.TokenBudget.Pointer(), BudgetScope: e.BudgetScope.Value, Capabilities: e.Capabilities, Description: e.Description, Type: e.Type, IsActive: e.Active(),
 		}
 		if *e.Level > 0 && (e.SphereID == nil || e.ParentID == nil || !e.TokenBudget.Set) {
 			return // the registry fills or refuses these
@@ -221,6 +225,9 @@ func check(t *testing.T, data []byte, format roster.Format) {
 		want := doc.Agents[i]
 		if want.Capabilities == nil {
 			want.Capabilities = []string{}
+		}
+		if want.BudgetScope.Value == models.ScopeOwn { // it goes without saying
+			want.BudgetScope = models.Optional[models.BudgetScope]{}
 		}
 		require.Equal(t, want.AgentDraft, e.AgentDraft)
 		require.Equal(t, want.Active(), e.Active())

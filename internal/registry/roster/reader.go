@@ -133,6 +133,7 @@ func (r *reader) entry(e *Entry, n *node, pointer string) {
 		"frequency_hz": func(n *node, at string) { integer(r, n, at, &e.FrequencyHz) },
 		"parent_id":    nullable(func(n *node, at string) { str(r, n, at, &e.ParentID) }),
 		"token_budget": nullable(func(n *node, at string) { budget(r, n, at, &e.TokenBudget) }),
+		"budget_scope": func(n *node, at string) { scope(r, n, at, &e.BudgetScope) },
 		"capabilities": func(n *node, at string) { r.capabilities(n, at, &e.Capabilities) },
 		"description":  func(n *node, at string) { plain(r, n, at, &e.Description) },
 		"type":         func(n *node, at string) { plain(r, n, at, &e.Type) },
@@ -161,6 +162,13 @@ func budget(r *reader, n *node, pointer string, into *models.Optional[int64]) {
 	var tokens *int64
 	if integer(r, n, pointer, &tokens); tokens != nil {
 		*into = models.Some(*tokens)
+	}
+}
+
+func scope(r *reader, n *node, pointer string, into *models.Optional[models.BudgetScope]) {
+	var word *string
+	if str(r, n, pointer, &word); word != nil {
+		*into = models.Some(models.BudgetScope(*word))
 	}
 }
 

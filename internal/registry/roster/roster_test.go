@@ -32,6 +32,7 @@ agents:
     frequency_hz: 555
     parent_id: orch-personnel
     token_budget: 20000
+    budget_scope: subtree
     capabilities: [budgeting, "savings"]
     type: research
     is_active: false
@@ -59,6 +60,7 @@ const goodJSON = `{
       "frequency_hz": 555,
       "parent_id": "orch-personnel",
       "token_budget": 20000,
+      "budget_scope": "subtree",
       "capabilities": ["budgeting", "savings"],
       "type": "research",
       "is_active": false
@@ -78,7 +80,7 @@ func TestParse(t *testing.T) {
 		{AgentDraft: models.AgentDraft{
 			ID: new("finance-personal"), Name: new("Personal Finance Agent"), Level: new(models.LevelSpecialist),
 			SphereID: new(1), FrequencyHz: new(555), ParentID: new("orch-personnel"), TokenBudget: models.Some(int64(20000)),
-			Capabilities: []string{"budgeting", "savings"}, Type: "research",
+			BudgetScope: models.Some(models.ScopeSubtree), Capabilities: []string{"budgeting", "savings"}, Type: "research",
 		}, IsActive: new(false)},
 	}
 
@@ -128,7 +130,7 @@ func TestParseYAMLRefuses(t *testing.T) {
 		says     string
 	}{
 		"an unknown member with a near miss":    {"    name: NOVA", "    name: NOVA\n    sphere: 1", 5, "/agents/0/sphere", "unknown_field", "agents[0].sphere is not a known member"},
-		"a misspelt member":                     {"type: research", "tpye: research", 20, "/agents/1/tpye", "unknown_field", "did you mean type?"},
+		"a misspelt member":                     {"type: research", "tpye: research", 21, "/agents/1/tpye", "unknown_field", "did you mean type?"},
 		"an unknown member of the document":     {"version: 1", "version: 1\nkind: roster", 2, "/kind", "unknown_field", "kind is not a known member; known are agents, version"},
 		"a repeated member":                     {"    name: NOVA", "    name: NOVA\n    name: NOVA", 5, "/agents/0/name", "duplicate_key", "already given on line 4"},
 		"text where a number is wanted":         {"level: 2", "level: two", 14, "/agents/1/level", "type", "agents[1].level must be an integer, not a string"},
@@ -142,19 +144,19 @@ func TestParseYAMLRefuses(t *testing.T) {
 		"underscores in a number":               {"20000", "20_000", 18, "/agents/1/token_budget", "type", "decimal digits"},
 		"a plus sign":                           {"20000", "+20000", 18, "/agents/1/token_budget", "type", "decimal digits"},
 		"a number that does not fit":            {"20000", "99999999999999999999", 18, "/agents/1/token_budget", "range", "64 bits"},
-		"yes where true is wanted":              {"is_active: false", "is_active: no", 21, "/agents/1/is_active", "type", "true or false, not a string"},
-		"True where true is wanted":             {"is_active: false", "is_active: False", 21, "/agents/1/is_active", "type", "written true or false"},
+		"yes where true is wanted":              {"is_active: false", "is_active: no", 22, "/agents/1/is_active", "type", "true or false, not a string"},
+		"True where true is wanted":             {"is_active: false", "is_active: False", 22, "/agents/1/is_active", "type", "written true or false"},
 		"null for a name":                       {"name: NOVA", "name: null", 4, "/agents/0/name", "not_null", "must not be null"},
 		"nothing after a member":                {"name: NOVA", "name:", 4, "/agents/0/name", "not_null", "must not be null"},
 		"null for a level":                      {"level: 2", "level: ~", 14, "/agents/1/level", "not_null", "must not be null"},
-		"null for is_active":                    {"is_active: false", "is_active: ~", 21, "/agents/1/is_active", "not_null", "must not be null"},
+		"null for is_active":                    {"is_active: false", "is_active: ~", 22, "/agents/1/is_active", "not_null", "must not be null"},
 		"null for capabilities":                 {"capabilities: []", "capabilities: ~", 11, "/agents/0/capabilities", "type", "must be a list of strings, not null"},
 		"null for the budget of an L2":          {"20000", "null", 18, "/agents/1/token_budget", "not_null", "only the L0 agent has none"},
 		"null for the sphere of an L2":          {"sphere_id: 1", "sphere_id:", 15, "/agents/1/sphere_id", "not_null", "only the L0 agent has none"},
 		"a list where text is wanted":           {"name: NOVA", "name: [a]", 4, "/agents/0/name", "type", "must be a string, not a list"},
 		"an object where text is wanted":        {"name: NOVA", "name: {a: b}", 4, "/agents/0/name", "type", "must be a string, not an object"},
-		"text where a list is wanted":           {"[budgeting, \"savings\"]", "budgeting", 19, "/agents/1/capabilities", "type", "must be a list of strings, not a string"},
-		"a number among the capabilities":       {"[budgeting,", "[7,", 19, "/agents/1/capabilities/0", "type", "agents[1].capabilities[0] must be a string"},
+		"text where a list is wanted":           {"[budgeting, \"savings\"]", "budgeting", 20, "/agents/1/capabilities", "type", "must be a list of strings, not a string"},
+		"a number among the capabilities":       {"[budgeting,", "[7,", 20, "/agents/1/capabilities/0", "type", "agents[1].capabilities[0] must be a string"},
 		"an agent that is text":                 {"  - id: nova\n", "  - nova\n  - id: nova\n", 3, "/agents/0", "type", "agents[0] must be an object, not a string"},
 		"a missing version":                     {"version: 1\n", "", 1, "/version", "required", "version is required"},
 		"another version":                       {"version: 1", "version: 2", 1, "/version", "version", "version must be 1, not 2"},
@@ -164,12 +166,16 @@ func TestParseYAMLRefuses(t *testing.T) {
 		"an id with a capital":                  {"id: nova", "id: Nova", 3, "/agents/0/id", "agent_id", "agents[0].id must"},
 		"a sphere out of range":                 {"sphere_id: 1", "sphere_id: 10", 15, "/agents/1/sphere_id", "max", "agents[1].sphere_id must be at most 9"},
 		"a budget below 1000":                   {"20000", "999", 18, "/agents/1/token_budget", "min", "at least 1000"},
-		"a capability twice":                    {"\"savings\"", "budgeting", 19, "/agents/1/capabilities/1", "unique", "repeats"},
+		"a budget scope that is none":           {"subtree", "all", 19, "/agents/1/budget_scope", "oneof", "agents[1].budget_scope must be one of own, subtree, not \"all\""},
+		"an empty budget scope":                 {"subtree", "''", 19, "/agents/1/budget_scope", "oneof", "must be one of own, subtree"},
+		"null for a budget scope":               {"subtree", "null", 19, "/agents/1/budget_scope", "not_null", "must not be null, it must be a string"},
+		"a number for a budget scope":           {"subtree", "1", 19, "/agents/1/budget_scope", "type", "put 1 in quotes"},
+		"a capability twice":                    {"\"savings\"", "budgeting", 20, "/agents/1/capabilities/1", "unique", "repeats"},
 		"an id that another agent has":          {"id: finance-personal", "id: nova", 12, "/agents/1/id", "unique", "repeats the agent nova of line 3"},
 		"an anchor":                             {"name: NOVA", "name: &n NOVA", 4, "/agents/0/name", "anchor", "agents[0].name: the anchor &n is not allowed"},
 		"a merge key":                           {"    name: NOVA", "    name: NOVA\n    <<: {type: x}", 5, "/agents/0/<<", "merge", "merge key"},
 		"a tag":                                 {"name: NOVA", "name: !!str 12", 4, "/agents/0/name", "tag", "tag !!str"},
-		"a second document":                     {"is_active: false\n", "is_active: false\n---\nversion: 1\n", 22, "", "trailing_data", "second YAML document"},
+		"a second document":                     {"is_active: false\n", "is_active: false\n---\nversion: 1\n", 23, "", "trailing_data", "second YAML document"},
 		"a tab for indentation":                 {"    name: NOVA", "\tname: NOVA", 4, "", "syntax", "a tab is used to indent"},
 		"a NUL in text":                         {"name: NOVA", `name: "NO\0VA"`, 4, "/agents/0/name", "printable", "U+0000"},
 		"a raw control character":               {"name: NOVA", "name: NO\x01VA", 4, "", "printable", "U+0001"},
@@ -222,11 +228,11 @@ func TestParseJSONRefuses(t *testing.T) {
 		"a number for a string":        {`"NOVA"`, `12`, 6, "/agents/0/name", "type", "put 12 in quotes", errs.InvalidRequest},
 		"null":                         {`"NOVA"`, `null`, 6, "/agents/0/name", "not_null", "must not be null", errs.InvalidRequest},
 		"a NUL":                        {`"NOVA"`, `"\u0000"`, 6, "/agents/0/name", "printable", "NUL", errs.InvalidRequest},
-		"trailing text":                {"  ]\n}\n", "  ]\n}\nx", 29, "", "trailing_data", "more after", errs.MalformedJSON},
-		"a second document":            {"  ]\n}\n", "  ]\n}\n{}", 29, "", "trailing_data", "more after", errs.MalformedJSON},
-		"a trailing comma":             {`"is_active": false`, `"is_active": false,`, 25, "", "syntax", "not valid JSON", errs.MalformedJSON},
+		"trailing text":                {"  ]\n}\n", "  ]\n}\nx", 30, "", "trailing_data", "more after", errs.MalformedJSON},
+		"a second document":            {"  ]\n}\n", "  ]\n}\n{}", 30, "", "trailing_data", "more after", errs.MalformedJSON},
+		"a trailing comma":             {`"is_active": false`, `"is_active": false,`, 26, "", "syntax", "not valid JSON", errs.MalformedJSON},
 		"a comment":                    {"{\n", "// x\n{\n", 1, "", "syntax", "not valid JSON", errs.MalformedJSON},
-		"an end before the end":        {"  ]\n}\n", "", 26, "", "syntax", "ends before", errs.MalformedJSON},
+		"an end before the end":        {"  ]\n}\n", "", 27, "", "syntax", "ends before", errs.MalformedJSON},
 		"half a surrogate pair":        {`"NOVA"`, `"\ud800"`, 6, "", "utf8", "UTF-8", errs.MalformedJSON},
 		"invalid UTF-8":                {`"NOVA"`, "\"\xff\"", 6, "", "utf8", "UTF-8", errs.MalformedJSON},
 		"nesting without end":          {goodJSON, strings.Repeat("[", 100_000), 1, "", "depth", "deeper", errs.MalformedJSON},

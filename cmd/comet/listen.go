@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"comet/openapi/client"
+	"comet/webhooks/signature"
+)
+
+// How long the listener tries to take its webhook back when it ends; the server
+// may be restarting.
+const (
+	removeTimeout = 10 * time.Second
+	removeAttempt = 3 * time.Second
+	removePause   = 300 * time.Millisecond
+)
+
+// listenFlags are what a listener can be told.
+type listenFlags struct {
+	events                 []string
+	agent, listen, forward string
+	subtree                bool
+}
+
+func newListenCommand(flags *clientFlags) *cobra.Command {
+	var f listenFlags
+	cmd := &cobra.Command{
+		Use:   "listen",
+		Short: "Receive events on this machine, show them, and pass them on",
+		Long: `Receive events on this machine: listen on a port, register a webhook for it, verify
+every signature and print what comes, one JSON document a line with -o json. With
+--forward each request is passed on as it came and answered as that server answers.
+The webhook is removed when the command ends.
+
+The server must be able, and allowed, to connect to this machine. By default it
+connects to no loopback address; for development start it with
+  ` + allowLoopback,
+		Args: cobra.NoArgs,
+		Example: `  comet webhooks listen
+  comet webhooks listen --events agent.budget_warning,agent.budget_exceeded --agent orch-personnel --subtree
+  comet webhooks listen --forward http://127.0.0.1:3000/webhook`,
+	}
+	fs := cmd.Flags()
+	fs.StringSliceVar(&f.events, "events", nil, "the `events` to hear of, may be repeated or a list with commas (default: all)")
+	fs.StringVar(&f.agent, "agent", "", "only events of this `agent`")
+	fs.BoolVar(&f.subtree, "subtree", false, "of the agents below --agent too")
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "`address` to listen on; port 0 picks a free one")
+	fs.StringVar(&f.forward, "forward", "", "`URL` to pass every request on to")
+	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
+		return s.listen(ctx, cmd, f)
+	})
+}
+
+// listen receives events until ctx ends, which is no error.
+func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags) (err error) {
+	forward, err := newForwarder(f.forward)
+	if err != nil {
+		return err
+	}
+	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return usagef("cannot listen on %s: %w", f.listen, err)
+	}
+	secret := signature.FormatSecret(signature.NewSecret())
+	verifier, err := signature.NewVerifier(secret)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
+	defer stop()
+	signal.Ignore(syscall.SIGPIPE) // so that a reader who is gone ends this in good order
+	r := newReceiver(verifier, forward, newPrinter(s.out, s.notes))
+	server := &http.Server{Handler: r, ReadHeaderTimeout: removeTimeout, ReadTimeout: forwardTimeout}
+	go func() { r.fail(server.Serve(socket)) }()
+	defer func() { _ = server.Close() }()
+
+	hook, err := s.register(ctx, cmd, f, s.addressOf(ctx, socket.Addr()), secret)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.unregister(ctx, hook.ID)) }()
+	if err := s.tryOut(ctx, hook); err != nil {
+		return unlessInterrupted(ctx, err)
+	}
+	r.begin()
+	say(s.notes, "listening on %s as webhook %s; Ctrl-C removes it", hook.URL, hook.ID)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-r.failed:
+		if errors.Is(err, syscall.EPIPE) {
+			return nil // comet webhooks listen | head
+		}
+		return err
+	}
+}
+
+// unlessInterrupted drops an error that only says that somebody pressed Ctrl-C.
+func unlessInterrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// addressOf is the URL under which the server finds the listener. One that listens
+// on every address is named by the address this machine has towards the server.
+func (s *session) addressOf(ctx context.Context, listening net.Addr) string {
+	addr := listening.(*net.TCPAddr).AddrPort()
+	host := addr.Addr().Unmap()
+	if host.IsUnspecified() {
+		host = s.localAddress(ctx)
+	}
+	return (&url.URL{Scheme: "http", Host: netip.AddrPortFrom(host, addr.Port()).String(), Path: "/"}).String()
+}
+
+func (s *session) localAddress(ctx context.Context) netip.Addr {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	server, err := url.Parse(s.server)
+	if err != nil {
+		return loopback
+	}
+	port := server.Port()
+	if port == "" {
+		port = "443" // any will do: nothing is sent
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(server.Hostname(), port))
+	if err != nil {
+		return loopback
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+}
+
+// register makes the webhook. It is not interrupted: whoever gives up in between
+// does not know what to remove.
+func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlags, address, secret string) (client.WebhookIssued, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this machine"
+	}
+	draft := client.WebhookDraft{
+		URL: address, Secret: &secret, Description: new("comet webhooks listen on " + host),
+		AgentID: given(cmd, "agent", f.agent), Subtree: given(cmd, "subtree", f.subtree), Ordering: new(client.OrderingAgent),
+		Events: everyEvent(),
+	}
+	if cmd.Flags().Changed("events") {
+		draft.Events = nil
+		for _, e := range f.events {
+			draft.Events = append(draft.Events, client.WebhookDraftEvents(e))
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	body, err := s.answer(s.api.CreateWebhook(ctx, nil, draft))
+	var refused *apiError
+	if errors.As(err, &refused) && refused.problem.Code == "address-refused" {
+		s.explain(address)
+	}
+	var hook client.WebhookIssued
+	if err == nil {
+		err = decode(body, &hook)
+	}
+	return hook, err
+}
+
+// everyEvent is what a webhook can hear of.
+func everyEvent() []client.WebhookDraftEvents {
+	return []client.WebhookDraftEvents{
+		client.WebhookDraftEventsAgentCreated, client.WebhookDraftEventsAgentUpdated, client.WebhookDraftEventsAgentDeactivated,
+		client.WebhookDraftEventsAgentBudgetWarning, client.WebhookDraftEventsAgentBudgetExceeded, client.WebhookDraftEventsWebhookDisabled,
+	}
+}
+
+// tryOut has the server send a test, to learn whether it reaches the listener.
+func (s *session) tryOut(ctx context.Context, hook client.WebhookIssued) error {
+	body, err := s.answer(s.api.TestWebhook(ctx, hook.ID))
+	if err != nil {
+		return err
+	}
+	var t client.WebhookTested
+	if err := decode(body, &t); err != nil {
+		return err
+	}
+	if !t.Succeeded {
+		s.explain(hook.URL)
+		return undelivered(t)
+	}
+	return nil
+}
+
+const allowLoopback = `COMET_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8,::1/128 comet serve`
+
+// explain tells what it takes for the server to reach the listener.
+func (s *session) explain(address string) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsLoopback() {
+		say(s.notes, "The server at %s must run on this machine and be allowed to connect to it. Start it with", s.server)
+		say(s.notes, "  %s", allowLoopback)
+		return
+	}
+	say(s.notes, "The server at %s must reach %s, and its webhooks.allow_networks must contain that address", s.server, address)
+	say(s.notes, "where it is a private one. --listen chooses another.")
+}
+
+// unregister removes the webhook, if need be after the server has come back, and
+// says how to do it by hand where that fails.
+func (s *session) unregister(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	for {
+		err := s.removeOnce(ctx, id)
+		switch code := exitCode(err); {
+		case err == nil || code == exitNotFound:
+			say(s.notes, "removed webhook %s", id)
+			return nil
+		case code == exitUnavailable || code == exitFailure: // the server may come back
+			select {
+			case <-time.After(removePause):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		say(s.notes, "Webhook %s is still there. Remove it with", id)
+		say(s.notes, "  comet webhooks delete %s --server %s", id, s.server)
+		return err
+	}
+}
+
+func (s *session) removeOnce(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeAttempt)
+	defer cancel()
+	_, err := s.answer(s.api.DeleteWebhook(ctx, id))
+	return err
+}
