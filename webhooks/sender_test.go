@@ -65,25 +65,29 @@ func delivery() models.Delivery {
 
 func TestWhatIsSent(t *testing.T) {
 	t.Parallel()
-	var got *http.Request
-	var body []byte
+	type request struct {
+		*http.Request
+		body []byte
+	}
+	received := make(chan request, 1)
 	server := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
-		got = r.Clone(context.Background())
-		body, _ = io.ReadAll(r.Body)
+		body, _ := io.ReadAll(r.Body)
+		received <- request{r.Clone(context.Background()), body}
 	})
 	out := testSender(t).send(t.Context(), hookTo(server.URL+"/in?x=1"), delivery(), sentAt)
 	require.True(t, out.succeeded)
 	require.Equal(t, models.DeliveryAttempt{At: sentAt, DurationMS: out.attempt.DurationMS, Status: 200}, out.attempt)
 
+	got := <-received
 	require.Equal(t, "POST /in?x=1", got.Method+" "+got.RequestURI)
-	require.Equal(t, `{"type":"agent.created","timestamp":"2026-01-10T15:30:00.123456Z","data":{"z":1, "a":"<é>"}}`, string(body))
+	require.Equal(t, `{"type":"agent.created","timestamp":"2026-01-10T15:30:00.123456Z","data":{"z":1, "a":"<é>"}}`, string(got.body))
 	v, err := signature.NewVerifier(signature.FormatSecret(key("n")))
 	require.NoError(t, err)
-	require.NoError(t, v.Verify(got.Header, body, sentAt))
+	require.NoError(t, v.Verify(got.Header, got.body, sentAt))
 	require.NotEmpty(t, got.Header.Get("Webhook-Signature"))
 	got.Header.Del("Webhook-Signature")
 	require.Equal(t, http.Header{
-		"Content-Type": {"application/json"}, "Content-Length": {"92"}, "User-Agent": {"comet/v1.2.3"},
+		"Content-Type": {"application/json"}, "Content-Length": {"93"}, "User-Agent": {"comet/v1.2.3"},
 		"Webhook-Id": {"01890a5d-ac96-774b-bcce-b302099a8057"}, "Webhook-Timestamp": {"1768059042"},
 	}, got.Header)
 }

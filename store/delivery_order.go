@@ -1,0 +1,58 @@
+package store
+
+// In an ordered webhook only the first unfinished delivery of a key is ready, the
+// others wait behind it. Whoever ends deliveries of one, makes them unfinished again
+// or changes the ordering holds the lock of Tx.Webhook; whoever creates some holds
+// that of Tx.KeepSubscriptions. So nobody counts on what another is just changing.
+
+// PromoteDeliveries makes the first unfinished delivery of each of the keys ready.
+func (tx *Tx) PromoteDeliveries(webhookID string, keys []string) error {
+	if len(keys) > 0 {
+		tx.wroteDeliveries = true
+	}
+	return eachKeys(anys(keys), 1, func(list string, args []any) error {
+		return tx.each(promoteQuery(list), append(append([]any{webhookID}, args...), webhookID, webhookID)...)
+	})
+}
+
+// promoteQuery looks once into the index for each key.
+func promoteQuery(list string) string {
+	return `WITH ended (key) AS (SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND state < 2 AND key IN ` + list + `)
+		UPDATE deliveries SET state = 1 WHERE webhook_id = ? AND state = 0 AND id IN
+			(SELECT (SELECT d.id FROM deliveries AS d WHERE d.webhook_id = ? AND d.key = ended.key AND d.state < 2 ORDER BY d.position LIMIT 1) FROM ended)`
+}
+
+// OrderKeys puts the deliveries of the keys in line: the first unfinished one of each
+// is ready, the others wait.
+func (tx *Tx) OrderKeys(webhookID string, keys []string) error {
+	err := eachKeys(anys(keys), 1, func(list string, args []any) error {
+		return tx.each("UPDATE deliveries SET state = 0 WHERE webhook_id = ? AND state = 1 AND state < 2 AND key IN "+list+behindAnother,
+			append([]any{webhookID}, args...)...)
+	})
+	if err != nil {
+		return err
+	}
+	return tx.PromoteDeliveries(webhookID, keys)
+}
+
+// behindAnother holds for a delivery with an earlier unfinished one of its key.
+const behindAnother = ` AND EXISTS (SELECT 1 FROM deliveries AS d
+	WHERE d.webhook_id = deliveries.webhook_id AND d.key = deliveries.key AND d.state < 2 AND d.position < deliveries.position)`
+
+// OrderDeliveries puts every delivery of a webhook in line. An attempt that is being
+// made at one that waits from now on still counts.
+func (tx *Tx) OrderDeliveries(webhookID string) error {
+	return tx.each("UPDATE deliveries SET state = 0 WHERE webhook_id = ? AND state = 1 AND state < 2"+behindAnother, webhookID)
+}
+
+// UnorderDeliveries makes every delivery of a webhook that waits ready.
+func (tx *Tx) UnorderDeliveries(webhookID string) error {
+	tx.wroteDeliveries = true
+	return tx.each("UPDATE deliveries SET state = 1 WHERE webhook_id = ? AND state = 0 AND state < 2", webhookID)
+}
+
+// each is exec for statements about any number of rows.
+func (tx *Tx) each(query string, args ...any) error {
+	_, err := tx.exec(query, args...)
+	return err
+}
