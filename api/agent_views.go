@@ -43,24 +43,27 @@ type agentCreated struct {
 
 // agentDetail is one agent with what is known of it (CHE·NU §2.5).
 type agentDetail struct {
-	ID                string            `json:"id" example:"finance-personal"`
-	Name              string            `json:"name" example:"Personal Finance Agent"`
-	Level             models.Level      `json:"level" example:"2"`
-	SphereID          *int              `json:"sphere_id" example:"1"` // Null only for L0.
-	FrequencyHz       int               `json:"frequency_hz" example:"555"`
-	Capabilities      []string          `json:"capabilities" example:"budgeting,expense_tracking,savings"`
-	Description       string            `json:"description" example:"L2 Specialist for personal finance management"`
-	Type              string            `json:"type,omitempty" example:"research"`
-	ParentID          *string           `json:"parent_id" example:"orch-personnel"` // Null only for L0.
-	TokenBudget       *int64            `json:"token_budget" example:"20000"`       // Tokens a UTC day. Null is unlimited, only for L0.
-	TokensUsedToday   int64             `json:"tokens_used_today" example:"3450"`
-	IsActive          bool              `json:"is_active" example:"true"`
-	CreatedAt         time.Time         `json:"created_at" example:"2026-01-10T15:30:00Z"`
-	UpdatedAt         time.Time         `json:"updated_at" example:"2026-01-10T15:30:00Z"`
-	Children          []models.AgentRef `json:"children"`
-	ChildrenTruncated bool              `json:"children_truncated,omitempty" example:"true"` // There are more than 1,000.
-	Stats             models.AgentStats `json:"stats"`
-	Warnings          []errs.Field      `json:"warnings,omitempty"` // What a change brought that should be mended.
+	ID           string       `json:"id" example:"finance-personal"`
+	Name         string       `json:"name" example:"Personal Finance Agent"`
+	Level        models.Level `json:"level" example:"2"`
+	SphereID     *int         `json:"sphere_id" example:"1"` // Null only for L0.
+	FrequencyHz  int          `json:"frequency_hz" example:"555"`
+	Capabilities []string     `json:"capabilities" example:"budgeting,expense_tracking,savings"`
+	Description  string       `json:"description" example:"L2 Specialist for personal finance management"`
+	Type         string       `json:"type,omitempty" example:"research"`
+	ParentID     *string      `json:"parent_id" example:"orch-personnel"` // Null only for L0.
+	TokenBudget  *int64       `json:"token_budget" example:"20000"`       // Tokens a UTC day. Null is unlimited, only for L0.
+	// BudgetScope says what token_budget is held against: the agent's own use, or
+	// also what it and all below it use together.
+	BudgetScope       models.BudgetScope `json:"budget_scope" example:"own" enums:"own,subtree"`
+	TokensUsedToday   int64              `json:"tokens_used_today" example:"3450"`
+	IsActive          bool               `json:"is_active" example:"true"`
+	CreatedAt         time.Time          `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	UpdatedAt         time.Time          `json:"updated_at" example:"2026-01-10T15:30:00Z"`
+	Children          []models.AgentRef  `json:"children"`
+	ChildrenTruncated bool               `json:"children_truncated,omitempty" example:"true"` // There are more than 1,000.
+	Stats             models.AgentStats  `json:"stats"`
+	Warnings          []errs.Field       `json:"warnings,omitempty"` // What a change brought that should be mended.
 }
 
 func newAgentItem(a models.Agent) agentItem {
@@ -88,8 +91,9 @@ func newAgentCreated(c registry.Created) agentCreated {
 func newAgentDetail(d models.AgentDetail) agentDetail {
 	return agentDetail{
 		ID: d.ID, Name: d.Name, Level: d.Level, SphereID: d.SphereID, FrequencyHz: d.FrequencyHz, Capabilities: d.Capabilities,
-		Description: d.Description, Type: d.Type, ParentID: d.ParentID, TokenBudget: d.TokenBudget, TokensUsedToday: d.TokensUsedToday,
-		IsActive: d.IsActive, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Children: d.Children,
+		Description: d.Description, Type: d.Type, ParentID: d.ParentID, TokenBudget: d.TokenBudget, BudgetScope: d.BudgetScope,
+		TokensUsedToday: d.TokensUsedToday,
+		IsActive:        d.IsActive, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Children: d.Children,
 		ChildrenTruncated: d.ChildrenTruncated, Stats: d.Stats,
 	}
 }

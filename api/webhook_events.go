@@ -39,7 +39,7 @@ func _() {}
 // 80 % of a budget is used (CHE·NU §9).
 //
 //	@Summary		80 % of a budget is used
-//	@Description	Once a UTC day for each agent and scope, when what was used reaches 80 % of the budget.
+//	@Description	Once a UTC day for each agent, when what was used reaches 80 % of the budget.
 //	@ID				onBudgetWarning
 //	@Tags			webhooks
 //	@Param			data	body	models.BudgetAlert	true	"Where the budget stands"
@@ -49,7 +49,7 @@ func _() {}
 // A budget is exceeded (CHE·NU §9).
 //
 //	@Summary		A budget is exceeded
-//	@Description	Once a UTC day for each agent and scope, when a reservation is refused or a fact passes the budget.
+//	@Description	Once a UTC day for each agent, when a reservation is refused or a fact passes the budget.
 //	@ID				onBudgetExceeded
 //	@Tags			webhooks
 //	@Param			data	body	models.BudgetAlert	true	"Where the budget stands"

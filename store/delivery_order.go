@@ -1,5 +1,7 @@
 package store
 
+import "strings"
+
 // In an ordered webhook only the first unfinished delivery of a key is ready, the
 // others wait behind it. Whoever ends deliveries of one, makes them unfinished again
 // or changes the ordering holds the lock of Tx.Webhook; whoever creates some holds
@@ -11,13 +13,14 @@ func (tx *Tx) PromoteDeliveries(webhookID string, keys []string) error {
 		tx.wroteDeliveries = true
 	}
 	return eachKeys(anys(keys), 1, func(list string, args []any) error {
-		return tx.each(promoteQuery(list), append(append([]any{webhookID}, args...), webhookID, webhookID)...)
+		return tx.each(promoteQuery(list), append(args, webhookID, webhookID)...)
 	})
 }
 
-// promoteQuery looks once into the index for each key.
+// promoteQuery looks once into the index for each key, however many wait.
 func promoteQuery(list string) string {
-	return `WITH ended (key) AS (SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND state < 2 AND key IN ` + list + `)
+	rows := strings.ReplaceAll(list[1:len(list)-1], "?", "(?)")
+	return `WITH ended (key) AS (VALUES ` + rows + `)
 		UPDATE deliveries SET state = 1 WHERE webhook_id = ? AND state = 0 AND id IN
 			(SELECT (SELECT d.id FROM deliveries AS d WHERE d.webhook_id = ? AND d.key = ended.key AND d.state < 2 ORDER BY d.position LIMIT 1) FROM ended)`
 }

@@ -25,7 +25,6 @@ func (s *sender) failure(ctx context.Context, err error) string {
 		lookUp      *net.DNSError
 		certificate *tls.CertificateVerificationError
 		record      tls.RecordHeaderError
-		alert       tls.AlertError
 	)
 	switch {
 	case errs.Is(err, errs.AddressRefused):
@@ -40,8 +39,6 @@ func (s *sender) failure(ctx context.Context, err error) string {
 		return "the certificate of the server cannot be trusted: " + cause(certificate.Err)
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
 		return "the server does not speak TLS, which https asks for"
-	case errors.As(err, &alert):
-		return "the server refused the TLS handshake: " + cause(alert)
 	}
 	return failedConnection(err)
 }
@@ -68,6 +65,8 @@ func failedConnection(err error) string {
 		to = op.Addr.String()
 	}
 	switch {
+	case op != nil && op.Op == "remote error": // an alert, as crypto/tls reports it
+		return "the server refused the TLS handshake: " + cause(op.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("the connection to %s was refused", to)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
@@ -76,6 +75,9 @@ func failedConnection(err error) string {
 		return "the server reset the connection before it answered"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the server closed the connection before it answered"
+	}
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner // the layers around it are ours
 	}
 	return "the request failed: " + cause(err)
 }

@@ -22,6 +22,52 @@ func newBudgetsCommand() *cobra.Command {
 	return cmd
 }
 
+func newBudgetsListCommand(flags *clientFlags) *cobra.Command {
+	var (
+		depth int
+		all   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "list [ROOT]",
+		Short: "List the budgets of active agents and what was used of them today",
+		Args:  cobra.MaximumNArgs(1),
+		Example: `  comet budgets list
+  comet budgets list orch-personnel --depth 1`,
+	}
+	cmd.Flags().IntVar(&depth, "depth", 0, "how many levels below the root (0-3); all if not given")
+	cmd.Flags().BoolVar(&all, "all", false, "inactive agents too")
+	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
+		params := client.GetHierarchyParams{Depth: given(cmd, "depth", depth), ActiveOnly: new(!all), Usage: new(true)}
+		if len(args) > 0 {
+			params.Root = &args[0]
+		}
+		body, err := s.answer(s.api.GetHierarchy(ctx, &params))
+		if err != nil {
+			return err
+		}
+		return s.out.show(body, func() error {
+			var h client.Hierarchy
+			if err := decode(body, &h); err != nil {
+				return err
+			}
+			return s.out.table([]string{"AGENT", "LEVEL", "BUDGET", "SCOPE", "USED TODAY", "SUBTREE USED"}, budgetRows(nil, h.Root))
+		})
+	})
+}
+
+// budgetRows adds a row for the node and for each below it.
+func budgetRows(rows [][]string, n client.HierarchyNode) [][]string {
+	if u := n.Usage; u != nil {
+		rows = append(rows, []string{
+			n.ID, fmt.Sprintf("L%d", n.Level), budget(u.TokenBudget), string(u.BudgetScope), fmt.Sprint(u.UsedToday), fmt.Sprint(u.SubtreeUsedToday),
+		})
+	}
+	for _, child := range n.Children {
+		rows = budgetRows(rows, child)
+	}
+	return rows
+}
+
 func newBudgetsSetCommand(flags *clientFlags) *cobra.Command {
 	var scope string
 	cmd := &cobra.Command{
@@ -56,7 +102,11 @@ func newBudgetsSetCommand(flags *clientFlags) *cobra.Command {
 			return err
 		}
 		return s.out.show(answer, func() error {
-			var a client.AgentDetail
+			var a struct {
+				ID          string             `json:"id"`
+				TokenBudget *int64             `json:"token_budget"`
+				BudgetScope client.BudgetScope `json:"budget_scope"`
+			}
 			if err := decode(answer, &a); err != nil {
 				return err
 			}
@@ -185,59 +235,4 @@ Nothing is deleted: the facts and the history stay as they are.`,
 			return nil
 		})
 	})
-}
-
-func newBudgetsListCommand(flags *clientFlags) *cobra.Command {
-	var (
-		depth int
-		all   bool
-	)
-	cmd := &cobra.Command{
-		Use:   "list [ROOT]",
-		Short: "List the budgets of active agents and what was used of them today",
-		Args:  cobra.MaximumNArgs(1),
-		Example: `  comet budgets list
-  comet budgets list orch-personnel --depth 1`,
-	}
-	cmd.Flags().IntVar(&depth, "depth", 0, "how many levels below the root (0-3); all if not given")
-	cmd.Flags().BoolVar(&all, "all", false, "inactive agents too")
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		params := client.GetHierarchyParams{Depth: given(cmd, "depth", depth), ActiveOnly: new(!all), Usage: new(true)}
-		if len(args) > 0 {
-			params.Root = &args[0]
-		}
-		body, err := s.answer(s.api.GetHierarchy(ctx, &params))
-		if err != nil {
-			return err
-		}
-		return s.out.show(body, func() error {
-			var h client.Hierarchy
-			if err := decode(body, &h); err != nil {
-				return err
-			}
-			return s.out.table([]string{"AGENT", "LEVEL", "BUDGET", "USED TODAY", "%", "SUBTREE USED", "HELD AGAINST"}, budgetRows(nil, h.Root))
-		})
-	})
-}
-
-// budgetRows adds a row for the node and for each below it.
-func budgetRows(rows [][]string, n client.HierarchyNode) [][]string {
-	u, percent := n.Usage, "-"
-	if u == nil { // a server that is older than this program
-		u = &client.NodeUsage{}
-	}
-	if u.TokenBudget != nil && *u.TokenBudget > 0 {
-		used := u.UsedToday
-		if u.BudgetScope == client.BudgetScopeSubtree {
-			used = max(used, u.SubtreeUsedToday)
-		}
-		percent = fmt.Sprint(100 * used / *u.TokenBudget)
-	}
-	rows = append(rows, []string{
-		n.ID, fmt.Sprintf("L%d", n.Level), budget(u.TokenBudget), fmt.Sprint(u.UsedToday), percent, fmt.Sprint(u.SubtreeUsedToday), string(u.BudgetScope),
-	})
-	for _, child := range n.Children {
-		rows = budgetRows(rows, child)
-	}
-	return rows
 }

@@ -4,8 +4,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootLong = `comet is a control plane for AI agents: it keeps who the agents are and how they
-stand to each other.
+const rootLong = `comet is a control plane for AI agents: it keeps who the agents are, how they
+stand to each other, and what they may spend.
 
 "comet serve" runs the server; with nothing configured it keeps everything in
 ./comet-data. The other commands talk to a server, by default the one on
@@ -46,7 +46,7 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 	)
 	inGroup(root, groupServer, newServeCommand(), newMigrateCommand(), newConfigCommand(), newHealthcheckCommand())
 	inGroup(root, groupClient, newAgentsCommand(), newHierarchyCommand(), newImportCommand(), newExportCommand(),
-		newTokensCommand(), newWebhooksCommand(), newMeCommand())
+		newUsageCommand(), newBudgetsCommand(), newLedgerCommand(), newTokensCommand(), newWebhooksCommand(), newMeCommand())
 	root.AddCommand(newVersionCommand())
 	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}" + rootExitCodes + "{{end}}")
 	started = new(false)

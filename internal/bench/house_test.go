@@ -1,14 +1,10 @@
 package bench
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,57 +24,67 @@ import (
 
 const adminToken = "0123456789abcdef0123456789abcdef"
 
-// readConnections is the size of both read pools, ours and the raw handlers'.
-const readConnections = 4
-
 // house is the server under test, put together as app does it, with the
 // baselines' routes behind the same chain.
 type house struct {
+	ground
 	store    *store.Store
 	registry *registry.Registry
+	ledger   *usage.Ledger
 	chain    string // address of the server with the chain
 	bare     string // address of a server with the no-op route and nothing else
 }
 
+// openHouse opens the house of the registry's benchmarks, with 100,000 agents.
 func openHouse(b *testing.B) *house {
 	b.Helper()
-	dir, started := b.TempDir(), time.Now()
-	clock := func() time.Time { return day().Add(time.Since(started)) }
-	s, err := store.Open(b.Context(), store.Options{Dir: dir, ReadConnections: readConnections, Clock: clock})
+	h := buildHouse(b, newGround(b, sqlite))
+	seed(b, h.store)
+	reads, writes := openRawReads(b, h.ground), openRawWriter(b, h.ground)
+	h.open(b, models.ScopeAgentsRead, reads.mount, writes.mount)
+	return h
+}
+
+// buildHouse opens the rooms and creates the founders.
+func buildHouse(b *testing.B, g ground) *house {
+	b.Helper()
+	s, err := store.Open(b.Context(), g.options)
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, s.Close()) })
-	h := &house{store: s, registry: registry.New(s, nil)}
-	seed(b, s, h.registry)
-	tokens := auth.New(s, nil)
-	_, err = tokens.EnsureAdmin(b.Context(), adminToken, true)
-	require.NoError(b, err)
+	h := &house{ground: g, store: s, registry: registry.New(s, nil), ledger: usage.New(s, nil)}
+	require.NoError(b, h.registry.Bootstrap(b.Context()))
+	return h
+}
 
-	reads, writes := openRawReads(b, dir), openRawWriter(b, dir, clock)
+// open opens the doors, with the baselines' routes behind the chain; what they do
+// needs the scope.
+func (h *house) open(b *testing.B, needs models.Scope, baselines ...func(chi.Router)) {
+	b.Helper()
+	tokens := auth.New(h.store, nil)
+	_, err := tokens.EnsureAdmin(b.Context(), adminToken, true)
+	require.NoError(b, err)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
-	h.chain = serve(b, api.New(api.Core{Registry: h.registry, Auth: tokens, Usage: usage.New(h.store, nil), Webhooks: webhooks.New(h.store, nil)}, &api.Options{
-		Logger:  accessLog(b, dir),
+	h.chain = serve(b, api.New(api.Core{Registry: h.registry, Auth: tokens, Usage: h.ledger, Webhooks: webhooks.New(h.store, nil)}, &api.Options{
+		Logger:  accessLog(b),
 		Measure: metrics.Measure(routePattern),
 		Mount: func(r chi.Router) {
-			r = r.With(scope(models.ScopeAgentsRead))
+			r = r.With(scope(needs))
 			r.Get("/bench/noop", noop)
-			reads.mount(r)
-			writes.mount(r)
+			for _, mount := range baselines {
+				mount(r)
+			}
 		},
 	}))
 	bare := chi.NewRouter()
 	bare.Get("/bench/noop", noop)
 	h.bare = serve(b, bare)
-	return h
 }
 
 // accessLog is the log a server keeps by default: a line of JSON a request, to a
 // file.
-func accessLog(b *testing.B, dir string) *slog.Logger {
+func accessLog(b *testing.B) *slog.Logger {
 	b.Helper()
-	file, err := os.Create(filepath.Join(dir, "access.log"))
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = file.Close() })
-	log, err := telemetry.NewLogger(file, &telemetry.LogOptions{Format: "json"})
+	log, err := telemetry.NewLogger(logFile(b), &telemetry.LogOptions{Format: "json"})
 	require.NoError(b, err)
 	return log
 }
@@ -131,15 +137,3 @@ func serve(b *testing.B, handler http.Handler) string {
 	})
 	return listener.Addr().String()
 }
-
-// pragmas are the store's, for the baselines' own connections to its file.
-func dsn(dir string, more ...string) string {
-	pragmas := append([]string{
-		"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", "mmap_size(268435456)",
-		"cache_size(-32768)", "temp_store(memory)", "wal_autocheckpoint(4000)",
-	}, more...)
-	return "file:" + filepath.Join(dir, "comet.db") + "?_txlock=immediate&_pragma=" + strings.Join(pragmas, "&_pragma=")
-}
-
-// background is for what outlives a request: statements and transactions.
-func background() context.Context { return context.Background() }

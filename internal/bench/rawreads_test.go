@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
-	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
 // The statements are the store's, to the letter.
@@ -57,19 +56,15 @@ type rawList struct {
 	params      []string
 }
 
-func openRawReads(b *testing.B, dir string) *rawReads {
+func openRawReads(b *testing.B, g ground) *rawReads {
 	b.Helper()
-	db, err := sql.Open("sqlite", dsn(dir, "query_only(1)"))
-	require.NoError(b, err)
-	db.SetMaxOpenConns(readConnections)
-	db.SetMaxIdleConns(readConnections)
+	db := g.raw(b, readConnections, "query_only(1)")
 	prepare := func(query string) *sql.Stmt {
 		st, err := db.PrepareContext(background(), query)
 		require.NoError(b, err, query)
 		b.Cleanup(func() { _ = st.Close() })
 		return st
 	}
-	b.Cleanup(func() { _ = db.Close() })
 	all := prepare(countSQL)
 	return &rawReads{db: db, detail: prepare(detailSQL), lists: map[string]rawList{
 		"all":        {prepare(pageSQL + orderSQL), all, nil},

@@ -38,21 +38,18 @@ type rawWriter struct {
 	begin, commit, rollback, parent, insert, index, audit, emit *sql.Stmt
 }
 
-func openRawWriter(b *testing.B, dir string, clock func() time.Time) *rawWriter {
+func openRawWriter(b *testing.B, g ground) *rawWriter {
 	b.Helper()
-	db, err := sql.Open("sqlite", dsn(dir))
-	require.NoError(b, err)
-	conn, err := db.Conn(background())
+	conn, err := g.raw(b, 1).Conn(background())
 	require.NoError(b, err)
 	prepare := func(query string) *sql.Stmt {
 		st, err := conn.PrepareContext(background(), query)
 		require.NoError(b, err, query)
 		return st
 	}
-	b.Cleanup(func() { _ = db.Close() })
 	b.Cleanup(func() { _ = conn.Close() })
 	return &rawWriter{
-		clock: clock, begin: prepare("BEGIN IMMEDIATE"), commit: prepare("COMMIT"), rollback: prepare("ROLLBACK"),
+		clock: g.clock, begin: prepare("BEGIN IMMEDIATE"), commit: prepare("COMMIT"), rollback: prepare("ROLLBACK"),
 		parent: prepare(parentSQL), insert: prepare(insertSQL), index: prepare(indexSQL), audit: prepare(auditSQL), emit: prepare(eventSQL),
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/registry"
 	"comet/models"
 	"comet/store"
 )
@@ -32,9 +31,8 @@ func assistant(n, i int) string { return fmt.Sprintf("matter-%06d-%d", n, i) }
 func families() int { return (population - 10) / family }
 
 // seed fills the registry through the store.
-func seed(tb testing.TB, s *store.Store, r *registry.Registry) {
+func seed(tb testing.TB, s *store.Store) {
 	tb.Helper()
-	require.NoError(tb, r.Bootstrap(tb.Context()))
 	orchestrators := make([]string, models.MaxSphere+1)
 	require.NoError(tb, s.EachAgent(tb.Context(), func(a models.Agent) error {
 		if a.Level == models.LevelOrchestrator {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"comet/store"
 )
 
 // Options configures NewRelay and NewFeed; nil is the zero value.
@@ -18,6 +20,11 @@ type Options struct {
 	// Poll is how often the relay looks for events that this process was not
 	// told of, those that other replicas committed or numbered; default 500 ms.
 	Poll time.Duration
+	// OnNumbered writes what must exist exactly once for each event. It is called in
+	// the transaction that gave events the positions (after, upTo] and may run again
+	// from the start like any write; its error undoes the numbering, which is then
+	// tried again. Default nothing.
+	OnNumbered func(tx *store.Tx, after, upTo int64) error
 	// Logger hears when the database stops answering and when it answers again;
 	// default discards.
 	Logger *slog.Logger
@@ -30,6 +37,9 @@ func (o *Options) orDefaults() Options {
 	}
 	if out.Poll <= 0 {
 		out.Poll = 500 * time.Millisecond
+	}
+	if out.OnNumbered == nil {
+		out.OnNumbered = func(*store.Tx, int64, int64) error { return nil }
 	}
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)

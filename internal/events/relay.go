@@ -16,18 +16,28 @@ type Relay struct {
 	*lifecycle.Loop
 	store  *store.Store
 	feed   *Feed
-	poll   time.Duration
+	opts   Options
 	health health
 	// running is set while the loop runs.
 	running atomic.Bool
 	head    int64 // the newest position the feed was woken for
+	batch   int   // how many events the next transaction numbers at most
 }
+
+// The relay's transaction keeps other writers waiting, and what follows from an event
+// may be a row for each of a thousand subscribers. So transactions that take long
+// number fewer events, down to minBatch.
+const (
+	minBatch = 10
+	maxBatch = 1000
+	longTime = 250 * time.Millisecond
+)
 
 // NewRelay returns a relay that wakes feed. It is the only one that may listen to
 // the store's EventsWritten.
 func NewRelay(s *store.Store, feed *Feed, opts *Options) *Relay {
 	o := opts.orDefaults()
-	r := &Relay{store: s, feed: feed, poll: o.Poll, health: health{log: o.Logger, what: "numbering events"}}
+	r := &Relay{store: s, feed: feed, opts: o, batch: maxBatch, health: health{log: o.Logger, what: "numbering events"}}
 	r.Loop = lifecycle.NewLoop(r.run)
 	return r
 }
@@ -47,7 +57,7 @@ func (r *Relay) Check(context.Context) error {
 func (r *Relay) run(ctx context.Context) {
 	r.running.Store(true)
 	defer r.running.Store(false)
-	poll := time.NewTicker(r.poll)
+	poll := time.NewTicker(r.opts.Poll)
 	defer poll.Stop()
 	wait := newBackoff()
 	for ctx.Err() == nil {
@@ -96,8 +106,20 @@ func (r *Relay) round(ctx context.Context) error {
 // number gives the next events their positions. Whatever must exist exactly once
 // for each event is written here, in the transaction that numbers it.
 func (r *Relay) number(ctx context.Context) error {
-	return r.store.Write(ctx, func(tx *store.Tx) error {
-		_, _, err := tx.NumberEvents()
-		return err
+	begun := time.Now()
+	err := r.store.Write(ctx, func(tx *store.Tx) error {
+		begun = time.Now() // without the wait for the transaction
+		after, upTo, err := tx.NumberAtMost(r.batch)
+		if err != nil || upTo == after {
+			return err
+		}
+		return r.opts.OnNumbered(tx, after, upTo)
 	})
+	switch took := time.Since(begun); {
+	case took > longTime:
+		r.batch = max(minBatch, r.batch/2)
+	case took < longTime/4:
+		r.batch = min(maxBatch, 2*r.batch)
+	}
+	return err
 }

@@ -904,6 +904,12 @@ type AgentCreatedStatus string
 
 // AgentDetail defines model for AgentDetail.
 type AgentDetail struct {
+	// BudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
+	// also what it and all below it use together.
+	//
+	// Example: own
+	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
+
 	// Capabilities Example: ["budgeting","expense_tracking","savings"]
 	Capabilities []string   `json:"capabilities" yaml:"capabilities"`
 	Children     []AgentRef `json:"children" yaml:"children"`

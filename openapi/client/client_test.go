@@ -73,12 +73,15 @@ func TestPartialUpdate(t *testing.T) {
 			}
 		}
 		require.NoError(t, json.Unmarshal(openapi.JSON(), &doc))
-		patch := reflect.TypeFor[client.AgentPatch]()
-		for i := range patch.NumField() {
-			field := patch.Field(i)
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			threeWays := strings.HasPrefix(field.Type.String(), "nullable.Nullable[")
-			require.Equal(t, doc.Components.Schemas["AgentPatch"].Properties[name].Nullable, threeWays, "%s: see overlay.yaml", name)
+		for schema, patch := range map[string]reflect.Type{
+			"AgentPatch": reflect.TypeFor[client.AgentPatch](), "WebhookPatch": reflect.TypeFor[client.WebhookPatch](),
+		} {
+			for i := range patch.NumField() {
+				field := patch.Field(i)
+				name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+				threeWays := strings.HasPrefix(field.Type.String(), "nullable.Nullable[")
+				require.Equal(t, doc.Components.Schemas[schema].Properties[name].Nullable, threeWays, "%s: see overlay.yaml", name)
+			}
 		}
 	})
 }

@@ -324,11 +324,11 @@ func TestLine(t *testing.T) {
 	}{
 		roster.YAML: {good, map[string]int{
 			"": 1, "/version": 1, "/agents": 2, "/agents/0": 3, "/agents/0/id": 3, "/agents/1": 12, "/agents/1/level": 14,
-			"/agents/1/capabilities/1": 19, "/agents/1/nothing": 12, "/agents/7": 2, "/nothing": 1,
+			"/agents/1/capabilities/1": 20, "/agents/1/nothing": 12, "/agents/7": 2, "/nothing": 1,
 		}},
 		roster.JSON: {goodJSON, map[string]int{
 			"": 1, "/version": 2, "/agents": 3, "/agents/0": 4, "/agents/0/id": 5, "/agents/1": 15, "/agents/1/level": 18,
-			"/agents/1/capabilities/1": 23, "/agents/1/nothing": 15, "/agents/7": 3, "/nothing": 1,
+			"/agents/1/capabilities/1": 24, "/agents/1/nothing": 15, "/agents/7": 3, "/nothing": 1,
 		}},
 	} {
 		t.Run(string(format), func(t *testing.T) {

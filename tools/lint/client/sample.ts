@@ -53,6 +53,23 @@ export function rate(agent: AgentDetail): string {
   return agent.stats.success_rate?.toFixed(2) ?? "–";
 }
 
+type Event =
+  | components["schemas"]["AgentCreatedEvent"]
+  | components["schemas"]["AgentUpdatedEvent"]
+  | components["schemas"]["AgentBudgetWarningEvent"];
+
+/** What a receiver of webhooks does: the type tells what the data is. */
+export function headline(event: Event): string {
+  switch (event.type) {
+    case "agent.created":
+      return `${event.data.name} was created by ${event.data.actor}`;
+    case "agent.updated":
+      return `${event.data.id}: ${event.data.changes.map((change) => change.field).join(", ")}`;
+    case "agent.budget_warning":
+      return `${event.data.agent_id} has used ${event.data.percent} % of its budget on ${event.data.day}`;
+  }
+}
+
 // What must not compile.
 
 // @ts-expect-error a draft needs an id, a name, a level and a frequency

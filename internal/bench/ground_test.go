@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"comet/store"
+	"comet/store/storetest"
+)
+
+const (
+	sqlite   = "sqlite"
+	postgres = "postgres"
+)
+
+const (
+	// readConnections is the size of both SQLite read pools, ours and the raw handlers'.
+	readConnections = 4
+	// postgresConnections is the size of the store's pool; three quarters of it
+	// are for writers, and as many are the baselines' own.
+	postgresConnections = 20
+	postgresWriters     = postgresConnections * 3 / 4
+)
+
+// ground is the database under a house.
+type ground struct {
+	database string
+	clock    func() time.Time
+	options  store.Options
+}
+
+// newGround makes a fresh database. Its clock runs from day() on.
+func newGround(b *testing.B, database string) ground {
+	b.Helper()
+	db := storetest.Open(b, database)
+	require.NoError(b, db.Close()) // it has a clock that stands still, and a small pool
+	started := time.Now()
+	g := ground{database: database, clock: func() time.Time { return day().Add(time.Since(started)) }, options: db.Options}
+	g.options.Clock, g.options.ReadConnections, g.options.MaxConnections = g.clock, readConnections, postgresConnections
+	return g
+}
+
+// eachDatabase runs a benchmark on every database there is.
+func eachDatabase(b *testing.B, run func(b *testing.B, database string)) {
+	b.Helper()
+	for _, database := range storetest.Databases() {
+		b.Run(database, func(b *testing.B) { run(b, database) })
+	}
+}
+
+// file is SQLite's.
+func (g ground) file() string { return filepath.Join(g.options.Dir, "comet.db") }
+
+// raw opens a pool of the baselines' own, with the store's settings.
+func (g ground) raw(b *testing.B, size int, pragmas ...string) *sql.DB {
+	b.Helper()
+	driver, source := "pgx", g.options.DatabaseURL
+	if g.database == sqlite {
+		all := append([]string{
+			"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", "mmap_size(268435456)",
+			"cache_size(-32768)", "temp_store(memory)", "wal_autocheckpoint(4000)",
+		}, pragmas...)
+		driver, source = "sqlite", "file:"+g.file()+"?_txlock=immediate&_pragma="+strings.Join(all, "&_pragma=")
+	}
+	db, err := sql.Open(driver, source)
+	require.NoError(b, err)
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	b.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// bind turns ? placeholders into the database's own.
+func (g ground) bind(query string) string {
+	if g.database == sqlite {
+		return query
+	}
+	var out strings.Builder
+	for i, part := range strings.Split(query, "?") {
+		if i > 0 {
+			out.WriteString("$" + strconv.Itoa(i))
+		}
+		out.WriteString(part)
+	}
+	return out.String()
+}
+
+// logFile is a file that ends with the benchmark.
+func logFile(b *testing.B) *os.File {
+	b.Helper()
+	file, err := os.Create(filepath.Join(b.TempDir(), "access.log"))
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+// background is for what outlives a request: statements and transactions.
+func background() context.Context { return context.Background() }
