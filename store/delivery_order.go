@@ -9,9 +9,6 @@ import "strings"
 
 // PromoteDeliveries makes the first unfinished delivery of each of the keys ready.
 func (tx *Tx) PromoteDeliveries(webhookID string, keys []string) error {
-	if len(keys) > 0 {
-		tx.wroteDeliveries = true
-	}
 	return eachKeys(anys(keys), 1, func(list string, args []any) error {
 		return tx.each(promoteQuery(list), append(args, webhookID, webhookID)...)
 	})

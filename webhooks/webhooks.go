@@ -1,86 +1,90 @@
 // Package webhooks tells other people's servers what happened (CHE·NU §9), signed as
-// Standard Webhooks 1.0 describes.
+// Standard Webhooks 1.0 describes. A delivery is a row that is written in the
+// transaction that numbers its event, so every event that was committed is delivered
+// at least once, however often anything fails in between.
 package webhooks
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
-	"comet/internal/errs"
-	"comet/models"
+	"github.com/google/uuid"
+
+	"comet/internal/lifecycle"
 	"comet/store"
 )
 
-// errTODO marks what is being written.
-var errTODO = errs.New(errs.Internal, "not written yet")
+// Webhooks keeps the subscriptions and, once it is started, delivers. It is safe for
+// concurrent use.
+type Webhooks struct {
+	store  *store.Store
+	opts   Options
+	sender *sender
+	// owner names this replica in leases.
+	owner string
+	lease time.Duration
 
-// Created is a webhook with its secret, which is shown this once.
-type Created struct {
-	Webhook models.Webhook
-	Secret  string // whsec_…
+	loop      *lifecycle.Loop
+	work      context.Context // that of the attempts, which Stop ends later than the loop's
+	interrupt context.CancelFunc
+
+	starting sync.Mutex
+	started  bool
+
+	mu      sync.Mutex
+	workers map[string]*worker // by the id of their webhook
+	running sync.WaitGroup
+	ended   chan struct{} // receives when a worker has ended
 }
 
-// Tested is what became of a test.
-type Tested struct {
-	Delivery models.Delivery
-	Attempt  models.DeliveryAttempt
+// New returns the webhooks over the store. It is the only one that may listen to the
+// store's DeliveriesWritten. Without Start nothing is delivered but tests.
+func New(s *store.Store, opts *Options) *Webhooks {
+	o := opts.orDefaults()
+	w := &Webhooks{
+		store: s, opts: o, owner: uuid.NewString(),
+		sender: newSender(senderOptions{Timeout: o.Timeout, Guard: o.Guard, UserAgent: o.UserAgent}),
+		// An attempt is only begun where it ends well before the lease does.
+		lease:   max(time.Minute, 4*o.Timeout),
+		workers: map[string]*worker{}, ended: make(chan struct{}, 1),
+	}
+	w.loop = lifecycle.NewLoop(w.dispatch)
+	w.work, w.interrupt = context.WithCancel(context.Background())
+	return w
 }
 
-func (w *Webhooks) Create(ctx context.Context, by models.Principal, d models.WebhookDraft, once *models.Once) (Created, error) {
-	return Created{}, errTODO
+// Start implements lifecycle.Service. It returns the store's error where leases of an
+// earlier process cannot be ended.
+func (w *Webhooks) Start(ctx context.Context) error {
+	w.starting.Lock()
+	defer w.starting.Unlock()
+	if !w.started && w.store.Database() == "sqlite" {
+		// Nobody else has the database open, so whoever held a lease is no more.
+		if err := w.store.Write(ctx, func(tx *store.Tx) error { return tx.ReleaseWebhooks() }); err != nil {
+			return err
+		}
+	}
+	w.started = true
+	return w.loop.Start(ctx)
 }
 
-func (w *Webhooks) Get(ctx context.Context, id string) (models.Webhook, error) {
-	return models.Webhook{}, errTODO
+// Stop implements lifecycle.Service: it begins nothing more and lets the attempts that
+// are being made end until ctx is done. Then it cuts them off, which counts as no
+// attempt. What has ended is stored, and what has not is due for the other replicas.
+// It returns ctx's error where even that took too long.
+func (w *Webhooks) Stop(ctx context.Context) error {
+	defer w.sender.close()
+	err := w.loop.Stop(ctx)
+	if err == nil {
+		return nil
+	}
+	w.interrupt()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.opts.Grace)
+	defer cancel()
+	if w.loop.Stop(grace) != nil {
+		return errors.Join(err, errors.New("a delivery's end was not stored; it is made again"))
+	}
+	return nil
 }
-
-// List returns up to limit webhooks in the order of creation, behind the id after.
-func (w *Webhooks) List(ctx context.Context, after string, limit int) ([]models.Webhook, error) {
-	return nil, errTODO
-}
-
-func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p models.WebhookPatch) (models.Webhook, error) {
-	return models.Webhook{}, errTODO
-}
-
-func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) error { return errTODO }
-
-// Rotate gives a webhook new keys; the old ones sign too for the grace period.
-// secret is the new one, "" to have one made.
-func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id, secret string, grace time.Duration, once *models.Once) (Created, error) {
-	return Created{}, errTODO
-}
-
-// Test makes one attempt to deliver a webhook.test event and waits for its end.
-func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (Tested, error) {
-	return Tested{}, errTODO
-}
-
-func (w *Webhooks) Deliveries(ctx context.Context, id string, q models.DeliveryQuery) ([]models.Delivery, error) {
-	return nil, errTODO
-}
-
-// Delivery returns a delivery with its attempts, the first one first.
-func (w *Webhooks) Delivery(ctx context.Context, id, deliveryID string) (models.Delivery, []models.DeliveryAttempt, error) {
-	return models.Delivery{}, nil, errTODO
-}
-
-// Redeliver makes a delivery due at once, whatever became of it.
-func (w *Webhooks) Redeliver(ctx context.Context, by models.Principal, id, deliveryID string) (models.Delivery, error) {
-	return models.Delivery{}, errTODO
-}
-
-// RedeliverSince makes every dead delivery created at or after since due at once
-// and returns how many.
-func (w *Webhooks) RedeliverSince(ctx context.Context, by models.Principal, id string, since time.Time) (int64, error) {
-	return 0, errTODO
-}
-
-// Options configures New; nil is the zero value.
-type Options struct{}
-
-// Webhooks keeps the subscriptions and delivers.
-type Webhooks struct{ store *store.Store }
-
-// New returns the webhooks over the store.
-func New(s *store.Store, _ *Options) *Webhooks { return &Webhooks{store: s} }

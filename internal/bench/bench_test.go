@@ -35,7 +35,7 @@ func BenchmarkDoor(b *testing.B) {
 	for _, m := range h.measurements() {
 		b.Run(m.name, func(b *testing.B) { lines = append(lines, m.run(b)...) })
 	}
-	printTable(os.Stdout, lines)
+	printTable(os.Stdout, fmt.Sprintf("%d agents; %d callers read, %d write.", population, readers, writers), lines)
 }
 
 func (h *house) measurements() []measurement {

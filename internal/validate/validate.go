@@ -88,6 +88,8 @@ func registerOptionals(v *validator.Validate) {
 	registerOptional[int64](v)
 	registerOptional[bool](v)
 	registerOptional[models.Level](v)
+	registerOptional[[]models.EventType](v)
+	registerOptional[models.Ordering](v)
 	registerOptional[models.BudgetScope](v)
 }
 

@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+)
+
+const (
+	baselineSingle = "one transaction each"
+	baselineFlat   = "without ancestors"
+)
+
+// BenchmarkLedger measures what agents spend over HTTP, against one transaction a
+// request, and what it costs them to have ancestors.
+func BenchmarkLedger(b *testing.B) {
+	var lines []line
+	eachDatabase(b, func(b *testing.B, database string) {
+		h := openLedger(b, database)
+		for _, m := range h.measurements() {
+			m.what += ", " + database
+			b.Run(m.name, func(b *testing.B) { lines = append(lines, m.run(b)...) })
+		}
+	})
+	printTable(os.Stdout, "500 agents spend, in four trees.", lines)
+}
+
+// ledgerHouse is a house whose agents spend.
+type ledgerHouse struct {
+	*house
+	company                         tree // agents of all levels
+	flat, deep, divided, supervised tree // 500 spenders each
+	facts                           atomic.Int64
+}
+
+func openLedger(b *testing.B, database string) *ledgerHouse {
+	b.Helper()
+	h := &ledgerHouse{
+		house:      buildHouse(b, newGround(b, database)),
+		company:    tree{name: "company", heads: 5, specialists: 9, assistants: 10},
+		flat:       tree{name: "flat", heads: 500},
+		deep:       tree{name: "deep", heads: 5, specialists: 10, assistants: 10},
+		divided:    tree{name: "divided", heads: 5, specialists: 10, assistants: 10, scoped: models.LevelSpecialist},
+		supervised: tree{name: "supervised", heads: 1, specialists: 50, assistants: 10, scoped: models.LevelOrchestrator},
+	}
+	db := h.raw(b, 1)
+	for _, t := range []tree{h.company, h.flat, h.deep, h.divided, h.supervised} {
+		t.plant(b, db)
+		for _, id := range everyone(t) { // everybody has an account
+			_, err := h.ledger.Record(b.Context(), models.System(), id, []models.FactDraft{{Tokens: new(int64(1))}}, nil)
+			require.NoError(b, err)
+			h.facts.Add(1)
+		}
+	}
+	h.open(b, models.ScopeUsageWrite, openRawLedger(b, h.ground).mount)
+	b.Cleanup(func() { h.requireSound(b) })
+	return h
+}
+
+// requireSound checks that every fact was kept once and that every sum is right,
+// whoever wrote it.
+func (h *ledgerHouse) requireSound(b *testing.B) {
+	b.Helper()
+	v, err := h.ledger.Verify(background())
+	require.NoError(b, err)
+	require.Empty(b, v.Differences)
+	require.Equal(b, h.facts.Load(), v.Facts)
+}
+
+func (h *ledgerHouse) measurements() []measurement {
+	aim := 4.0
+	if h.database != sqlite {
+		aim = 0 // its clients group their commits by themselves
+	}
+	recorded := func(s *spenders, name string) *subject { return s.recorded(name, false) }
+	named := func(s *spenders, name string) *subject { return s.recorded(name, true) }
+	return []measurement{
+		h.single("Record", "facts", aim, recorded),
+		h.single("Record/Named", "facts with a request_id", aim, named),
+		h.single("Settle", "reserve and settle", aim, (*spenders).settled),
+		h.ancestors("Settle/Deep", "... three levels deep", h.deep, 0.8),
+		h.ancestors("Settle/Divided", "... each L2 budget a subtree's", h.divided, 0),
+		h.ancestors("Settle/Supervised", "... one L1 budget for all", h.supervised, 0),
+	}
+}
+
+// single compares ours with one transaction a request.
+func (h *ledgerHouse) single(name, what string, aim float64, spend func(*spenders, string) *subject) measurement {
+	return measurement{
+		name: name, what: what,
+		open: func(b *testing.B) []*subject {
+			b.Helper()
+			agents := everyone(h.company)
+			return []*subject{
+				spend(h.spenders(b, ours, agents, &h.facts), "ours"),
+				spend(h.spenders(b, raw, agents, &h.facts), baselineSingle),
+				h.noop(b, baselineChain, h.chain, writers),
+			}
+		},
+		against: []comparison{{baselineSingle, "of_single", aim}, {baselineChain, "of_noop_chain", 0}},
+	}
+}
+
+// ancestors compares a tree whose assistants spend with as many agents of depth one.
+func (h *ledgerHouse) ancestors(name, what string, t tree, aim float64) measurement {
+	return measurement{
+		name: name, what: what,
+		open: func(b *testing.B) []*subject {
+			b.Helper()
+			flat, deep := h.flat.all(models.LevelOrchestrator), t.all(models.LevelAssistant)
+			require.Len(b, deep, len(flat))
+			return []*subject{
+				h.spenders(b, ours, deep, &h.facts).settled("ours"),
+				h.spenders(b, ours, flat, &h.facts).settled(baselineFlat),
+			}
+		},
+		against: []comparison{{baselineFlat, "of_flat", aim}},
+	}
+}

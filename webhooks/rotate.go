@@ -1,0 +1,54 @@
+package webhooks
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+	"comet/webhooks/signature"
+)
+
+// Rotate gives a webhook a new secret and, where it has one, a new signing key; those
+// it had until now sign too for the grace period, those from an earlier rotation do
+// not any more. secret is the new one, "" to have one made. It returns errs.NotFound,
+// or errs.InvalidRequest.
+func (w *Webhooks) Rotate(ctx context.Context, _ models.Principal, id, secret string, grace time.Duration, once *models.Once) (Created, error) {
+	var found errs.Violations
+	fresh := checkSecret(&found, secret)
+	if grace < 0 || grace > maxGrace {
+		found.Add(errs.InvalidRequest, "/grace_seconds", "max", "grace_seconds must be 0 to %d", int64(maxGrace/time.Second))
+	}
+	var out Created
+	err := w.store.Write(ctx, func(tx *store.Tx) error {
+		return tx.Once(once, func() (any, error) {
+			hook, err := tx.Webhook(id)
+			if err != nil {
+				return nil, err
+			}
+			if err := found.Err(); err != nil {
+				return nil, err
+			}
+			hook.Keys, hook.UpdatedAt = rotated(hook.Keys, fresh, grace, tx.Now()), tx.Now()
+			out = Created{hook, signature.FormatSecret(fresh)}
+			return out, tx.SaveWebhook(hook)
+		})
+	})
+	if err != nil {
+		return Created{}, err
+	}
+	w.changed(id)
+	return out, nil
+}
+
+func rotated(k models.WebhookKeys, secret []byte, grace time.Duration, now time.Time) models.WebhookKeys {
+	fresh := models.WebhookKeys{Secret: secret}
+	if k.SigningKey != nil {
+		fresh.SigningKey = signature.NewSigningKey()
+	}
+	if grace > 0 {
+		fresh.OldSecret, fresh.OldSigningKey, fresh.OldUntil = k.Secret, k.SigningKey, now.Add(grace)
+	}
+	return fresh
+}

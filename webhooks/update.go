@@ -1,0 +1,121 @@
+package webhooks
+
+import (
+	"context"
+	"reflect"
+
+	"comet/internal/errs"
+	"comet/internal/validate"
+	"comet/models"
+	"comet/store"
+	"comet/webhooks/signature"
+)
+
+// Update changes a webhook, or returns errs.NotFound before errs.InvalidRequest before
+// errs.AddressRefused. What has been sent is not taken back: an attempt that is being
+// made still counts. Enabling a webhook, or giving it another URL, forgets its
+// failures. A patch that changes nothing leaves no trace.
+func (w *Webhooks) Update(ctx context.Context, _ models.Principal, id string, p models.WebhookPatch) (models.Webhook, error) {
+	found := w.checkPatch(p)
+	var out models.Webhook
+	err := w.store.Write(ctx, func(tx *store.Tx) error {
+		before, err := tx.Webhook(id)
+		if err != nil {
+			return err
+		}
+		v := append(errs.Violations(nil), found...)
+		after := apply(before, p, tx)
+		if p.AgentID.Set || p.Subtree.Set {
+			if err := checkFilter(&v, after.AgentID, after.Subtree, tx.AgentExists); err != nil {
+				return err
+			}
+		}
+		if err := v.Err(); err != nil {
+			return err
+		}
+		out = after
+		if reflect.DeepEqual(before, after) {
+			return nil
+		}
+		out.UpdatedAt = tx.Now()
+		if err := tx.SaveWebhook(out); err != nil {
+			return err
+		}
+		return reorder(tx, before, after)
+	})
+	if err != nil {
+		return models.Webhook{}, err
+	}
+	w.changed(id)
+	return out, nil
+}
+
+// checkPatch judges what a patch can be judged by alone; null is for members that may
+// be empty.
+func (w *Webhooks) checkPatch(p models.WebhookPatch) errs.Violations {
+	v := validate.Struct(p)
+	for _, m := range []struct {
+		name string
+		null bool
+	}{
+		{"url", p.URL.Null}, {"events", p.Events.Null}, {"subtree", p.Subtree.Null}, {"ordering", p.Ordering.Null},
+		{"enabled", p.Enabled.Null}, {"asymmetric", p.Asymmetric.Null},
+	} {
+		if m.null {
+			v.Add(errs.InvalidRequest, "/"+m.name, "not_null", "%s must not be null", m.name)
+		}
+	}
+	if p.URL.Set && !p.URL.Null {
+		w.checkURL(&v, p.URL.Value)
+	}
+	checkEvents(&v, p.Events.Value)
+	return v
+}
+
+// apply returns the webhook with the patch's members in place. Without an agent there
+// are none below it, so taking agent_id away takes subtree along.
+func apply(hook models.Webhook, p models.WebhookPatch, tx *store.Tx) models.Webhook {
+	if p.URL.Set && p.URL.Value != hook.URL {
+		hook.URL, hook.FailingSince = p.URL.Value, nil
+	}
+	set(&hook.Events, p.Events)
+	set(&hook.Description, p.Description)
+	set(&hook.Ordering, p.Ordering)
+	if p.AgentID.Set {
+		hook.AgentID = p.AgentID.Pointer()
+		hook.Subtree = hook.Subtree && hook.AgentID != nil
+	}
+	set(&hook.Subtree, p.Subtree)
+	switch enabled := p.Enabled.Value; {
+	case !p.Enabled.Set || enabled == hook.Enabled:
+	case enabled:
+		hook.Enabled, hook.DisabledReason, hook.DisabledAt, hook.FailingSince = true, "", nil, nil
+	default:
+		hook.Enabled, hook.DisabledAt = false, new(tx.Now())
+	}
+	switch {
+	case !p.Asymmetric.Set:
+	case !p.Asymmetric.Value:
+		hook.Keys.SigningKey, hook.Keys.OldSigningKey = nil, nil
+	case hook.Keys.SigningKey == nil:
+		hook.Keys.SigningKey = signature.NewSigningKey()
+	}
+	return hook
+}
+
+func set[T any](field *T, o models.Optional[T]) {
+	if o.Set {
+		*field = o.Value
+	}
+}
+
+// reorder makes the deliveries there are follow another ordering.
+func reorder(tx *store.Tx, before, after models.Webhook) error {
+	switch {
+	case before.Ordering == after.Ordering:
+		return nil
+	case after.Ordering == models.OrderingAgent:
+		return tx.OrderDeliveries(after.ID)
+	}
+	return tx.UnorderDeliveries(after.ID)
+}
