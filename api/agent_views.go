@@ -19,8 +19,11 @@ type agentItem struct {
 	Capabilities []string     `json:"capabilities" example:"budgeting,expense_tracking,savings"`
 	ParentID     *string      `json:"parent_id" example:"orch-personnel"` // Null only for L0.
 	TokenBudget  *int64       `json:"token_budget" example:"20000"`       // Tokens a UTC day. Null is unlimited, only for L0.
-	IsActive     bool         `json:"is_active" example:"true"`
-	Type         string       `json:"type,omitempty" example:"research"`
+	// BudgetScope says what token_budget is held against: the agent's own use, or
+	// also what it and all below it use together.
+	BudgetScope models.BudgetScope `json:"budget_scope" example:"own" enums:"own,subtree"`
+	IsActive    bool               `json:"is_active" example:"true"`
+	Type        string             `json:"type,omitempty" example:"research"`
 }
 
 // agentList is one page of agents (CHE·NU §2.1).
@@ -69,7 +72,7 @@ type agentDetail struct {
 func newAgentItem(a models.Agent) agentItem {
 	return agentItem{
 		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
-		ParentID: a.ParentID, TokenBudget: a.TokenBudget, IsActive: a.IsActive, Type: a.Type,
+		ParentID: a.ParentID, TokenBudget: a.TokenBudget, BudgetScope: a.BudgetScope, IsActive: a.IsActive, Type: a.Type,
 	}
 }
 
@@ -92,8 +95,7 @@ func newAgentDetail(d models.AgentDetail) agentDetail {
 	return agentDetail{
 		ID: d.ID, Name: d.Name, Level: d.Level, SphereID: d.SphereID, FrequencyHz: d.FrequencyHz, Capabilities: d.Capabilities,
 		Description: d.Description, Type: d.Type, ParentID: d.ParentID, TokenBudget: d.TokenBudget, BudgetScope: d.BudgetScope,
-		TokensUsedToday: d.TokensUsedToday,
-		IsActive:        d.IsActive, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Children: d.Children,
+		TokensUsedToday: d.TokensUsedToday, IsActive: d.IsActive, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Children: d.Children,
 		ChildrenTruncated: d.ChildrenTruncated, Stats: d.Stats,
 	}
 }

@@ -116,7 +116,7 @@ func (s *Server) renderCreated(result any) (models.Answer, error) {
 // getAgent returns one agent (CHE·NU §2.5).
 //
 //	@Summary		Get an agent
-//	@Description	`children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC.
+//	@Description	`children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC; `tokens_used_today` is the same figure as `used_today` in the agent's usage.
 //	@ID				getAgent
 //	@Tags			agents
 //	@Produce		json

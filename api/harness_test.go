@@ -35,6 +35,8 @@ type house struct {
 	url    string
 	admin  string // the secret of a token with the scope admin
 
+	delivering bool // the webhooks are started
+
 	client *http.Transport // does what it is told: no redirects, no decompression
 }
 
@@ -42,6 +44,8 @@ type house struct {
 type houseOptions struct {
 	strictCapabilities bool
 	rateLimit          int
+	// loopback lets webhooks reach receivers of the test.
+	loopback bool
 }
 
 // setup opens a house with its ten founding agents.
@@ -57,7 +61,7 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 	t.Helper()
 	h := &house{
 		db: db, auth: auth.New(s, &auth.Options{Clock: s.Now}), reg: registry.New(s, &registry.Options{StrictCapabilities: opts.strictCapabilities}),
-		ledger: usage.New(s, nil), hooks: webhooks.New(s, nil),
+		ledger: usage.New(s, nil), hooks: newHooks(s, opts.loopback),
 		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
 	}
 	require.NoError(t, h.reg.Bootstrap(t.Context()))

@@ -160,7 +160,7 @@ func newChain(agents []models.Agent) []chainElement {
 // listAudit returns an agent's history.
 //
 //	@Summary		List an agent's audit trail
-//	@Description	Who changed what, when, from what to what; newest first.
+//	@Description	Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
 //	@ID				listAudit
 //	@Tags			agents
 //	@Produce		json

@@ -29,6 +29,7 @@ type rosterEntry struct {
 	FrequencyHz  int      `json:"frequency_hz" validate:"required" example:"555"`
 	ParentID     *string  `json:"parent_id" example:"orch-personnel" maxLength:"64" extensions:"x-nullable"`
 	TokenBudget  *int64   `json:"token_budget" example:"20000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`
+	BudgetScope  string   `json:"budget_scope" example:"subtree" enums:"own,subtree" default:"own"`
 	Capabilities []string `json:"capabilities" example:"budgeting,expense_tracking,savings"`
 	Description  string   `json:"description" example:"L2 Specialist for personal finance management" maxLength:"2000"`
 	Type         string   `json:"type" example:"research" maxLength:"64"`

@@ -21,6 +21,9 @@ const (
 	anyOrder = "$ANYORDER" // the order does not matter
 )
 
+// each, as the only member of an added entry, adds its members to every printed one.
+const each = "$EACH"
+
 // matcher compares what came with what a transcript expects. It knows what the
 // placeholders $1 to $9 met.
 type matcher struct{ kept map[string]string }
@@ -172,10 +175,30 @@ func merge(printed, added any) (any, error) {
 		return p, nil
 	case []any:
 		if a, ok := added.([]any); ok {
-			return append(p, a...), nil
+			return mergeEntries(p, a)
 		}
 	}
 	return nil, fmt.Errorf("%s is printed and cannot be replaced by %s", written(printed), written(added))
+}
+
+// mergeEntries appends the added entries, but for those that speak of each printed one.
+func mergeEntries(printed, added []any) (any, error) {
+	out := slices.Clone(printed)
+	for _, entry := range added {
+		members, ok := entry.(map[string]any)
+		if _, ofEach := members[each]; !ok || !ofEach || len(members) > 1 {
+			out = append(out, entry)
+			continue
+		}
+		for i := range printed {
+			merged, err := merge(printed[i], members[each])
+			if err != nil {
+				return nil, err
+			}
+			out[i] = merged
+		}
+	}
+	return out, nil
 }
 
 // parse reads one JSON value; numbers stay as they are written.
@@ -248,6 +271,18 @@ func TestTranscriptsMissNothing(t *testing.T) {
 			}
 		})
 	}
-	_, err := merge(map[string]any{"a": "printed"}, map[string]any{"a": "ours"})
-	require.Error(t, err, "what a document prints cannot be replaced")
+	for _, added := range []string{`{"a":"ours"}`, `{"l":[{"$EACH":{"b":2}}]}`} {
+		_, err := merge(parsed(t, `{"a":"printed","l":[{"b":1}]}`), parsed(t, added))
+		require.Error(t, err, "what a document prints cannot be replaced")
+	}
+	merged, err := merge(parsed(t, `{"l":[{"a":1},{"a":2}]}`), parsed(t, `{"l":["$OTHERS",{"$EACH":{"b":3}},{"c":4}],"m":5}`))
+	require.NoError(t, err)
+	require.Equal(t, parsed(t, `{"l":[{"a":1,"b":3},{"a":2,"b":3},"$OTHERS",{"c":4}],"m":5}`), merged)
+}
+
+func parsed(t *testing.T, text string) any {
+	t.Helper()
+	value, err := parse([]byte(text))
+	require.NoError(t, err)
+	return value
 }

@@ -15,8 +15,8 @@ import (
 	"comet/store"
 )
 
-// readOptions reads the section "options", one a line: strict_capabilities, or
-// rate_limit and a number.
+// readOptions reads the section "options", one a line: strict_capabilities,
+// loopback, or rate_limit and a number.
 func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
 	t.Helper()
 	var opts houseOptions
@@ -30,6 +30,8 @@ func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
 			case "":
 			case "strict_capabilities":
 				opts.strictCapabilities = true
+			case "loopback":
+				opts.loopback = true
 			case "rate_limit":
 				opts.rateLimit, err = strconv.Atoi(value)
 			default:
@@ -51,6 +53,9 @@ func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
 //	usage ID TOKENS                      records what an agent used
 //	outcomes ID SESSIONS N SUCCESSES MS  records N outcomes, all of that duration
 //	clock DURATION                       lets time pass
+//	receiver NAME STATUS[,STATUS]        starts a server that gives these answers, the
+//	                                     last one for ever; <NAME> is its URL
+//	deliver                              makes every attempt at a delivery that is due
 func (p *player) seed(text string) {
 	p.t.Helper()
 	for line := range strings.Lines(text) {
@@ -70,6 +75,10 @@ func (p *player) seed(text string) {
 			p.seedUsage(words[0], int64(p.number(words[1])))
 		case command == "outcomes" && len(words) == 5:
 			p.seedOutcomes(words[0], p.number(words[1]), p.number(words[2]), p.number(words[3]), p.number(words[4]))
+		case command == "receiver" && len(words) == 2:
+			p.seedReceiver(words[0], words[1])
+		case command == "deliver":
+			p.seedDeliver()
 		case command == "clock" && len(words) == 1:
 			d, err := time.ParseDuration(words[0])
 			require.NoError(p.t, err)

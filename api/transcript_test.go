@@ -42,7 +42,7 @@ import (
 // The headers are those the rule is about; "Name: $NONE" says that it must not be
 // there. A JSON body is compared as a value, and nothing may be missing or more:
 // what the server adds to a body that the document prints stands behind the plus
-// sign. Other bodies are compared as text. Placeholders: $ANY is something,
+// sign; in an array {"$EACH": {…}} adds members to every printed entry. Other bodies are compared as text. Placeholders: $ANY is something,
 // $TIME a time, $1 to $9 keep what they meet first and stand for it afterwards,
 // in requests too. In an array "$OTHERS" allows further entries and "$ANYORDER" any
 // order.

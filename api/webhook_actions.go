@@ -92,7 +92,7 @@ type webhookTested struct {
 // testWebhook sends a test event.
 //
 //	@Summary		Test a webhook
-//	@Description	Delivers a `webhook.test` event on the same way as any other, once, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+//	@Description	Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
 //	@ID				testWebhook
 //	@Tags			webhooks
 //	@Produce		json
@@ -100,7 +100,6 @@ type webhookTested struct {
 //	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		200	{object}	webhookTested	"What became of it"
 //	@Failure		404	"No such webhook"
-//	@Failure		409	"The webhook is disabled"
 //	@Router			/api/v1/webhooks/{webhook_id}/test [post]
 func (s *Server) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	id, err := pathID(r, "webhook_id")

@@ -184,9 +184,18 @@ func (s *Store) Reservation(ctx context.Context, agentID, id string) (models.Res
 
 // Reservations returns up to limit reservations of an agent, newest first, behind
 // the one with the id before; "" begins with the newest, and the state "" is all.
-func (s *Store) Reservations(ctx context.Context, agentID string, state models.ReservationState, before string, limit int) ([]models.Reservation, error) {
+// One whose lease has ended by now is among the expired, freed or not.
+func (s *Store) Reservations(
+	ctx context.Context, agentID string, state models.ReservationState, now time.Time, before string, limit int,
+) ([]models.Reservation, error) {
 	where, args := "WHERE agent_id = ?", []any{agentID}
-	if state != "" {
+	switch state {
+	case "":
+	case models.ReservationHeld:
+		where, args = where+" AND state = 0 AND due > ?", append(args, micros(now))
+	case models.ReservationExpired:
+		where, args = where+" AND (state = ? OR state = 0 AND due <= ?)", append(args, stateNumber(state), micros(now))
+	default:
 		where, args = where+" AND state = ?", append(args, stateNumber(state))
 	}
 	if before != "" {

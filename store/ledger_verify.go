@@ -97,6 +97,12 @@ func (v *verifier) accounts() error {
 	if err != nil {
 		return err
 	}
+	// An account's day is not before its facts'; without an account there are none.
+	err = v.compare("used", `SELECT w.agent_id, 0, sum(w.tokens) FROM usage_windows w LEFT JOIN usage_accounts a ON a.agent_id = w.agent_id
+		WHERE w.hour >= ? AND w.hour >= (coalesce(a.day, -1) + 1) * 24 GROUP BY w.agent_id ORDER BY w.agent_id`, v.from*24)
+	if err != nil {
+		return err
+	}
 	err = v.compare("forgiven", `SELECT agent_id, forgiven, computed FROM (
 			SELECT a.agent_id, a.forgiven, (SELECT coalesce(sum(r.own), 0) FROM usage_resets r
 				WHERE r.agent_id = a.agent_id AND r.day = a.day) AS computed

@@ -27,7 +27,7 @@ func (w *Webhooks) Delete(ctx context.Context, _ models.Principal, id string) er
 		return err
 	}
 	w.changed(id)
-	err = w.inBatches(ctx, func(tx *store.Tx) (int64, error) { return tx.DeleteDeliveries(id, deleteBatch) })
+	_, err = w.inBatches(ctx, func(tx *store.Tx) (int64, error) { return tx.DeleteDeliveries(id, deleteBatch) })
 	if err != nil {
 		return err
 	}
@@ -42,21 +42,26 @@ func (w *Webhooks) Delete(ctx context.Context, _ models.Principal, id string) er
 // Purge deletes the deliveries that ended longer ago than the retention, with their
 // attempts; it is to be done again and again.
 func (w *Webhooks) Purge(ctx context.Context) error {
-	return w.inBatches(ctx, func(tx *store.Tx) (int64, error) {
+	_, err := w.inBatches(ctx, func(tx *store.Tx) (int64, error) {
 		return tx.PurgeDeliveries(tx.Now().Add(-w.opts.Retention), deleteBatch)
 	})
+	return err
 }
 
-// inBatches repeats a transaction until it has changed less than a batch.
-func (w *Webhooks) inBatches(ctx context.Context, do func(tx *store.Tx) (int64, error)) error {
+// inBatches repeats a transaction until it has changed less than a batch, and returns
+// how much all of them have changed.
+func (w *Webhooks) inBatches(ctx context.Context, do func(tx *store.Tx) (int64, error)) (total int64, err error) {
 	for {
 		var n int64
 		err := w.store.Write(ctx, func(tx *store.Tx) (err error) {
 			n, err = do(tx)
 			return err
 		})
-		if err != nil || n < deleteBatch {
-			return err
+		if err != nil {
+			return total, err
+		}
+		if total += n; n < deleteBatch {
+			return total, nil
 		}
 	}
 }

@@ -39,8 +39,7 @@ func (w *Webhooks) Redeliver(ctx context.Context, _ models.Principal, id, delive
 // RedeliverSince makes every dead delivery created at or after since due at once and
 // returns how many. It returns errs.NotFound, or errs.WebhookDisabled.
 func (w *Webhooks) RedeliverSince(ctx context.Context, _ models.Principal, id string, since time.Time) (int64, error) {
-	total := int64(0)
-	err := w.inBatches(ctx, func(tx *store.Tx) (int64, error) {
+	return w.inBatches(ctx, func(tx *store.Tx) (int64, error) {
 		hook, err := tx.Webhook(id)
 		if err != nil {
 			return 0, err
@@ -48,11 +47,8 @@ func (w *Webhooks) RedeliverSince(ctx context.Context, _ models.Principal, id st
 		if err := requireEnabled(hook); err != nil {
 			return 0, err
 		}
-		n, err := tx.RedeliverDead(id, since, hook.Ordering, deleteBatch)
-		total += n
-		return n, err
+		return tx.RedeliverDead(id, since, hook.Ordering, deleteBatch)
 	})
-	return total, err
 }
 
 func requireEnabled(hook models.Webhook) error {

@@ -22,6 +22,7 @@ func wire(t *testing.T, serve func(n int, c *net.TCPConn)) (url string) {
 	t.Helper()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
 	var open sync.WaitGroup
 	open.Go(func() {
 		for n := 1; ; n++ {
@@ -31,11 +32,14 @@ func wire(t *testing.T, serve func(n int, c *net.TCPConn)) (url string) {
 			}
 			open.Go(func() {
 				defer c.Close()
+				over := context.AfterFunc(ctx, func() { _ = c.Close() })
+				defer over()
 				serve(n, c)
 			})
 		}
 	})
 	t.Cleanup(func() {
+		cancel()
 		_ = l.Close()
 		open.Wait()
 	})

@@ -1,6 +1,8 @@
 package usage
 
 import (
+	"time"
+
 	"comet/models"
 )
 
@@ -30,6 +32,10 @@ func (a *account) budget() (tokens int64, limited bool) {
 	}
 	return *a.spender.TokenBudget + a.Extra, true
 }
+
+// extraEnded reports whether an additional budget that the account counts has ended.
+// One that ended does not begin again where the clock goes back.
+func (a *account) extraEnded(now time.Time) bool { return a.Extra > 0 && !now.Before(a.ExtraUntil) }
 
 // use is what a budget is compared with.
 type use struct {

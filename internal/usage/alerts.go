@@ -56,7 +56,7 @@ func percent(used, budget int64) int64 {
 	if budget <= 0 {
 		return 0
 	}
-	return used / budget * 100 + used % budget * 100 / budget
+	return used/budget*100 + used%budget*100/budget
 }
 
 // tell writes the events, after the accounts they are about.

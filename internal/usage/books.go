@@ -36,7 +36,6 @@ type books struct {
 	accounts     map[string]*account
 	reservations map[store.ReservationKey]models.Reservation
 	recorded     map[store.FactKey]models.Fact
-	missing      []string // agents that have no account yet
 
 	facts    []models.Fact
 	windows  map[store.Window]int64
@@ -45,15 +44,21 @@ type books struct {
 	alerts   []alert
 }
 
-// errNoAccount ends a transaction that met agents without an account. Creating one
+// noAccounts ends a transaction that met agents without an account. Creating one
 // there would lock rows out of order.
-var errNoAccount = errors.New("an agent has no account yet")
+type noAccounts struct{ of []models.Spender }
+
+func (e *noAccounts) Error() string { return "agents have no account yet" }
+
+// errOverdue ends a transaction that met more expired reservations than it frees.
+var errOverdue = errors.New("expired reservations are to be freed first")
 
 // maxOverdue is how many expired reservations one transaction frees.
 const maxOverdue = 256
 
 // openBooks locks and reads what the operations are about. Reservations that have
-// expired are freed first, so that no decision is made with tokens nobody holds.
+// expired are freed first, so that no decision is made with tokens nobody holds; it
+// returns errOverdue where there are too many of them, and noAccounts.
 func openBooks(tx *store.Tx, ops []operation) (*books, error) {
 	b := &books{tx: tx, now: tx.Now(), windows: map[store.Window]int64{}, ended: map[store.ReservationKey]models.Reservation{}}
 	if err := tx.ShareChains(); err != nil {
@@ -68,11 +73,14 @@ func openBooks(tx *store.Tx, ops []operation) (*books, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(overdue) == maxOverdue && len(ops) > 0 {
+		return nil, errOverdue
+	}
 	for _, r := range overdue {
 		before[store.ReservationKey{AgentID: r.AgentID, ID: r.ID}] = r
 	}
-	if err := b.lock(ops, before); err != nil || len(b.missing) > 0 {
-		return b, err
+	if err := b.lock(ops, before); err != nil {
+		return nil, err
 	}
 	// What was read before the locks may have changed since.
 	if b.reservations, err = tx.Reservations(slices.Collect(maps.Keys(before))); err != nil {
@@ -108,7 +116,7 @@ func factKeys(ops []operation) []store.FactKey {
 }
 
 // lock locks the accounts of the agents and of the ancestors whose budget counts a
-// subtree.
+// subtree. It returns noAccounts where some have none.
 func (b *books) lock(ops []operation, reservations map[store.ReservationKey]models.Reservation) error {
 	wanted, err := b.involved(ops, reservations)
 	if err != nil {
@@ -119,13 +127,16 @@ func (b *books) lock(ops []operation, reservations map[store.ReservationKey]mode
 		return err
 	}
 	b.accounts = make(map[string]*account, len(locked))
+	var missing []models.Spender
 	for _, id := range wanted {
 		a, found := locked[id]
 		if !found {
-			b.missing = append(b.missing, id)
-			continue
+			missing = append(missing, b.spenders[id])
 		}
 		b.accounts[id] = &account{Account: a, spender: b.spenders[id]}
+	}
+	if len(missing) > 0 {
+		return &noAccounts{missing}
 	}
 	return nil
 }
@@ -164,7 +175,7 @@ func (b *books) involved(ops []operation, reservations map[store.ReservationKey]
 func (b *books) complete() error {
 	for _, a := range b.accounts {
 		a.enter(dayOf(b.now))
-		if a.Extra > 0 && !b.now.Before(a.ExtraUntil) {
+		if a.extraEnded(b.now) {
 			tokens, until, err := b.tx.ActiveAdditions(a.AgentID, b.now)
 			if err != nil {
 				return err
@@ -296,16 +307,19 @@ func (b *books) end(r models.Reservation) {
 // between the two reads.
 func (b *books) expire(key store.ReservationKey) {
 	r, found := b.reservations[key]
-	if a := b.accounts[key.AgentID]; found && a != nil && r.State == models.ReservationHeld {
-		a.Reserved, a.changed = a.Reserved-r.Tokens, true
-		for _, c := range b.counters(r.Path) {
-			if c.Subtree {
-				c.SubtreeReserved, c.changed = c.SubtreeReserved-r.Tokens, true
-			}
-		}
-		r.State = models.ReservationExpired
-		b.end(r)
+	if !found || r.State != models.ReservationHeld {
+		return
 	}
+	if a := b.accounts[key.AgentID]; a != nil {
+		a.Reserved, a.changed = a.Reserved-r.Tokens, true
+	}
+	for _, c := range b.counters(r.Path) {
+		if c.Subtree {
+			c.SubtreeReserved, c.changed = c.SubtreeReserved-r.Tokens, true
+		}
+	}
+	r.State = models.ReservationExpired
+	b.end(r)
 }
 
 // close writes what was decided.

@@ -10,13 +10,13 @@ import (
 
 // commit decides operations in one transaction, in the order given.
 func (l *Ledger) commit(ctx context.Context, ops []operation) error {
-	return l.withAccounts(ctx, ops, func(tx *store.Tx) error { return decide(tx, ops) })
+	return l.write(ctx, func(tx *store.Tx) error { return decide(tx, ops) })
 }
 
 // alone decides an operation in a transaction of its own that also stores its
 // answer. Of a repeated request the stored answer is all that happens.
 func (l *Ledger) alone(ctx context.Context, op operation, once *models.Once) error {
-	return l.withAccounts(ctx, []operation{op}, func(tx *store.Tx) error {
+	return l.write(ctx, func(tx *store.Tx) error {
 		return tx.Once(once, func() (any, error) {
 			if err := decide(tx, []operation{op}); err != nil {
 				return nil, err
@@ -44,48 +44,29 @@ func decide(tx *store.Tx, ops []operation) error {
 	if err != nil {
 		return err
 	}
-	if len(b.missing) > 0 {
-		return errNoAccount
-	}
 	for _, op := range ops {
 		op.decide(b)
 	}
 	return b.close()
 }
 
-// withAccounts writes, and where agents turn out to have no account yet, creates
-// their accounts first and writes again. Only an agent's very first use comes here
-// twice.
-func (l *Ledger) withAccounts(ctx context.Context, ops []operation, write func(*store.Tx) error) error {
+// write writes, and does what openBooks found to be done first in transactions of
+// their own: it creates the accounts of agents that spend for the first time, and
+// frees expired reservations, many at a time.
+func (l *Ledger) write(ctx context.Context, decide func(*store.Tx) error) error {
 	for {
-		err := l.store.Write(ctx, write)
-		if !errors.Is(err, errNoAccount) {
+		err := l.store.Write(ctx, decide)
+		var missing *noAccounts
+		switch {
+		case errors.As(err, &missing):
+			err = l.store.Write(ctx, func(tx *store.Tx) error { return tx.CreateAccounts(missing.of) })
+		case errors.Is(err, errOverdue):
+			err = l.commit(ctx, nil)
+		default:
 			return err
 		}
-		if err := l.store.Write(ctx, func(tx *store.Tx) error { return createAccounts(tx, ops) }); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-}
-
-// createAccounts makes the accounts that openBooks missed, without a lock on those
-// that exist.
-func createAccounts(tx *store.Tx, ops []operation) error {
-	if err := tx.ShareChains(); err != nil {
-		return err
-	}
-	named, err := tx.Reservations(reservationKeys(ops))
-	if err != nil {
-		return err
-	}
-	b := &books{tx: tx, now: tx.Now()}
-	wanted, err := b.involved(ops, named)
-	if err != nil {
-		return err
-	}
-	of := make([]models.Spender, len(wanted))
-	for i, id := range wanted {
-		of[i] = b.spenders[id]
-	}
-	return tx.CreateAccounts(of)
 }

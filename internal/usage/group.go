@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"comet/internal/errs"
@@ -83,12 +84,15 @@ func (g *group) leave(c *call) bool {
 func (g *group) lead(c *call) {
 	calls := g.take(c)
 	defer g.pass()
-	g.decide(calls)
-	for _, other := range calls {
-		if other != c {
-			other.done <- true
+	// Also where the decision panics: the others would wait for ever.
+	defer func() {
+		for _, other := range calls {
+			if other != c {
+				other.done <- true
+			}
 		}
-	}
+	}()
+	g.decide(calls)
 }
 
 // take removes up to maxGroup calls, the leader's own among them.
@@ -122,10 +126,11 @@ func (g *group) pass() {
 // decide commits the calls together. Where a statement failed, whoever caused it is
 // found by running each alone; an error that leaves the outcome open is everybody's.
 func (g *group) decide(calls []*call) {
-	ops := make([]operation, 0, len(calls))
+	asked, ops := make([]*call, 0, len(calls)), make([]operation, 0, len(calls))
 	for _, c := range calls {
 		if c.err = c.ctx.Err(); c.err == nil {
-			ops = append(ops, c.op)
+			c.err = errUndecided
+			asked, ops = append(asked, c), append(ops, c.op)
 		}
 	}
 	if len(ops) == 0 {
@@ -133,18 +138,17 @@ func (g *group) decide(calls []*call) {
 	}
 	ctx := context.WithoutCancel(calls[0].ctx)
 	err := g.commit(ctx, ops)
-	for _, c := range calls {
-		if c.err != nil {
-			continue
-		}
+	for _, c := range asked {
+		own := err
 		if err != nil && len(ops) > 1 && !open(err) {
-			err := g.commit(ctx, []operation{c.op})
-			c.err = orElse(err, c.op.failed())
-			continue
+			own = g.commit(ctx, []operation{c.op})
 		}
-		c.err = orElse(err, c.op.failed())
+		c.err = orElse(own, c.op.failed())
 	}
 }
+
+// errUndecided is what a call hears whose leader did not come to an end.
+var errUndecided = errors.New("the ledger's decision panicked")
 
 // open reports whether an error says nothing about the operations themselves.
 func open(err error) bool {

@@ -8,23 +8,11 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
-	"comet/store/storetest"
 )
 
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	run := func(name string, test func(t *testing.T, f *fixture)) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-				f := setup(t, db)
-				test(t, f)
-				f.sound(t)
-			})
-		})
-	}
-
-	run("IsTheDocumentsExample", func(t *testing.T, f *fixture) {
+	rule(t, "IsTheDocumentsExample", func(t *testing.T, f *fixture) {
 		f.db.Clock.Advance(-2 * time.Hour)
 		f.record(t, "spec", 10_400)
 		f.db.Clock.Advance(2 * time.Hour)
@@ -36,7 +24,7 @@ func TestUsage(t *testing.T) {
 		}, u)
 	})
 
-	run("OfNovaIsUnlimited", func(t *testing.T, f *fixture) {
+	rule(t, "OfNovaIsUnlimited", func(t *testing.T, f *fixture) {
 		f.record(t, "nova", 1_000_000_000)
 		_, err := f.reserve("nova", 1_000_000_000_000)
 		require.NoError(t, err)
@@ -47,7 +35,7 @@ func TestUsage(t *testing.T) {
 		require.Empty(t, f.alerts(t))
 	})
 
-	run("RollsUpToEveryAncestorAsTheyWereThen", func(t *testing.T, f *fixture) {
+	rule(t, "RollsUpToEveryAncestorAsTheyWereThen", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 100)
 		f.record(t, "spec", 10)
 		f.record(t, "orch", 1)
@@ -62,7 +50,7 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, map[string]int64{"orch": 1, "spec": 10, "help": 1_100}, tree.Used)
 	})
 
-	run("ReservationHoldsSettlesAndReleases", func(t *testing.T, f *fixture) {
+	rule(t, "ReservationHoldsSettlesAndReleases", func(t *testing.T, f *fixture) {
 		r, err := f.reserve("spec", 20_000)
 		require.NoError(t, err)
 		_, err = f.reserve("spec", 5_001)
@@ -87,7 +75,7 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, []string{"agent.budget_exceeded spec own", "agent.budget_warning spec own"}, f.alerts(t))
 	})
 
-	run("ReservationExpiresAndIsSettledLate", func(t *testing.T, f *fixture) {
+	rule(t, "ReservationExpiresAndIsSettledLate", func(t *testing.T, f *fixture) {
 		r, err := f.reserve("spec", 25_000)
 		require.NoError(t, err)
 		f.db.Clock.Advance(300*time.Second - time.Microsecond)
@@ -104,7 +92,7 @@ func TestUsage(t *testing.T) {
 		require.EqualValues(t, 7, f.usage(t, "spec").UsedToday)
 	})
 
-	run("SubtreeScopeIsEnforcedOnTheRollUp", func(t *testing.T, f *fixture) {
+	rule(t, "SubtreeScopeIsEnforcedOnTheRollUp", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 9_000)
 		f.change(t, "spec", func(a *models.Agent) { a.BudgetScope = models.ScopeSubtree })
 		held, err := f.reserve("aid", 10_000)

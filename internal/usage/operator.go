@@ -140,14 +140,11 @@ func (b *books) audit(ctx context.Context, by models.Principal, agentID string, 
 // operate opens the books of one account for an operator's action.
 func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Once, act func(*books, *account) (any, error)) error {
 	ops := []operation{&visit{agentID}}
-	return l.withAccounts(ctx, ops, func(tx *store.Tx) error {
+	return l.write(ctx, func(tx *store.Tx) error {
 		return tx.Once(once, func() (any, error) {
 			b, err := openBooks(tx, ops)
 			if err != nil {
 				return nil, err
-			}
-			if len(b.missing) > 0 {
-				return nil, errNoAccount
 			}
 			a, err := b.find(agentID)
 			if err != nil {

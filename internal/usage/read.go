@@ -20,12 +20,14 @@ func (l *Ledger) Usage(ctx context.Context, agentID string) (models.Usage, error
 	}
 	a := account{Account: s.Account, spender: s.Spender}
 	a.enter(dayOf(now))
-	a.Extra = s.Extra
+	if a.extraEnded(now) {
+		a.Extra = s.Extra
+	}
 	a.Reserved -= s.Overdue
 	b := a.balance()
 	out := models.Usage{
 		AgentID: agentID, Budget: b.Budget, UsedToday: b.UsedToday, UsedThisHour: s.UsedThisHour, Remaining: b.Remaining, ResetAt: b.ResetAt,
-		Reserved: b.Reserved, AdditionalBudget: s.Extra, ForgivenToday: a.Forgiven, BudgetScope: s.Spender.BudgetScope, SubtreeUsedToday: s.SubtreeUsed,
+		Reserved: b.Reserved, AdditionalBudget: a.Extra, ForgivenToday: a.Forgiven, BudgetScope: s.Spender.BudgetScope, SubtreeUsedToday: s.SubtreeUsed,
 	}
 	if budget, limited := a.budget(); limited && a.countsSubtree() {
 		out.SubtreeRemaining = new(remaining(budget, use{models.ScopeSubtree, s.SubtreeUsed - s.SubtreeExempt, s.SubtreeHeld}))
@@ -116,7 +118,7 @@ func (l *Ledger) Reservations(ctx context.Context, agentID string, state models.
 	if _, err := l.store.Agent(ctx, agentID); err != nil {
 		return nil, err
 	}
-	list, err := l.store.Reservations(ctx, agentID, state, before, limit)
+	list, err := l.store.Reservations(ctx, agentID, state, l.store.Now(), before, limit)
 	for i := range list {
 		list[i] = l.shown(list[i])
 	}

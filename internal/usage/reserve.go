@@ -105,7 +105,7 @@ func (op *reserve) refuse(b *books, a *account, u use) error {
 		With("reset_at", startOf(a.Day+1))
 }
 
-// refusal notes the event of a reservation that was refused in a transaction that
+// refusal notes the events of a reservation that was refused in a transaction that
 // did not last. Should it be granted now, it is not: its caller was told no.
 type refusal struct{ of *reserve }
 
@@ -116,12 +116,11 @@ func (op *refusal) failed() error        { return nil }
 
 func (op *refusal) decide(b *books) {
 	again := *op.of
-	if err := again.judge(b); err != nil {
-		return
-	}
-	// What stood in the way is gone; the refusal was true when it was given.
+	_ = again.judge(b)
+	// What stood in the way may be gone; the refusal was true when it was given, on
+	// its day.
 	refused := errs.From(op.of.err)
-	if a := b.accounts[refused.Meta["agent_id"].(string)]; a != nil {
+	if a := b.accounts[refused.Meta["agent_id"].(string)]; a != nil && refused.Meta["reset_at"] == startOf(a.Day+1) {
 		u := a.own()
 		if refused.Meta["scope"] == models.ScopeSubtree {
 			u = a.subtree()

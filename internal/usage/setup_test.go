@@ -3,12 +3,14 @@ package usage_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"comet/internal/errs"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -52,6 +54,33 @@ func setup(t *testing.T, db *storetest.DB) *fixture {
 	return f
 }
 
+// rule runs one case on a fresh ledger over every database. In the end every sum
+// must be what its rows add up to.
+func rule(t *testing.T, name string, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+			f := setup(t, db)
+			test(t, f)
+			f.sound(t)
+		})
+	})
+}
+
+// clock sets the clock to a time on the day of the fixture, such as "15:30:00", or
+// to one such as "2026-01-11T00:00:00.000001".
+func (f *fixture) clock(t *testing.T, text string) time.Time {
+	t.Helper()
+	if !strings.Contains(text, "T") {
+		text = "2026-01-10T" + text
+	}
+	at, err := time.Parse("2006-01-02T15:04:05.999999", text)
+	require.NoError(t, err)
+	f.db.Clock.Advance(at.Sub(f.db.Clock.Now()))
+	return at
+}
+
 func (f *fixture) write(t *testing.T, fn func(*store.Tx) error) {
 	t.Helper()
 	require.NoError(t, f.db.Write(t.Context(), fn))
@@ -81,12 +110,98 @@ func (f *fixture) record(t *testing.T, id string, tokens int64) models.Fact {
 	return out.Facts[0]
 }
 
+// report records drafts.
+func (f *fixture) report(id string, drafts ...models.FactDraft) (models.Recorded, error) {
+	return f.Record(context.Background(), models.System(), id, drafts, nil)
+}
+
+func fact(tokens int64, set ...func(*models.FactDraft)) models.FactDraft {
+	d := models.FactDraft{Tokens: &tokens}
+	for _, s := range set {
+		s(&d)
+	}
+	return d
+}
+
+// named gives a draft a request_id.
+func named(requestID string) func(*models.FactDraft) {
+	return func(d *models.FactDraft) { d.RequestID = requestID }
+}
+
+// hold reserves tokens that must be granted.
+func (f *fixture) hold(t *testing.T, id string, tokens int64) models.Reservation {
+	t.Helper()
+	r, err := f.reserve(id, tokens)
+	require.NoError(t, err)
+	return r
+}
+
+// refused reserves tokens that must be refused, and returns whose budget refused.
+func (f *fixture) refused(t *testing.T, id string, tokens int64) string {
+	t.Helper()
+	_, err := f.reserve(id, tokens)
+	requireCode(t, errs.BudgetExceeded, err)
+	return errs.From(err).Meta["agent_id"].(string)
+}
+
 func (f *fixture) reserve(id string, tokens int64) (models.Reservation, error) {
 	return f.Reserve(context.Background(), models.System(), id, models.ReservationDraft{Tokens: &tokens}, nil)
 }
 
 func (f *fixture) settle(id, reservation string, tokens int64) (models.Settled, error) {
 	return f.Settle(context.Background(), models.System(), id, reservation, models.Settlement{Tokens: &tokens}, nil)
+}
+
+func (f *fixture) release(id, reservation string) error {
+	return f.Release(context.Background(), models.System(), id, reservation)
+}
+
+// add gives an agent an additional budget that ends after a while.
+func (f *fixture) add(t *testing.T, id string, tokens int64, term time.Duration) models.BudgetAddition {
+	t.Helper()
+	d := models.BudgetAdditionDraft{Tokens: &tokens, ExpiresAt: new(f.db.Now().Add(term)), Reason: new("a busy day")}
+	a, err := f.AddBudget(t.Context(), models.System(), id, d, nil)
+	require.NoError(t, err)
+	return a
+}
+
+func (f *fixture) reset(t *testing.T, id string) models.Balance {
+	t.Helper()
+	b, err := f.Reset(t.Context(), models.System(), id, models.UsageReset{Reason: new("a loop, fixed")}, nil)
+	require.NoError(t, err)
+	return b
+}
+
+// scope changes what an agent's budget is held against.
+func (f *fixture) scope(t *testing.T, id string, scope models.BudgetScope) {
+	t.Helper()
+	f.change(t, id, func(a *models.Agent) { a.BudgetScope = scope })
+}
+
+// move puts an agent under another parent.
+func (f *fixture) move(t *testing.T, id, parent string) {
+	t.Helper()
+	f.change(t, id, func(a *models.Agent) { a.ParentID = &parent })
+}
+
+// subtree returns what counts on the roll-up of an agent today.
+func (f *fixture) subtree(t *testing.T, id string) int64 {
+	t.Helper()
+	return f.usage(t, id).SubtreeUsedToday
+}
+
+// left returns what an agent may still use of its own budget.
+func (f *fixture) left(t *testing.T, id string) int64 {
+	t.Helper()
+	return *f.usage(t, id).Remaining
+}
+
+// leftBelow returns what an agent and those below it may still use together.
+func (f *fixture) leftBelow(t *testing.T, id string) int64 {
+	t.Helper()
+	u := f.usage(t, id)
+	require.NotNil(t, u.SubtreeRemaining, "the budget of %q covers its subtree", id)
+	return *u.SubtreeRemaining
 }
 
 func (f *fixture) usage(t *testing.T, id string) models.Usage {
@@ -108,18 +223,53 @@ func (f *fixture) sound(t *testing.T) {
 // alerts returns the budget events so far, as "type agent scope".
 func (f *fixture) alerts(t *testing.T) []string {
 	t.Helper()
-	f.write(t, func(tx *store.Tx) error {
-		_, _, err := tx.NumberEvents()
-		return err
-	})
-	list, err := f.db.EventsAfter(t.Context(), 0, 1000)
-	require.NoError(t, err)
 	var out []string
-	for _, e := range list {
-		var data models.BudgetAlert
-		require.NoError(t, json.Unmarshal(e.Data, &data))
-		require.Equal(t, e.Key, data.AgentID)
-		out = append(out, string(e.Type)+" "+data.AgentID+" "+string(data.Scope))
+	for _, a := range allAlerts(t, f.db) {
+		out = append(out, string(a.kind)+" "+a.AgentID+" "+string(a.Scope))
 	}
 	return out
+}
+
+// alert is a budget event.
+type alert struct {
+	kind models.EventType
+	models.BudgetAlert
+}
+
+// allAlerts numbers the events and returns the budget events among them, in order.
+func allAlerts(t *testing.T, db *storetest.DB) []alert {
+	t.Helper()
+	for more := true; more; {
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) {
+			_, more, err = tx.NumberEvents()
+			return err
+		}))
+	}
+	list, err := db.EventsAfter(t.Context(), 0, 10_000)
+	require.NoError(t, err)
+	out := make([]alert, 0, len(list))
+	for _, e := range list {
+		a := alert{kind: e.Type}
+		require.NoError(t, json.Unmarshal(e.Data, &a.BudgetAlert))
+		require.Equal(t, e.Key, a.AgentID)
+		out = append(out, a)
+	}
+	return out
+}
+
+func requireCode(t *testing.T, want errs.Code, err error) {
+	t.Helper()
+	require.Equal(t, want, errs.CodeOf(err), "%v", err)
+}
+
+// requireFields requires an error that names exactly these fields, each as "pointer
+// rule".
+func requireFields(t *testing.T, want []string, err error) {
+	t.Helper()
+	requireCode(t, errs.InvalidRequest, err)
+	var got []string
+	for _, f := range errs.From(err).Fields {
+		got = append(got, f.Pointer+" "+f.Rule)
+	}
+	require.Equal(t, want, got)
 }

@@ -30,12 +30,19 @@ func Struct(v any) errs.Violations { return violations(instance().Struct(v)) }
 // instance is the one validator; it caches what it learns of each type.
 var instance = sync.OnceValue(newValidator) //nolint:gochecknoglobals // built once, never changed
 
+// embedded stands in the validator's path for a struct whose members are those of
+// the struct around it, as they are in JSON.
+const embedded = "(embedded)"
+
 func newValidator() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(func(f reflect.StructField) string {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" {
+		switch {
+		case name == "-":
 			return ""
+		case name == "" && f.Anonymous:
+			return embedded
 		}
 		return name
 	})
@@ -128,6 +135,9 @@ func pointerOf(namespace string) string {
 	var b strings.Builder
 	_, path, _ := strings.Cut(namespace, ".")
 	for part := range strings.SplitSeq(path, ".") {
+		if part == embedded {
+			continue
+		}
 		name, rest, indexed := strings.Cut(part, "[")
 		if name != "" {
 			b.WriteString("/" + words.Escape(name))

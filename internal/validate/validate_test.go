@@ -165,6 +165,20 @@ func TestPointers(t *testing.T) {
 		validate.Struct(tree{Leaves: [][]leaf{{}, {{1}, {1}, {0}}}}))
 }
 
+// TestEmbeddedStructs: their members are the outer struct's, in JSON and in a
+// pointer, however deep they are.
+func TestEmbeddedStructs(t *testing.T) {
+	t.Parallel()
+	type batch struct {
+		Facts []models.FactDraft `json:"facts" validate:"dive"`
+	}
+	labels := models.FactLabels{Model: "a\tb"}
+	requireViolations(t, []string{"/model printable"}, "model must not contain control characters",
+		validate.Struct(models.FactDraft{Tokens: new(int64(1)), FactLabels: labels}))
+	requireViolations(t, []string{"/facts/1/model printable"}, "facts[1].model must not contain control characters",
+		validate.Struct(batch{[]models.FactDraft{{Tokens: new(int64(1))}, {Tokens: new(int64(1)), FactLabels: labels}}}))
+}
+
 func TestItIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup

@@ -1,0 +1,172 @@
+package webhooks
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+)
+
+// The reasons for which comet disables a webhook.
+const (
+	reasonGone    = "the server answered 410 Gone"
+	reasonFailing = "no delivery succeeded for 5 days"
+)
+
+// result is an attempt that was made at a delivery.
+type result struct {
+	outcome
+	hook     models.Webhook // as it was then
+	delivery models.Delivery
+}
+
+// stored says what the transaction that kept results has found.
+type stored struct {
+	over    bool // the webhook is deleted or disabled
+	ordered bool
+	reason  string // of its being disabled in this transaction
+}
+
+// complete keeps what became of attempts at one webhook, in the order in which they
+// ended, and what follows: the next attempt or the end of each delivery, the next one
+// of its key in an ordered webhook, and the end of a webhook that is gone or has failed
+// for too long. Attempts count whatever has become of the delivery meanwhile.
+func (w *Webhooks) complete(ctx context.Context, hook models.Webhook, all []result) (out stored, err error) {
+	err = w.store.Write(ctx, func(tx *store.Tx) (err error) {
+		out, err = w.completeIn(tx, hook, all)
+		return err
+	})
+	if err == nil && out.reason != "" {
+		w.opts.Logger.WarnContext(ctx, "a webhook was disabled", "webhook", hook.ID, "reason", out.reason)
+	}
+	return out, err
+}
+
+func (w *Webhooks) completeIn(tx *store.Tx, believed models.Webhook, all []result) (stored, error) {
+	hook, err := lockFor(tx, believed)
+	if errs.Is(err, errs.NotFound) {
+		return stored{over: true}, nil // deleted, and its deliveries with it
+	}
+	if err != nil {
+		return stored{}, err
+	}
+	keys, err := w.endDeliveries(tx, hook, all)
+	if err != nil {
+		return stored{}, err
+	}
+	out := stored{ordered: hook.Ordering == models.OrderingAgent}
+	if out.ordered {
+		if err := tx.PromoteDeliveries(hook.ID, keys); err != nil {
+			return stored{}, err
+		}
+	}
+	out.reason, err = judge(tx, hook, all)
+	out.over = !hook.Enabled || out.reason != ""
+	return out, err
+}
+
+// lockFor locks the webhook as its ordering demands, which may have changed.
+func lockFor(tx *store.Tx, believed models.Webhook) (models.Webhook, error) {
+	if believed.Ordering != models.OrderingAgent {
+		if hook, err := tx.WebhookShared(believed.ID); err != nil || hook.Ordering != models.OrderingAgent {
+			return hook, err
+		}
+	}
+	return tx.Webhook(believed.ID)
+}
+
+// endDeliveries keeps the attempts and returns the keys of deliveries that have ended.
+func (w *Webhooks) endDeliveries(tx *store.Tx, hook models.Webhook, all []result) (keys []string, err error) {
+	succeeded := make([]store.Ended, 0, len(all))
+	for _, r := range all {
+		if r.succeeded {
+			succeeded = append(succeeded, store.Ended{DeliveryID: r.delivery.ID, Attempt: r.attempt})
+		}
+	}
+	succeeded, err = tx.SucceedDeliveries(hook.ID, succeeded)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range succeeded {
+		keys = append(keys, e.Key)
+	}
+	for _, r := range all {
+		if r.succeeded {
+			continue
+		}
+		dead, err := w.failDelivery(tx, r)
+		if err != nil {
+			return nil, err
+		}
+		if dead {
+			keys = append(keys, r.delivery.Key)
+		}
+	}
+	return keys, nil
+}
+
+func (w *Webhooks) failDelivery(tx *store.Tx, r result) (dead bool, err error) {
+	d, err := tx.Delivery(r.delivery.WebhookID, r.delivery.ID)
+	if errs.Is(err, errs.NotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if d.State != models.DeliveryPending { // another replica had it too and was quicker
+		return false, tx.CountFailure(d, r.attempt)
+	}
+	wait, again := next(d.Tries+1, w.opts.Random(), r.retryAfter)
+	if !again || r.gone {
+		return true, tx.BuryDelivery(d, r.attempt)
+	}
+	return false, tx.FailDelivery(d, r.attempt, tx.Now().Add(wait))
+}
+
+// judge keeps since when a webhook fails, and disables it where that is too long or it
+// is gone; it returns the reason. What an earlier URL answered does not count.
+func judge(tx *store.Tx, hook models.Webhook, all []result) (reason string, err error) {
+	since := hook.FailingSince
+	for _, r := range all {
+		switch {
+		case r.hook.URL != hook.URL:
+		case r.succeeded:
+			since = nil
+		case since == nil:
+			since = &r.attempt.At
+		}
+		if r.gone && r.hook.URL == hook.URL {
+			reason = reasonGone
+		}
+	}
+	if reason == "" && since != nil && tx.Now().Sub(*since) >= patience {
+		reason = reasonFailing
+	}
+	if !hook.Enabled || reason == "" {
+		if same(since, hook.FailingSince) {
+			return "", nil
+		}
+		return "", tx.SaveFailing(hook.ID, since)
+	}
+	return reason, disable(tx, hook.ID, reason, since)
+}
+
+func same(a, b *time.Time) bool { return a == b || a != nil && b != nil && a.Equal(*b) }
+
+func disable(tx *store.Tx, id, reason string, since *time.Time) error {
+	hook, err := tx.Webhook(id)
+	if err != nil {
+		return err
+	}
+	hook.Enabled, hook.DisabledReason, hook.DisabledAt, hook.FailingSince, hook.UpdatedAt = false, reason, new(tx.Now()), since, tx.Now()
+	if err := tx.SaveWebhook(hook); err != nil {
+		return err
+	}
+	data := models.WebhookDisabled{ID: id, URL: hook.URL, Reason: reason}
+	if reason == reasonFailing {
+		data.FailingSince = since
+	}
+	return tx.Emit(models.EventWebhookDisabled, id, data)
+}

@@ -1,0 +1,69 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/models"
+	"comet/store"
+)
+
+// Tested is what became of a test.
+type Tested struct {
+	Delivery models.Delivery
+	Attempt  models.DeliveryAttempt
+}
+
+// ping is the data of webhook.test.
+type ping struct {
+	WebhookID string `json:"webhook_id"`
+	Message   string `json:"message"`
+}
+
+// Test makes one attempt to deliver a webhook.test event, to a disabled webhook too,
+// and waits for its end. It is kept as a delivery that has ended, and nothing else
+// follows from it. It returns errs.NotFound.
+func (w *Webhooks) Test(ctx context.Context, _ models.Principal, id string) (Tested, error) {
+	hook, err := w.store.Webhook(ctx, id)
+	if err != nil {
+		return Tested{}, err
+	}
+	d, err := newPing(hook, w.store.Now())
+	if err != nil {
+		return Tested{}, err
+	}
+	out := w.attempt(ctx, hook, d)
+	out.attempt.Attempt = 1
+	d.State = models.DeliveryDead
+	if out.succeeded {
+		d.State = models.DeliverySucceeded
+	}
+	// It was sent, so it is kept although nobody may wait for the answer any more.
+	err = w.store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) (err error) {
+		if _, err = tx.WebhookShared(id); err != nil {
+			return err
+		}
+		d, err = tx.InsertTest(d, out.attempt)
+		return err
+	})
+	return Tested{Delivery: d, Attempt: out.attempt}, err
+}
+
+func newPing(hook models.Webhook, now time.Time) (models.Delivery, error) {
+	event, err := uuid.NewV7()
+	if err != nil {
+		return models.Delivery{}, err
+	}
+	data, err := json.Marshal(ping{WebhookID: hook.ID, Message: "This is a test: what arrives here is signed and sent like any event."})
+	return models.Delivery{WebhookID: hook.ID, EventID: event.String(), Type: models.EventWebhookTest, Key: hook.ID, EventAt: now, Data: data}, err
+}
+
+// attempt makes one attempt, now.
+func (w *Webhooks) attempt(ctx context.Context, hook models.Webhook, d models.Delivery) outcome {
+	out := w.sender.send(ctx, hook, d, w.store.Now())
+	w.opts.OnAttempt(out.succeeded, time.Duration(out.attempt.DurationMS)*time.Millisecond)
+	return out
+}
