@@ -35,7 +35,7 @@ type house struct {
 	url    string
 	admin  string // the secret of a token with the scope admin
 
-	delivering bool // the webhooks are started
+	loopback bool // webhooks may reach receivers of the test
 
 	client *http.Transport // does what it is told: no redirects, no decompression
 }
@@ -62,7 +62,7 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 	h := &house{
 		db: db, auth: auth.New(s, &auth.Options{Clock: s.Now}), reg: registry.New(s, &registry.Options{StrictCapabilities: opts.strictCapabilities}),
 		ledger: usage.New(s, nil), hooks: newHooks(s, opts.loopback),
-		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
+		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}, loopback: opts.loopback,
 	}
 	require.NoError(t, h.reg.Bootstrap(t.Context()))
 	server := httptest.NewServer(api.New(

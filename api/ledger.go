@@ -1,10 +1,6 @@
 package api
 
-import (
-	"net/http"
-
-	"comet/models"
-)
+import "net/http"
 
 // verifyLedger compares the ledger's sums with its facts.
 //
@@ -24,9 +20,6 @@ func (s *Server) verifyLedger(w http.ResponseWriter, r *http.Request) error {
 	v, err := s.usage.Verify(r.Context())
 	if err != nil {
 		return err
-	}
-	if v.Differences == nil {
-		v.Differences = []models.Difference{}
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return s.writeJSON(w, r, http.StatusOK, v)

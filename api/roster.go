@@ -22,18 +22,18 @@ type rosterDocument struct {
 // rosterEntry is one agent of a roster. Members that are left out take their
 // defaults. Those of L0 that have no value are null.
 type rosterEntry struct {
-	ID           string   `json:"id" validate:"required" example:"finance-personal" minLength:"1" maxLength:"64"`
-	Name         string   `json:"name" validate:"required" example:"Personal Finance Agent" minLength:"1" maxLength:"120"`
-	Level        int      `json:"level" validate:"required" example:"2" minimum:"0" maximum:"3"`
-	SphereID     *int     `json:"sphere_id" example:"1" minimum:"1" maximum:"9" extensions:"x-nullable"`
-	FrequencyHz  int      `json:"frequency_hz" validate:"required" example:"555"`
-	ParentID     *string  `json:"parent_id" example:"orch-personnel" maxLength:"64" extensions:"x-nullable"`
-	TokenBudget  *int64   `json:"token_budget" example:"20000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`
-	BudgetScope  string   `json:"budget_scope" example:"subtree" enums:"own,subtree" default:"own"`
-	Capabilities []string `json:"capabilities" example:"budgeting,expense_tracking,savings"`
-	Description  string   `json:"description" example:"L2 Specialist for personal finance management" maxLength:"2000"`
-	Type         string   `json:"type" example:"research" maxLength:"64"`
-	IsActive     bool     `json:"is_active" example:"true" default:"true"`
+	ID           string             `json:"id" validate:"required" example:"finance-personal" minLength:"1" maxLength:"64"`
+	Name         string             `json:"name" validate:"required" example:"Personal Finance Agent" minLength:"1" maxLength:"120"`
+	Level        int                `json:"level" validate:"required" example:"2" minimum:"0" maximum:"3"`
+	SphereID     *int               `json:"sphere_id" example:"1" minimum:"1" maximum:"9" extensions:"x-nullable"`
+	FrequencyHz  int                `json:"frequency_hz" validate:"required" example:"555"`
+	ParentID     *string            `json:"parent_id" example:"orch-personnel" maxLength:"64" extensions:"x-nullable"`
+	TokenBudget  *int64             `json:"token_budget" example:"20000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`
+	BudgetScope  models.BudgetScope `json:"budget_scope" example:"subtree" enums:"own,subtree" default:"own"`
+	Capabilities []string           `json:"capabilities" example:"budgeting,expense_tracking,savings"`
+	Description  string             `json:"description" example:"L2 Specialist for personal finance management" maxLength:"2000"`
+	Type         string             `json:"type" example:"research" maxLength:"64"`
+	IsActive     bool               `json:"is_active" example:"true" default:"true"`
 }
 
 // exportRoster returns every agent as one document.

@@ -223,6 +223,7 @@ func TestARosterComesBack(t *testing.T) {
 					body := changed(strings.ReplaceAll(goodDraft, "$ID", fmt.Sprintf("text-%d", i)), "description", text)
 					require.Equal(t, http.StatusCreated, h.do(t, "POST", "/api/v1/agents", body).status, text)
 				}
+				require.Equal(t, http.StatusOK, h.do(t, "PATCH", "/api/v1/agents/text-0", `{"budget_scope":"subtree"}`).status)
 				require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/agents/the-l3", "").status)
 				exported := h.do(t, "GET", "/api/v1/roster?format="+format, "")
 				require.Equal(t, http.StatusOK, exported.status)

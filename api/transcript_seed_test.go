@@ -51,6 +51,7 @@ func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
 //	fill N                               adds agents until there are N
 //	token NAME SCOPE[,SCOPE] [AGENT]     issues a token; <NAME> is its secret
 //	usage ID TOKENS                      records what an agent used
+//	tamper PATH TOKENS                   adds tokens to the hour's window that no fact tells of
 //	outcomes ID SESSIONS N SUCCESSES MS  records N outcomes, all of that duration
 //	clock DURATION                       lets time pass
 //	receiver NAME STATUS[,STATUS]        starts a server that gives these answers, the
@@ -73,6 +74,8 @@ func (p *player) seed(text string) {
 			p.seedToken(words)
 		case command == "usage" && len(words) == 2:
 			p.seedUsage(words[0], int64(p.number(words[1])))
+		case command == "tamper" && len(words) == 2:
+			p.tamper(words[0], int64(p.number(words[1])))
 		case command == "outcomes" && len(words) == 5:
 			p.seedOutcomes(words[0], p.number(words[1]), p.number(words[2]), p.number(words[3]), p.number(words[4]))
 		case command == "receiver" && len(words) == 2:
@@ -137,6 +140,15 @@ func (p *player) seedUsage(id string, tokens int64) {
 	p.t.Helper()
 	_, err := p.h.ledger.Record(p.t.Context(), models.System(), id, []models.FactDraft{{Tokens: &tokens}}, nil)
 	require.NoError(p.t, err)
+}
+
+// tamper makes the ledger one that does not add up. path leads from nova to the agent.
+func (p *player) tamper(path string, tokens int64) {
+	p.t.Helper()
+	require.NoError(p.t, p.h.db.Write(p.t.Context(), func(tx *store.Tx) error {
+		w := store.Window{AgentID: path[strings.LastIndexByte(path, '/')+1:], Hour: tx.Now().Unix() / 3600, Path: path}
+		return tx.AddToWindows(map[store.Window]int64{w: tokens})
+	}))
 }
 
 func (p *player) seedOutcomes(id string, sessions, n, successes, milliseconds int) {

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -68,14 +67,12 @@ func (h *house) number(t testing.TB) {
 	}))
 }
 
-// deliverDue starts the webhooks, if they are not, and waits until nothing is due.
+// deliverDue delivers until nothing is due. The house's own webhooks are not
+// started, so that nothing is sent at another time.
 func (h *house) deliverDue(t testing.TB) {
 	t.Helper()
-	if !h.delivering {
-		h.delivering = true
-		require.NoError(t, h.hooks.Start(t.Context()))
-		t.Cleanup(func() { require.NoError(t, h.hooks.Stop(context.WithoutCancel(t.Context()))) })
-	}
+	hooks := newHooks(h.db.Store, h.loopback)
+	require.NoError(t, hooks.Start(t.Context()))
 	for late := time.After(30 * time.Second); h.due(t); {
 		select {
 		case <-time.After(5 * time.Millisecond):
@@ -83,6 +80,7 @@ func (h *house) deliverDue(t testing.TB) {
 			require.Fail(t, "something is still due")
 		}
 	}
+	require.NoError(t, hooks.Stop(t.Context()))
 }
 
 // due reports whether an enabled webhook has something to deliver now.

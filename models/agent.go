@@ -86,7 +86,8 @@ type AgentDraft struct {
 	ParentID     *string  `json:"parent_id" validate:"omitnil,agentid" example:"finance-personal" maxLength:"64"`
 	// TokenBudget is the level's default where it is left out (CHE·NU §5.1).
 	TokenBudget Optional[int64] `json:"token_budget" validate:"omitnil,min=1000" swaggertype:"integer" example:"15000" minimum:"1000" maximum:"500000"`
-	// BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+	// BudgetScope says what token_budget is held against: the agent's own use, or
+	// also what it and all below it use together.
 	BudgetScope Optional[BudgetScope] `json:"budget_scope" validate:"omitnil,oneof=own subtree" swaggertype:"string" example:"subtree" enums:"own,subtree" default:"own"`
 }
 
@@ -101,7 +102,8 @@ type AgentPatch struct {
 	SphereID     Optional[int]      `json:"sphere_id" validate:"omitnil,min=1,max=9" swaggertype:"integer" example:"2" minimum:"1" maximum:"9" extensions:"x-nullable"`
 	ParentID     Optional[string]   `json:"parent_id" validate:"omitnil,agentid" swaggertype:"string" example:"project-business" maxLength:"64" extensions:"x-nullable"`
 	TokenBudget  Optional[int64]    `json:"token_budget" validate:"omitnil,min=1000" swaggertype:"integer" example:"25000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`
-	// BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+	// BudgetScope says what token_budget is held against: the agent's own use, or
+	// also what it and all below it use together.
 	BudgetScope Optional[BudgetScope] `json:"budget_scope" validate:"omitnil,oneof=own subtree" swaggertype:"string" example:"subtree" enums:"own,subtree"`
 	IsActive    Optional[bool]        `json:"is_active" swaggertype:"boolean" example:"false"`
 

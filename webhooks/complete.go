@@ -22,6 +22,9 @@ type result struct {
 	delivery models.Delivery
 }
 
+// goneFrom reports whether the webhook's receiver is gone, not only one it had before.
+func (r result) goneFrom(hook models.Webhook) bool { return r.gone && r.hook.URL == hook.URL }
+
 // stored says what the transaction that kept results has found.
 type stored struct {
 	over    bool // the webhook is deleted or disabled
@@ -96,7 +99,7 @@ func (w *Webhooks) endDeliveries(tx *store.Tx, hook models.Webhook, all []result
 		if r.succeeded {
 			continue
 		}
-		dead, err := w.failDelivery(tx, r)
+		dead, err := w.failDelivery(tx, r, r.goneFrom(hook))
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +110,7 @@ func (w *Webhooks) endDeliveries(tx *store.Tx, hook models.Webhook, all []result
 	return keys, nil
 }
 
-func (w *Webhooks) failDelivery(tx *store.Tx, r result) (dead bool, err error) {
+func (w *Webhooks) failDelivery(tx *store.Tx, r result, gone bool) (dead bool, err error) {
 	d, err := tx.Delivery(r.delivery.WebhookID, r.delivery.ID)
 	if errs.Is(err, errs.NotFound) {
 		return false, nil
@@ -119,7 +122,7 @@ func (w *Webhooks) failDelivery(tx *store.Tx, r result) (dead bool, err error) {
 		return false, tx.CountFailure(d, r.attempt)
 	}
 	wait, again := next(d.Tries+1, w.opts.Random(), r.retryAfter)
-	if !again || r.gone {
+	if !again || gone {
 		return true, tx.BuryDelivery(d, r.attempt)
 	}
 	return false, tx.FailDelivery(d, r.attempt, tx.Now().Add(wait))
@@ -137,7 +140,7 @@ func judge(tx *store.Tx, hook models.Webhook, all []result) (reason string, err 
 		case since == nil:
 			since = &r.attempt.At
 		}
-		if r.gone && r.hook.URL == hook.URL {
+		if r.goneFrom(hook) {
 			reason = reasonGone
 		}
 	}

@@ -22,8 +22,7 @@ type Options struct {
 	// it works, default 16.
 	Concurrency int
 	// Poll is how often the dispatcher looks for what this process was not told of:
-	// retries that are due, and what other replicas created; default 500 ms. A change
-	// of a webhook is noticed on other replicas within that time.
+	// retries that are due, and what other replicas created; default 500 ms.
 	Poll time.Duration
 	// Retention is how long a delivery that has ended is kept, default 30 days.
 	Retention time.Duration

@@ -20,6 +20,9 @@ const (
 	// maxUnstored is how many results may wait to be stored while more attempts begin:
 	// so many deliveries are made again when the process is killed.
 	maxUnstored = 512
+	// freshness is for how long a page is believed: so long what another replica changed
+	// about the webhook may go unnoticed.
+	freshness = 250 * time.Millisecond
 	// storeTimeout is for one transaction.
 	storeTimeout = 30 * time.Second
 )
@@ -140,7 +143,7 @@ func (k *worker) begin(ctx context.Context) {
 		if k.retry != nil || k.flying >= k.width || len(k.ended)+k.saving >= maxUnstored {
 			return
 		}
-		if k.outdated.Swap(false) || len(k.page) > 0 && time.Since(k.read) > k.opts.Poll {
+		if k.outdated.Swap(false) || len(k.page) > 0 && time.Since(k.read) > freshness {
 			k.page, k.more = nil, true
 		}
 		switch {

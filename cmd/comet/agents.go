@@ -117,6 +117,7 @@ func showAgent(s *session, body []byte) error {
 			"Frequency", fmt.Sprintf("%d Hz", a.FrequencyHz), "Type", kind, "Parent", optional(a.ParentID),
 			"Active", yesNo(a.IsActive), "Description", a.Description, "Capabilities", strings.Join(a.Capabilities, ", "),
 			"Children", strings.Join(children, ", "), "Token budget", budget(a.TokenBudget)+" a day",
+			"Held against", heldAgainst(a.BudgetScope),
 			"Used today", fmt.Sprint(a.TokensUsedToday), "Sessions today", fmt.Sprint(a.Stats.SessionsToday),
 			"Avg. response", fmt.Sprintf("%d ms", a.Stats.AvgResponseTimeMS), "Success rate", success,
 			"Created", a.CreatedAt.Format(time.RFC3339), "Updated", a.UpdatedAt.Format(time.RFC3339),
@@ -126,7 +127,7 @@ func showAgent(s *session, body []byte) error {
 
 func newAgentsAuditCommand(flags *clientFlags) *cobra.Command {
 	var limit int
-	cmd := &cobra.Command{Use: "audit ID", Short: "Show who changed an agent, when and how", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "audit ID", Short: "Show who changed an agent, when, how and why", Args: cobra.ExactArgs(1)}
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many changes, newest first; 0 is all")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		entries, err := s.pages(limit, "entries", func(size int, cursor *string) (*http.Response, error) {
@@ -135,12 +136,16 @@ func newAgentsAuditCommand(flags *clientFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return list(s, "entries", entries, []string{"TIME", "ACTION", "BY", "VERSION", "CHANGES"}, func(e client.AuditEntry) []string {
+		return list(s, "entries", entries, []string{"TIME", "ACTION", "BY", "VERSION", "REASON", "CHANGES"}, func(e client.AuditEntry) []string {
 			changes := make([]string, len(e.Changes))
 			for i, c := range e.Changes {
 				changes[i] = fmt.Sprintf("%s: %s -> %s", c.Field, compact(c.From), compact(c.To))
 			}
-			return []string{e.At.Format(time.RFC3339), string(e.Action), e.Actor, fmt.Sprint(e.Version), strings.Join(changes, "; ")}
+			reason := ""
+			if e.Reason != nil {
+				reason = *e.Reason
+			}
+			return []string{e.At.Format(time.RFC3339), string(e.Action), e.Actor, fmt.Sprint(e.Version), reason, strings.Join(changes, "; ")}
 		})
 	})
 }

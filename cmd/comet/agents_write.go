@@ -14,11 +14,11 @@ import (
 
 // agentFlags are the members of an agent that flags can set.
 type agentFlags struct {
-	name, description, kind, parent, file string
-	level, sphere, frequency              int
-	budget                                int64
-	capabilities                          []string
-	active                                bool
+	name, description, kind, parent, scope, file string
+	level, sphere, frequency                     int
+	budget                                       int64
+	capabilities                                 []string
+	active                                       bool
 }
 
 func (f *agentFlags) register(cmd *cobra.Command) {
@@ -29,6 +29,7 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.parent, "parent", "", "the `agent` above it")
 	fs.IntVar(&f.sphere, "sphere", 0, "sphere (1-9)")
 	fs.Int64Var(&f.budget, "budget", 0, "tokens it may use a day")
+	fs.StringVar(&f.scope, "budget-scope", "", "what the budget is held against: own use only, or that of the whole subtree too (own, subtree)")
 	fs.StringSliceVar(&f.capabilities, "capability", nil, "a `capability`; may be repeated or a list with commas")
 	fs.StringVarP(&f.file, "file", "f", "", "JSON `file` with the request, - for standard input; instead of the other flags")
 }
@@ -41,7 +42,8 @@ func (f *agentFlags) members(cmd *cobra.Command) map[string]any {
 	}{
 		"name": {"name", f.name}, "description": {"description", f.description}, "type": {"type", f.kind},
 		"parent": {"parent_id", f.parent}, "sphere": {"sphere_id", f.sphere}, "budget": {"token_budget", f.budget},
-		"capability": {"capabilities", f.capabilities}, "level": {"level", f.level}, "frequency": {"frequency_hz", f.frequency},
+		"budget-scope": {"budget_scope", f.scope},
+		"capability":   {"capabilities", f.capabilities}, "level": {"level", f.level}, "frequency": {"frequency_hz", f.frequency},
 		"active": {"is_active", f.active},
 	}
 	out := map[string]any{}

@@ -3,6 +3,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/lifecycle"
+	"comet/internal/netguard"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
 	"comet/internal/usage"
@@ -25,16 +27,18 @@ import (
 
 // The jobs that recur, over all replicas together.
 const (
-	purgeEventsKind  = "events.purge"
-	purgeAnswersKind = "answers.purge"
-	purgeInterval    = time.Hour
+	purgeEventsKind     = "events.purge"
+	purgeAnswersKind    = "answers.purge"
+	purgeDeliveriesKind = "deliveries.purge"
+	purgeUsageKind      = "usage.purge"
+	purgeInterval       = time.Hour
 )
 
 // Options configures New and Run; nil is the zero value.
 type Options struct {
 	// Logger hears of everything, default discards.
 	Logger *slog.Logger
-	// Build is the program that runs, for /metrics.
+	// Build is the program that runs, for /metrics and for the receivers of webhooks.
 	Build telemetry.Build
 	// Out gets what a person at the terminal needs to know, default nothing.
 	Out io.Writer
@@ -101,14 +105,17 @@ func (a *App) open(ctx context.Context) (err error) {
 			a.log.Warn("COMET_ADMIN_TOKEN was rotated or revoked after it was set, and stays so until it gets another value", "error", err)
 		}
 	}
-	relay := a.newRelay()
-	ledger := usage.New(a.store, nil)
-	hooks := webhooks.New(a.store, nil)
+	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, Logger: a.log})
+	hooks := a.newWebhooks()
+	relay := a.newRelay(hooks)
 	door := api.New(api.Core{Registry: reg, Auth: a.tokens, Usage: ledger, Webhooks: hooks}, a.apiOptions(relay))
 	a.http = newHTTPServer(a.cfg, a.log, door)
 
+	// The webhooks stop last, because attempts in flight may take all the time there is.
+	a.services.Add("the webhooks", hooks)
 	a.services.Add("the event relay", relay)
-	a.services.Add("the jobs", a.newJobs())
+	a.services.Add("the ledger", ledger)
+	a.services.Add("the jobs", a.newJobs(ledger, hooks))
 	a.services.Add("the HTTP server", a.http)
 	return nil
 }
@@ -125,15 +132,26 @@ func (a *App) openStore(ctx context.Context) (err error) {
 	return err
 }
 
-func (a *App) newRelay() *events.Relay {
-	opts := &events.Options{Poll: a.cfg.Events.PollInterval, Logger: a.log}
+func (a *App) newWebhooks() *webhooks.Webhooks {
+	return webhooks.New(a.store, &webhooks.Options{
+		Guard: netguard.New(a.cfg.Webhooks.Networks()), HTTPSOnly: a.cfg.Webhooks.HTTPSOnly,
+		UserAgent: "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
+		Timeout:   a.cfg.Webhooks.Timeout, Poll: a.cfg.Events.PollInterval, Retention: a.cfg.Webhooks.Retention,
+		OnAttempt: countAttempts(a.metrics.Registerer()), Logger: a.log,
+	})
+}
+
+func (a *App) newRelay(hooks *webhooks.Webhooks) *events.Relay {
+	opts := &events.Options{Poll: a.cfg.Events.PollInterval, OnNumbered: hooks.Numbered, Logger: a.log}
 	return events.NewRelay(a.store, events.NewFeed(a.store, opts), opts)
 }
 
-func (a *App) newJobs() *jobs.Runner {
+func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks) *jobs.Runner {
 	r := jobs.New(a.store, &jobs.Options{Logger: a.log})
 	r.Every(purgeEventsKind, purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
 	r.Every(purgeAnswersKind, purgeInterval, jobs.PurgeAnswers(a.store))
+	r.Every(purgeDeliveriesKind, purgeInterval, hooks.Purge)
+	r.Every(purgeUsageKind, purgeInterval, ledger.Purge)
 	return r
 }
 

@@ -80,12 +80,13 @@ type agent struct {
 	ID           string
 	Name         string
 	Level        models.Level
-	SphereID     *int     `json:"sphere_id"`
-	FrequencyHz  int      `json:"frequency_hz"`
-	Capabilities []string `json:"capabilities"`
-	ParentID     *string  `json:"parent_id"`
-	TokenBudget  *int64   `json:"token_budget"`
-	IsActive     bool     `json:"is_active"`
+	SphereID     *int               `json:"sphere_id"`
+	FrequencyHz  int                `json:"frequency_hz"`
+	Capabilities []string           `json:"capabilities"`
+	ParentID     *string            `json:"parent_id"`
+	TokenBudget  *int64             `json:"token_budget"`
+	BudgetScope  models.BudgetScope `json:"budget_scope"`
+	IsActive     bool               `json:"is_active"`
 }
 
 type node struct {
@@ -168,7 +169,8 @@ func requireKept(t *testing.T, want draft, got agent) {
 	t.Helper()
 	require.Equal(t, agent{
 		ID: want.ID, Name: want.Name, Level: models.Level(want.Level), SphereID: &want.SphereID, FrequencyHz: want.FrequencyHz,
-		Capabilities: want.Capabilities, ParentID: &want.ParentID, TokenBudget: &want.TokenBudget, IsActive: true,
+		Capabilities: want.Capabilities, ParentID: &want.ParentID, TokenBudget: &want.TokenBudget,
+		BudgetScope: models.ScopeOwn, IsActive: true,
 	}, got)
 }
 

@@ -31,6 +31,22 @@ func countCommits(to prometheus.Registerer) func(callers int, took time.Duration
 	}
 }
 
+// countAttempts returns a hook for webhooks.Options.OnAttempt.
+func countAttempts(to prometheus.Registerer) func(succeeded bool, took time.Duration) {
+	duration := promauto.With(to).NewHistogramVec(prometheus.HistogramOpts{
+		Name: "comet_webhook_attempt_duration_seconds", Help: "Time that attempts to deliver webhooks took, by result.",
+		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60},
+	}, []string{"result"})
+	success, failure := duration.WithLabelValues("success"), duration.WithLabelValues("failure")
+	return func(succeeded bool, took time.Duration) {
+		if succeeded {
+			success.Observe(took.Seconds())
+			return
+		}
+		failure.Observe(took.Seconds())
+	}
+}
+
 // backlogTimeout keeps a database that does not answer from blocking a scrape.
 const backlogTimeout = 2 * time.Second
 

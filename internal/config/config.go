@@ -34,6 +34,8 @@ type Config struct {
 	Registry Registry `koanf:"registry"`
 	Store    Store    `koanf:"store"`
 	Events   Events   `koanf:"events"`
+	Usage    Usage    `koanf:"usage"`
+	Webhooks Webhooks `koanf:"webhooks"`
 
 	origins map[string]string // key → where its value came from
 	file    string            // the file that was read, "" for none
@@ -88,6 +90,25 @@ type Events struct {
 	Retention time.Duration `koanf:"retention"`
 	// PollInterval is how often the relay looks for events nobody woke it for.
 	PollInterval time.Duration `koanf:"poll_interval"`
+}
+
+// Usage says how the ledger is kept.
+type Usage struct {
+	// Retention is how long facts and what was used in each hour are kept.
+	Retention time.Duration `koanf:"retention"`
+}
+
+// Webhooks says where events may be delivered to, and how.
+type Webhooks struct {
+	// AllowNetworks are addresses and ranges that are not public and may be
+	// delivered to all the same; Networks returns them.
+	AllowNetworks []string `koanf:"allow_networks"`
+	// HTTPSOnly refuses URLs of the scheme http.
+	HTTPSOnly bool `koanf:"https_only"`
+	// Timeout is for one attempt, from the look-up to the end of the response.
+	Timeout time.Duration `koanf:"timeout"`
+	// Retention is how long a delivery that has ended can be seen and redelivered.
+	Retention time.Duration `koanf:"retention"`
 }
 
 // Sources is where a configuration is read from.

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,6 +83,41 @@ func TestLoadPrecedence(t *testing.T) {
 		require.Equal(t, 7, c.HTTP.RateLimit.Requests)
 		require.True(t, c.Registry.StrictCapabilities)
 		require.Equal(t, adminToken, c.AdminToken)
+	})
+
+	t.Run("networks are a list in the file and separated by commas elsewhere", func(t *testing.T) {
+		t.Parallel()
+		want := []string{"127.0.0.0/8", "::1", "::ffff:10.0.0.0/104"}
+		for name, from := range map[string]struct {
+			file string
+			env  []string
+			args []string
+		}{
+			"list":     {file: "webhooks:\n  allow_networks:\n    - 127.0.0.0/8\n    - ::1\n    - '::ffff:10.0.0.0/104'\n"},
+			"text":     {file: "webhooks:\n  allow_networks: 127.0.0.0/8, ::1, ::ffff:10.0.0.0/104\n"},
+			"variable": {env: []string{"COMET_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8,::1 , ::ffff:10.0.0.0/104"}},
+			"flag":     {file: "webhooks:\n  allow_networks: [10.0.0.0/8]\n", args: []string{"--webhooks-allow-networks", "127.0.0.0/8,::1,::ffff:10.0.0.0/104"}},
+		} {
+			c, err := load(t, from.file, from.env, from.args...)
+			require.NoError(t, err, name)
+			require.Equal(t, want, c.Webhooks.AllowNetworks, name)
+			require.Equal(t, []netip.Prefix{
+				netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("::ffff:10.0.0.0/104"),
+			}, c.Webhooks.Networks(), name)
+			require.Contains(t, c.String(), "\n  allow_networks: 127.0.0.0/8, ::1, ::ffff:10.0.0.0/104 #", name)
+		}
+	})
+
+	t.Run("a list of nothing opens nothing", func(t *testing.T) {
+		t.Parallel()
+		for _, file := range []string{"webhooks:\n  allow_networks: []\n", "webhooks:\n  allow_networks: ''\n"} {
+			c, err := load(t, file, nil)
+			require.NoError(t, err)
+			require.Empty(t, c.Webhooks.Networks())
+		}
+		c, err := load(t, "webhooks:\n  allow_networks: ['::1']\n", nil, "--webhooks-allow-networks=")
+		require.NoError(t, err)
+		require.Empty(t, c.Webhooks.Networks(), "an empty flag counts")
 	})
 
 	t.Run("an empty variable counts as not set", func(t *testing.T) {
@@ -170,6 +206,16 @@ func TestLoadRefuses(t *testing.T) {
 		"a window longer than a day":                            {env: "COMET_HTTP_RATE_LIMIT_WINDOW=25h", says: []string{"between 1s and 24h"}},
 		"a shutdown timeout of nothing":                         {env: "COMET_HTTP_SHUTDOWN_TIMEOUT=0s", says: []string{"between 100ms and 1h"}},
 		"a log sample of nothing":                               {env: "COMET_LOG_SAMPLE=0", says: []string{"between 1 and 1000000"}},
+		"a network that is none, whichever it is":               {env: "COMET_WEBHOOKS_ALLOW_NETWORKS=10.0.0.0/33, ::1,loopback", says: []string{"webhooks.allow_networks (environment variable COMET_WEBHOOKS_ALLOW_NETWORKS)", `"10.0.0.0/33" is none; "loopback" is none`}},
+		"a network that may have been one address":              {args: "--webhooks-allow-networks=10.1.2.3/8", says: []string{`"10.1.2.3/8" has more than its first 8 bits set, write 10.0.0.0/8 or 10.1.2.3`}},
+		"an address of one interface":                           {args: "--webhooks-allow-networks=fe80::1%eth0", says: []string{`"fe80::1%eth0" is none`}},
+		"a comma too many between networks":                     {args: "--webhooks-allow-networks=::1,", says: []string{`"" is none`}},
+		"a network in a list, with its own line":                {file: "webhooks:\n  allow_networks:\n    - 10.0.0.0/8\n    - nowhere\n    - ''\n", says: []string{`:4) is "nowhere"`, `"nowhere" is none`, `:5) is ""`}},
+		"a network in a list that is no text":                   {file: "webhooks:\n  allow_networks: [10, [x], null]\n", says: []string{`is "10" but must be text; put it in quotes`, `is "" but must be text`}},
+		"networks in a mapping":                                 {file: "webhooks:\n  allow_networks:\n    ipv4: 10.0.0.0/8\n", says: []string{"allow_networks must be a list such as"}},
+		"a list where text is wanted":                           {file: "data: [x]\n", says: []string{"data must be text"}},
+		"a timeout of a delivery beyond a minute":               {env: "COMET_WEBHOOKS_TIMEOUT=61s", says: []string{"between 1s and 1m"}},
+		"usage kept for a day":                                  {env: "COMET_USAGE_RETENTION=24h", says: []string{"between 48h and"}},
 		"one connection to PostgreSQL, which would stop itself": {env: "COMET_STORE_MAX_CONNECTIONS=1", says: []string{"between 2 and"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +275,8 @@ func TestEffective(t *testing.T) {
 	})
 	t.Run("without secrets it loads again to the same values", func(t *testing.T) {
 		t.Parallel()
-		want := config.Default()
+		want, err := load(t, "", nil, "--webhooks-allow-networks", "::1, 127.0.0.0/8")
+		require.NoError(t, err)
 		text, err := want.Effective()
 		require.NoError(t, err)
 		got, err := load(t, string(text), nil)

@@ -81,6 +81,18 @@ func settings() []setting {
 			help: "How long an event can be read again"},
 		{key: "events.poll_interval", def: 500 * time.Millisecond, check: between(10*time.Millisecond, time.Minute),
 			help: "How often the relay looks for events it was not woken for"},
+
+		{key: "usage.retention", def: 400 * 24 * time.Hour, check: between(48*time.Hour, 10*365*24*time.Hour),
+			help: "How long recorded usage is kept; older days can neither be read nor verified"},
+
+		{key: "webhooks.allow_networks", flag: "webhooks-allow-networks", def: []string{}, check: networks,
+			help: "Addresses and ranges that webhooks may be delivered to although they are not public, such as `127.0.0.0/8`; a list in the file, elsewhere separated by commas"},
+		{key: "webhooks.https_only", def: false,
+			help: "Refuse webhooks whose URL is not `https://…`"},
+		{key: "webhooks.timeout", def: 15 * time.Second, check: between(time.Second, time.Minute),
+			help: "Longest time one attempt to deliver may take"},
+		{key: "webhooks.retention", def: 720 * time.Hour, check: between(time.Hour, 10*365*24*time.Hour),
+			help: "How long a delivery that has ended can be seen and redelivered"},
 	}
 }
 
@@ -102,6 +114,8 @@ func (s setting) typeName() string {
 		return "a whole number"
 	case time.Duration:
 		return "a duration such as 30s, 5m or 24h"
+	case []string:
+		return "a list such as 127.0.0.1, 10.0.0.0/8"
 	default:
 		return "text"
 	}
@@ -113,6 +127,8 @@ func (s setting) show(value any) string {
 	switch v := value.(type) {
 	case time.Duration:
 		text = words.Duration(v)
+	case []string:
+		text = strings.Join(v, ", ")
 	default:
 		text = fmt.Sprint(v)
 	}

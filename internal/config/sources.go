@@ -164,6 +164,8 @@ func (s setting) parse(text, from string) (any, string) {
 		value, err = strconv.ParseInt(text, 10, 64)
 	case time.Duration:
 		value, err = time.ParseDuration(text)
+	case []string:
+		value = list(text)
 	default:
 		value = text
 	}
@@ -251,6 +253,10 @@ func (r *fileReader) section(n *yaml.Node, prefix string) {
 }
 
 func (r *fileReader) setting(s setting, n *yaml.Node) {
+	if _, isList := s.def.([]string); isList && n.Kind == yaml.SequenceNode {
+		r.list(s, n)
+		return
+	}
 	if n.Kind != yaml.ScalarNode {
 		r.fail(n.Line, "%s must be %s", s.key, s.typeName())
 		return
@@ -267,7 +273,7 @@ func (r *fileReader) setting(s setting, n *yaml.Node) {
 		ok = tag == "!!bool"
 	case int, int64:
 		ok = tag == "!!int"
-	case string:
+	case string, []string:
 		// A plain date is text to us, whatever YAML makes of it.
 		ok = tag == "!!str" || tag == "!!timestamp"
 		quotable = !ok
@@ -288,6 +294,29 @@ func (r *fileReader) setting(s setting, n *yaml.Node) {
 		return
 	}
 	r.layer[s.key] = sourced{value, r.origin(n)}
+}
+
+// list reads a sequence of texts; what is wrong with one is said with its own line.
+func (r *fileReader) list(s setting, n *yaml.Node) {
+	entries, wrong := make([]string, 0, len(n.Content)), false
+	for _, item := range n.Content {
+		problem := ""
+		switch {
+		case item.Kind != yaml.ScalarNode || item.ShortTag() != "!!str":
+			problem = s.problem(item.Value, r.origin(item), "must be text; put it in quotes")
+		default:
+			if bad := s.check([]string{item.Value}); bad != "" {
+				problem = s.problem(item.Value, r.origin(item), bad)
+			}
+		}
+		if problem != "" {
+			r.problems, wrong = append(r.problems, problem), true
+		}
+		entries = append(entries, item.Value)
+	}
+	if !wrong {
+		r.layer[s.key] = sourced{entries, r.origin(n)}
+	}
 }
 
 func (r *fileReader) origin(n *yaml.Node) string { return fmt.Sprintf("%s:%d", r.path, n.Line) }

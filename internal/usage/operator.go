@@ -105,7 +105,10 @@ func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string,
 			return nil, err
 		}
 		a.Forgiven, a.SubtreeForgiven, a.changed = a.Forgiven+own, a.SubtreeForgiven+subtree, true
-		changes := []models.Change{{Field: "used_today", From: own, To: 0}}
+		var changes []models.Change
+		if own > 0 {
+			changes = append(changes, models.Change{Field: "used_today", From: own, To: 0})
+		}
 		if subtree > 0 {
 			changes = append(changes, models.Change{Field: "subtree_used_today", From: subtree, To: 0})
 		}

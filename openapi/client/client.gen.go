@@ -971,7 +971,8 @@ type AgentDetail struct {
 
 // AgentDraft defines model for AgentDraft.
 type AgentDraft struct {
-	// BudgetScope BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+	// BudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
+	// also what it and all below it use together.
 	//
 	// Example: subtree
 	BudgetScope *AgentDraftBudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
@@ -1009,13 +1010,20 @@ type AgentDraft struct {
 	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
-// AgentDraftBudgetScope BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+// AgentDraftBudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
+// also what it and all below it use together.
 //
 // Example: subtree
 type AgentDraftBudgetScope string
 
 // AgentItem defines model for AgentItem.
 type AgentItem struct {
+	// BudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
+	// also what it and all below it use together.
+	//
+	// Example: own
+	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
+
 	// Capabilities Example: ["budgeting","expense_tracking","savings"]
 	Capabilities []string `json:"capabilities" yaml:"capabilities"`
 
@@ -1078,7 +1086,8 @@ type AgentList struct {
 
 // AgentPatch defines model for AgentPatch.
 type AgentPatch struct {
-	// BudgetScope BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+	// BudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
+	// also what it and all below it use together.
 	//
 	// Example: subtree
 	BudgetScope *AgentPatchBudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
@@ -1117,7 +1126,8 @@ type AgentPatch struct {
 	Type nullable.Nullable[string] `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
-// AgentPatchBudgetScope BudgetScope says whether the budget covers what the agent itself uses, or what it and all below it use together.
+// AgentPatchBudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
+// also what it and all below it use together.
 //
 // Example: subtree
 type AgentPatchBudgetScope string
@@ -1989,6 +1999,9 @@ type RosterDocument struct {
 
 // RosterEntry defines model for RosterEntry.
 type RosterEntry struct {
+	// BudgetScope Example: subtree
+	BudgetScope *BudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
+
 	// Capabilities Example: ["budgeting","expense_tracking","savings"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
@@ -3205,7 +3218,7 @@ type ClientInterface interface {
 
 	// GetAgent Get an agent
 	//
-	// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC.
+	// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC; `tokens_used_today` is the same figure as `used_today` in the agent's usage.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -3256,7 +3269,7 @@ type ClientInterface interface {
 
 	// ListAudit List an agent's audit trail
 	//
-	// Who changed what, when, from what to what; newest first.
+	// Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -3705,7 +3718,7 @@ type ClientInterface interface {
 
 	// TestWebhook Test a webhook
 	//
-	// Delivers a `webhook.test` event on the same way as any other, once, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+	// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -3844,7 +3857,7 @@ func (c *Client) DeleteAgent(ctx context.Context, agentID string, params *Delete
 
 // GetAgent Get an agent
 //
-// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC.
+// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC; `tokens_used_today` is the same figure as `used_today` in the agent's usage.
 //
 // Needs the scope `agents:read`.
 //
@@ -3945,7 +3958,7 @@ func (c *Client) ListAncestors(ctx context.Context, agentID string, params *List
 
 // ListAudit List an agent's audit trail
 //
-// Who changed what, when, from what to what; newest first.
+// Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
 //
 // Needs the scope `agents:read`.
 //
@@ -4844,7 +4857,7 @@ func (c *Client) RotateWebhookSecret(ctx context.Context, webhookID string, para
 
 // TestWebhook Test a webhook
 //
-// Delivers a `webhook.test` event on the same way as any other, once, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -7952,7 +7965,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetAgentWithResponse Get an agent
 	//
-	// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC.
+	// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC; `tokens_used_today` is the same figure as `used_today` in the agent's usage.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -8007,7 +8020,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListAuditWithResponse List an agent's audit trail
 	//
-	// Who changed what, when, from what to what; newest first.
+	// Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -8500,7 +8513,7 @@ type ClientWithResponsesInterface interface {
 
 	// TestWebhookWithResponse Test a webhook
 	//
-	// Delivers a `webhook.test` event on the same way as any other, once, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+	// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -12010,8 +12023,6 @@ type TestWebhookResponse struct {
 	ApplicationProblemJSON403 *Forbidden
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
-	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationProblemJSON409 *Problem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *TooManyRequests
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -12036,11 +12047,6 @@ func (r TestWebhookResponse) GetApplicationProblemJSON403() *Forbidden {
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
 func (r TestWebhookResponse) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
-}
-
-// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r TestWebhookResponse) GetApplicationProblemJSON409() *Problem {
-	return r.ApplicationProblemJSON409
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
@@ -12488,7 +12494,7 @@ func (c *ClientWithResponses) DeleteAgentWithResponse(ctx context.Context, agent
 
 // GetAgentWithResponse Get an agent
 //
-// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC.
+// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC; `tokens_used_today` is the same figure as `used_today` in the agent's usage.
 //
 // Needs the scope `agents:read`.
 //
@@ -12573,7 +12579,7 @@ func (c *ClientWithResponses) ListAncestorsWithResponse(ctx context.Context, age
 
 // ListAuditWithResponse List an agent's audit trail
 //
-// Who changed what, when, from what to what; newest first.
+// Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
 //
 // Needs the scope `agents:read`.
 //
@@ -13336,7 +13342,7 @@ func (c *ClientWithResponses) RotateWebhookSecretWithResponse(ctx context.Contex
 
 // TestWebhookWithResponse Test a webhook
 //
-// Delivers a `webhook.test` event on the same way as any other, once, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -16407,13 +16413,6 @@ func ParseTestWebhookResponse(rsp *http.Response) (*TestWebhookResponse, error) 
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON409 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

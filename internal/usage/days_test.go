@@ -1,0 +1,160 @@
+package usage_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+)
+
+func TestDays(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "BeginAtMidnightUTCToTheMicrosecond", func(t *testing.T, f *fixture) {
+		f.scope(t, "spec", models.ScopeSubtree)
+		f.clock(t, "23:59:59.999999")
+		f.record(t, "help", 9_000)
+		require.EqualValues(t, 9_000, f.usage(t, "help").UsedThisHour)
+		require.Equal(t, time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), f.usage(t, "help").ResetAt)
+		f.db.Clock.Advance(time.Microsecond)
+		u := f.usage(t, "help")
+		require.Zero(t, u.UsedToday)
+		require.Zero(t, u.UsedThisHour)
+		require.EqualValues(t, 10_000, *u.Remaining)
+		require.Equal(t, time.Date(2026, 1, 12, 0, 0, 0, 0, time.UTC), u.ResetAt)
+		require.Zero(t, f.subtree(t, "spec"))
+		require.EqualValues(t, 25_000, f.leftBelow(t, "spec"))
+		f.record(t, "help", 1)
+		require.EqualValues(t, 1, f.usage(t, "help").UsedToday)
+		require.EqualValues(t, 24_999, f.leftBelow(t, "spec"))
+	})
+
+	rule(t, "HaveHours", func(t *testing.T, f *fixture) {
+		f.clock(t, "15:59:59.999999")
+		f.record(t, "help", 5)
+		f.db.Clock.Advance(time.Microsecond)
+		require.Zero(t, f.usage(t, "help").UsedThisHour)
+		f.record(t, "help", 7)
+		u := f.usage(t, "help")
+		require.EqualValues(t, 7, u.UsedThisHour)
+		require.EqualValues(t, 12, u.UsedToday)
+		require.Zero(t, f.usage(t, "spec").UsedThisHour, "an hour is the agent's own")
+	})
+
+	rule(t, "AreSpannedByAReservation", func(t *testing.T, f *fixture) {
+		f.scope(t, "spec", models.ScopeSubtree)
+		f.clock(t, "23:59:00")
+		f.record(t, "help", 6_000)
+		r := f.hold(t, "help", 4_000)
+		f.refused(t, "help", 1)
+		f.clock(t, "2026-01-11T00:00:00")
+		require.EqualValues(t, 4_000, f.usage(t, "help").Reserved, "it is held against the new day")
+		require.EqualValues(t, 6_000, f.left(t, "help"))
+		require.EqualValues(t, 21_000, f.leftBelow(t, "spec"))
+		f.refused(t, "help", 6_001)
+		s, err := f.settle("help", r.ID, 3_000)
+		require.NoError(t, err)
+		require.EqualValues(t, 3_000, s.Balance.UsedToday, "and counts on it")
+		require.EqualValues(t, 7_000, f.left(t, "help"))
+		require.EqualValues(t, 22_000, f.leftBelow(t, "spec"))
+		days := f.days(t, "help", "2026-01-10", 2)
+		require.Equal(t, []int64{6_000, 3_000}, days)
+	})
+
+	rule(t, "NeverGoBackWhenTheClockDoes", func(t *testing.T, f *fixture) {
+		f.clock(t, "2026-01-11T00:00:01")
+		f.record(t, "help", 100)
+		f.clock(t, "23:00:00")
+		u := f.usage(t, "help")
+		require.EqualValues(t, 100, u.UsedToday, "its day goes on")
+		require.EqualValues(t, 100, u.UsedThisHour)
+		require.Equal(t, time.Date(2026, 1, 12, 0, 0, 0, 0, time.UTC), u.ResetAt)
+		got := f.record(t, "help", 10)
+		require.Equal(t, time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), got.At, "not before the day of the account")
+		require.EqualValues(t, 110, f.usage(t, "help").UsedToday)
+		require.EqualValues(t, 110, f.usage(t, "help").UsedThisHour)
+		d, err := f.db.AgentDetail(t.Context(), "help", f.db.Now())
+		require.NoError(t, err)
+		require.EqualValues(t, 110, d.TokensUsedToday)
+
+		got = f.record(t, "aid", 5)
+		require.Equal(t, f.db.Now(), got.At, "an account that was not there yet is on its own day")
+		f.clock(t, "2026-01-11T00:00:02")
+		require.EqualValues(t, 110, f.usage(t, "help").UsedToday)
+		require.Zero(t, f.usage(t, "aid").UsedToday)
+	})
+
+	rule(t, "AreOneForAllThatARollUpCounts", func(t *testing.T, f *fixture) {
+		f.scope(t, "spec", models.ScopeSubtree)
+		f.clock(t, "2026-01-11T00:00:01")
+		f.record(t, "help", 100)
+		f.clock(t, "23:00:00")
+		got := f.record(t, "aid", 5)
+		require.Equal(t, time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), got.At, "the roll-up's day drags it along")
+		require.EqualValues(t, 105, f.subtree(t, "spec"))
+		require.EqualValues(t, 5, f.usage(t, "aid").UsedToday)
+		other := f.record(t, "other", 1)
+		require.Equal(t, f.db.Now(), other.At)
+	})
+
+	rule(t, "OfARollUpThatBeginsToCountAreTheLatestBelowIt", func(t *testing.T, f *fixture) {
+		f.clock(t, "2026-01-11T00:00:01")
+		f.record(t, "help", 100)
+		f.clock(t, "23:00:00")
+		f.record(t, "aid", 5)
+		f.scope(t, "spec", models.ScopeSubtree)
+		f.hold(t, "spec", 24_900)
+		require.EqualValues(t, 100, f.subtree(t, "spec"))
+		require.Equal(t, "spec", f.refused(t, "aid", 1), "the roll-up of the later day is full")
+	})
+
+	rule(t, "StayTheSameWhenTheClockGoesBackWithinOne", func(t *testing.T, f *fixture) {
+		f.record(t, "help", 100)
+		f.clock(t, "03:00:00")
+		got := f.record(t, "help", 10)
+		require.Equal(t, f.db.Now(), got.At)
+		u := f.usage(t, "help")
+		require.EqualValues(t, 110, u.UsedToday)
+		require.EqualValues(t, 10, u.UsedThisHour)
+		r := f.hold(t, "help", 5)
+		require.Equal(t, f.db.Now().Add(300*time.Second), r.ExpiresAt)
+	})
+
+	rule(t, "AreTheirOwnForABudgetThatWasLowered", func(t *testing.T, f *fixture) {
+		f.record(t, "help", 5_000)
+		held := f.hold(t, "help", 1_000)
+		require.Empty(t, f.alerts(t))
+		f.change(t, "help", func(a *models.Agent) { a.TokenBudget = new(int64(2_000)) })
+		u := f.usage(t, "help")
+		require.Zero(t, *u.Remaining)
+		require.EqualValues(t, 2_000, *u.Budget)
+		require.Empty(t, f.alerts(t), "nobody has decided yet")
+		f.refused(t, "help", 1)
+		require.Equal(t, []string{"agent.budget_warning help own", "agent.budget_exceeded help own"}, f.alerts(t))
+		f.record(t, "help", 1)
+		_, err := f.settle("help", held.ID, 1_000)
+		require.NoError(t, err)
+		require.EqualValues(t, 6_001, f.usage(t, "help").UsedToday)
+		require.Len(t, f.alerts(t), 2)
+		f.clock(t, "2026-01-11T00:00:00")
+		f.hold(t, "help", 2_000)
+		f.refused(t, "help", 1)
+	})
+}
+
+// days returns what an agent used in so many days from one on.
+func (f *fixture) days(t *testing.T, id, from string, n int) []int64 {
+	t.Helper()
+	first, err := time.Parse(time.DateOnly, from)
+	require.NoError(t, err)
+	list, err := f.History(t.Context(), id, models.HistoryQuery{Window: models.WindowDay, From: first, To: first.AddDate(0, 0, n)})
+	require.NoError(t, err)
+	require.Len(t, list, n)
+	var out []int64
+	for _, b := range list {
+		out = append(out, b.Tokens)
+	}
+	return out
+}

@@ -1,0 +1,270 @@
+package usage_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+func TestReservations(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "HoldTokensFromTheMomentTheyAreGranted", func(t *testing.T, f *fixture) {
+		r := f.hold(t, "help", 4_000)
+		require.Equal(t, models.Reservation{
+			ID: r.ID, AgentID: "help", Tokens: 4_000, State: models.ReservationHeld,
+			CreatedAt: f.db.Now(), ExpiresAt: f.db.Now().Add(300 * time.Second), Path: "nova/orch/spec/help",
+		}, r)
+		kept, err := f.Reservation(t.Context(), "help", r.ID)
+		require.NoError(t, err)
+		require.Equal(t, r, kept)
+		require.EqualValues(t, 4_000, f.usage(t, "help").Reserved)
+		require.EqualValues(t, 6_000, f.left(t, "help"))
+		f.record(t, "help", 5_000)
+		f.refused(t, "help", 1_001)
+		f.hold(t, "help", 1_000)
+		f.refused(t, "help", 1)
+	})
+
+	rule(t, "AreRefusedWithWhatIsLeft", func(t *testing.T, f *fixture) {
+		f.record(t, "help", 3_000)
+		f.hold(t, "help", 2_000)
+		_, err := f.reserve("help", 5_001)
+		requireCode(t, errs.BudgetExceeded, err)
+		require.Equal(t, map[string]any{
+			"agent_id": "help", "scope": models.ScopeOwn, "budget": int64(10_000), "used": int64(3_000), "reserved": int64(2_000),
+			"remaining": int64(5_000), "requested": int64(5_001), "reset_at": time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
+		}, errs.From(err).Meta)
+		require.EqualValues(t, 2_000, f.usage(t, "help").Reserved, "nothing is held")
+	})
+
+	rule(t, "OfADeactivatedAgentAreRefused", func(t *testing.T, f *fixture) {
+		held := f.hold(t, "help", 10)
+		f.change(t, "help", func(a *models.Agent) { a.IsActive = false })
+		_, err := f.reserve("help", 1)
+		requireCode(t, errs.AgentDeactivated, err)
+		_, err = f.settle("help", held.ID, 10)
+		require.NoError(t, err, "what was granted may be settled")
+		f.change(t, "help", func(a *models.Agent) { a.IsActive = true })
+		f.hold(t, "help", 1)
+	})
+
+	rule(t, "NeedAnAgentAndAName", func(t *testing.T, f *fixture) {
+		held, other := f.hold(t, "help", 10), uuid.NewString()
+		_, err := f.reserve("nobody", 1)
+		requireCode(t, errs.NotFound, err)
+		for _, at := range [][2]string{{"nobody", held.ID}, {"aid", held.ID}, {"help", other}, {"help", ""}} {
+			_, err = f.settle(at[0], at[1], 1)
+			requireCode(t, errs.NotFound, err)
+			requireCode(t, errs.NotFound, f.release(at[0], at[1]))
+			_, err = f.Reservation(t.Context(), at[0], at[1])
+			requireCode(t, errs.NotFound, err)
+		}
+		require.EqualValues(t, 10, f.usage(t, "help").Reserved)
+	})
+
+	rule(t, "LiveForTheTimeThatWasAskedFor", func(t *testing.T, f *fixture) {
+		ask := func(tokens, ttl *int64) error {
+			_, err := f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: tokens, TTLSeconds: ttl}, nil)
+			return err
+		}
+		requireFields(t, []string{"/tokens required"}, ask(nil, nil))
+		requireFields(t, []string{"/tokens min"}, ask(new(int64(0)), nil))
+		requireFields(t, []string{"/tokens max"}, ask(new(int64(models.MaxTokens+1)), nil))
+		requireFields(t, []string{"/ttl_seconds min"}, ask(new(int64(1)), new(int64(0))))
+		requireFields(t, []string{"/ttl_seconds max"}, ask(new(int64(1)), new(int64(models.MaxReservationTTL+1))))
+		require.NoError(t, ask(new(int64(1)), new(int64(1))))
+		require.NoError(t, ask(new(int64(10)), new(int64(models.MaxReservationTTL))))
+		f.db.Clock.Advance(time.Second - time.Microsecond)
+		require.EqualValues(t, 11, f.usage(t, "help").Reserved)
+		f.db.Clock.Advance(time.Microsecond)
+		require.EqualValues(t, 10, f.usage(t, "help").Reserved)
+		f.db.Clock.Advance(models.MaxReservationTTL*time.Second - time.Second - time.Microsecond)
+		require.EqualValues(t, 10, f.usage(t, "help").Reserved)
+		f.db.Clock.Advance(time.Microsecond)
+		require.Zero(t, f.usage(t, "help").Reserved)
+	})
+
+	rule(t, "AreListedByTheStateTheyAreIn", func(t *testing.T, f *fixture) {
+		settled, released, expired := f.hold(t, "help", 1), f.hold(t, "help", 2), f.hold(t, "help", 3)
+		_, err := f.settle("help", settled.ID, 1)
+		require.NoError(t, err)
+		require.NoError(t, f.release("help", released.ID))
+		f.db.Clock.Advance(300 * time.Second)
+		held := f.hold(t, "help", 4) // frees what expired
+		f.db.Clock.Advance(299 * time.Second)
+		last := f.hold(t, "help", 5)
+		f.db.Clock.Advance(time.Second) // held is overdue, and nobody has freed it
+		for state, want := range map[models.ReservationState][]string{
+			"":                         {last.ID, held.ID, expired.ID, released.ID, settled.ID},
+			models.ReservationHeld:     {last.ID},
+			models.ReservationExpired:  {held.ID, expired.ID},
+			models.ReservationReleased: {released.ID},
+			models.ReservationSettled:  {settled.ID},
+		} {
+			list, err := f.Ledger.Reservations(t.Context(), "help", state, "", 10)
+			require.NoError(t, err)
+			var ids []string
+			for _, r := range list {
+				ids = append(ids, r.ID)
+				if state != "" {
+					require.Equal(t, state, r.State)
+				}
+			}
+			require.Equal(t, want, ids, "%q", state)
+		}
+		page, err := f.Ledger.Reservations(t.Context(), "help", "", expired.ID, 1)
+		require.NoError(t, err)
+		require.Equal(t, released.ID, page[0].ID)
+		require.Len(t, page, 1)
+		_, err = f.Ledger.Reservations(t.Context(), "nobody", "", "", 10)
+		requireCode(t, errs.NotFound, err)
+	})
+}
+
+func TestSettlements(t *testing.T) {
+	t.Parallel()
+
+	for _, used := range []int64{0, 400, 1_000, 1_500} {
+		rule(t, fmt.Sprintf("Of1000With%dCountWhatWasUsed", used), func(t *testing.T, f *fixture) {
+			r := f.hold(t, "help", 1_000)
+			s, err := f.settle("help", r.ID, used)
+			require.NoError(t, err)
+			r.State, r.SettledTokens = models.ReservationSettled, &used
+			s.Reservation.Digest = r.Digest
+			require.Equal(t, r, s.Reservation)
+			require.False(t, s.Late || s.Replayed)
+			require.Equal(t, used, s.Balance.UsedToday)
+			require.Equal(t, 10_000-used, *s.Balance.Remaining)
+			u := f.usage(t, "help")
+			require.Equal(t, used, u.UsedToday)
+			require.Zero(t, u.Reserved)
+			require.Equal(t, used, f.subtree(t, "nova"))
+			kept, err := f.Reservation(t.Context(), "help", r.ID)
+			require.NoError(t, err)
+			require.Equal(t, used, *kept.SettledTokens)
+			require.Equal(t, models.ReservationSettled, kept.State)
+		})
+	}
+
+	rule(t, "AreMadeOnce", func(t *testing.T, f *fixture) {
+		r := f.hold(t, "help", 1_000)
+		labels := models.FactLabels{Model: "gpt"}
+		first, err := f.Settle(t.Context(), models.System(), "help", r.ID, models.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
+		require.NoError(t, err)
+		again, err := f.Settle(t.Context(), models.System(), "help", r.ID, models.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
+		require.NoError(t, err)
+		require.True(t, again.Replayed)
+		require.Equal(t, first.Balance, again.Balance)
+		for _, other := range []models.Settlement{
+			{Tokens: new(int64(701)), FactLabels: labels},
+			{Tokens: new(int64(700))},
+			{Tokens: new(int64(700)), FactLabels: labels, FactOutcome: models.FactOutcome{Outcome: models.OutcomeSuccess}},
+		} {
+			_, err = f.Settle(t.Context(), models.System(), "help", r.ID, other, nil)
+			requireCode(t, errs.ReservationEnded, err)
+			require.Equal(t, models.ReservationSettled, errs.From(err).Meta["state"])
+		}
+		requireCode(t, errs.ReservationEnded, f.release("help", r.ID))
+		require.EqualValues(t, 700, f.usage(t, "help").UsedToday)
+	})
+
+	rule(t, "OfWhatWasReleasedAreRefused", func(t *testing.T, f *fixture) {
+		r := f.hold(t, "help", 1_000)
+		require.NoError(t, f.release("help", r.ID))
+		require.NoError(t, f.release("help", r.ID), "it is given back already")
+		_, err := f.settle("help", r.ID, 1)
+		requireCode(t, errs.ReservationEnded, err)
+		require.Equal(t, models.ReservationReleased, errs.From(err).Meta["state"])
+		require.Zero(t, f.usage(t, "help").UsedToday)
+		require.EqualValues(t, 10_000, f.left(t, "help"))
+	})
+
+	rule(t, "AreLateFromTheMicrosecondOfTheExpiry", func(t *testing.T, f *fixture) {
+		early, late := f.hold(t, "help", 1_000), f.hold(t, "help", 2_000)
+		f.db.Clock.Advance(300*time.Second - time.Microsecond)
+		s, err := f.settle("help", early.ID, 10)
+		require.NoError(t, err)
+		require.False(t, s.Late)
+		require.EqualValues(t, 2_000, s.Balance.Reserved)
+		f.db.Clock.Advance(time.Microsecond)
+		shown, err := f.Reservation(t.Context(), "help", late.ID)
+		require.NoError(t, err)
+		require.Equal(t, models.ReservationExpired, shown.State)
+		require.NoError(t, f.release("help", late.ID), "nothing is left to give back")
+		s, err = f.settle("help", late.ID, 20)
+		require.NoError(t, err)
+		require.True(t, s.Late)
+		require.Zero(t, s.Balance.Reserved)
+		require.EqualValues(t, 30, s.Balance.UsedToday)
+		again, err := f.settle("help", late.ID, 20)
+		require.NoError(t, err)
+		require.True(t, again.Replayed)
+		_, err = f.settle("help", late.ID, 21)
+		requireCode(t, errs.ReservationEnded, err)
+		requireCode(t, errs.ReservationEnded, f.release("help", late.ID))
+	})
+}
+
+func TestExpiredReservations(t *testing.T) {
+	t.Parallel()
+
+	// More are overdue than one transaction frees, and what is asked for was held by
+	// the last of them.
+	rule(t, "StandInNobodysWayHoweverManyThereAre", func(t *testing.T, f *fixture) {
+		for range 600 {
+			f.hold(t, "help", 1)
+		}
+		f.db.Clock.Advance(time.Second)
+		f.hold(t, "aid", 10_000)
+		f.db.Clock.Advance(300 * time.Second)
+		require.EqualValues(t, 10_000, f.left(t, "aid"))
+		f.hold(t, "aid", 10_000)
+		require.Zero(t, f.usage(t, "help").Reserved)
+	})
+
+	// The ancestor has no account when a reservation below it expires: it never spent,
+	// and began to count its subtree only later.
+	rule(t, "AreFreedUnderAnAncestorWithoutAnAccount", func(t *testing.T, f *fixture) {
+		f.hold(t, "help", 10)
+		f.scope(t, "spec", models.ScopeSubtree)
+		f.db.Clock.Advance(time.Hour)
+		f.record(t, "rival", 1)
+		require.EqualValues(t, 25_000, f.leftBelow(t, "spec"))
+		f.hold(t, "aid", 10_000)
+		require.EqualValues(t, 15_000, f.leftBelow(t, "spec"))
+	})
+
+	// They are freed while nobody asks for anything.
+	rule(t, "AreFreedByTheRunningLedger", func(t *testing.T, f *fixture) {
+		f.scope(t, "spec", models.ScopeSubtree)
+		for range 300 {
+			f.hold(t, "help", 1)
+		}
+		last := f.hold(t, "help", 7)
+		f.db.Clock.Advance(300 * time.Second)
+		require.EqualValues(t, 301, f.held(t))
+		require.NoError(t, f.Start(t.Context()))
+		require.NoError(t, f.Start(t.Context()))
+		require.Eventually(t, func() bool { return f.held(t) == 0 }, time.Minute, time.Millisecond)
+		require.NoError(t, f.Stop(t.Context()))
+		require.NoError(t, f.Stop(t.Context()))
+		s, err := f.settle("help", last.ID, 7)
+		require.NoError(t, err)
+		require.True(t, s.Late)
+	})
+}
+
+// held counts the reservations that nobody has ended.
+func (f *fixture) held(t *testing.T) int64 {
+	t.Helper()
+	v, err := f.Verify(t.Context())
+	require.NoError(t, err)
+	return v.Reservations
+}

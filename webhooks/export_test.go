@@ -1,0 +1,11 @@
+package webhooks
+
+import "time"
+
+// Schedule is the waits between the attempts at a delivery.
+func Schedule() []time.Duration { return waits() }
+
+// Next is the wait after the failure of a try.
+func Next(try int, random float64, retryAfter time.Duration) (time.Duration, bool) {
+	return next(try, random, retryAfter)
+}
