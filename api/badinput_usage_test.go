@@ -211,7 +211,7 @@ func badOperations() (all []badInput) {
 		{"reason blank", "reason", `"   "`, "not_blank"},
 		{"reason of 501", "reason", quoted(strings.Repeat("é", 501)), "max"},
 		{"reason of two lines", "reason", `"a\nb"`, "printable"},
-		{"reason with NUL", "reason", `"\u0000"`, "not_blank"},
+		{"reason with NUL", "reason", `"\u0000"`, "printable"},
 		{"reason a number", "reason", "1", "type"},
 		{"an unknown member", "created_by", `"me"`, "unknown_field"},
 	} {

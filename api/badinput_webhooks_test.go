@@ -163,6 +163,8 @@ func badHookRequests() []badInput {
 		{name: "webhook: PUT", method: "PUT", target: hook, body: goodWebhook, want: "method-not-allowed "},
 		post("rotation of nobody", "/rotate-secret", "", "not-found "),
 		post("rotation of a list", "/rotate-secret", "[]", "invalid-request - type"),
+		post("rotation to nothing", "/rotate-secret", `{"secret":"","grace_seconds":-1}`, "invalid-request /grace_seconds min, /secret secret"),
+		post("rotation to no secret", "/rotate-secret", `{"secret":"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}`, "not-found "),
 		post("an unknown member of a rotation", "/rotate-secret", `{"grace":"24h"}`, "invalid-request /grace unknown_field"),
 		post("a negative grace period", "/rotate-secret", `{"grace_seconds":-1}`, "invalid-request /grace_seconds min"),
 		post("a grace period of eight days", "/rotate-secret", `{"grace_seconds":691200}`, "invalid-request /grace_seconds max"),

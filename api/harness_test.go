@@ -168,3 +168,14 @@ func (r reply) anyProblem(t testing.TB) api.Problem {
 	}
 	return p
 }
+
+// metaOf returns the further members of a problem.
+func metaOf(t testing.TB, r reply) map[string]any {
+	t.Helper()
+	var members map[string]any
+	require.NoError(t, json.Unmarshal(r.body, &members))
+	for _, name := range []string{"type", "title", "status", "detail", "instance", "code", "request_id", "errors"} {
+		delete(members, name)
+	}
+	return members
+}

@@ -21,6 +21,7 @@ import (
 type describedSchema struct {
 	Ref        string                      `json:"$ref"`
 	AllOf      []*describedSchema          `json:"allOf"`
+	OneOf      []*describedSchema          `json:"oneOf"`
 	Type       string                      `json:"type"`
 	Format     string                      `json:"format"`
 	Nullable   bool                        `json:"nullable"`
@@ -47,6 +48,9 @@ func (d described) complaints(at string, s *describedSchema, value any) (all []s
 		}
 		return all
 	}
+	if len(s.OneOf) > 0 {
+		return d.alternatives(at, s.OneOf, value)
+	}
 	for _, part := range s.AllOf {
 		all = append(all, d.complaints(at, part, value)...)
 	}
@@ -57,6 +61,21 @@ func (d described) complaints(at string, s *describedSchema, value any) (all []s
 		all = append(all, fmt.Sprintf("%s is %v, not one of %v", at, value, s.Enum))
 	}
 	return append(all, d.ofType(at, s, value)...)
+}
+
+// alternatives holds a value against schemas of which it must be exactly one.
+func (d described) alternatives(at string, schemas []*describedSchema, value any) (all []string) {
+	fitting := 0
+	for _, s := range schemas {
+		complaints := d.complaints(at, s, value)
+		if all = append(all, complaints...); len(complaints) == 0 {
+			fitting++
+		}
+	}
+	if fitting == 1 {
+		return nil
+	}
+	return append(all, fmt.Sprintf("%s is %d of %d alternatives", at, fitting, len(schemas)))
 }
 
 func (d described) ofType(at string, s *describedSchema, value any) (all []string) {

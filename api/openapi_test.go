@@ -49,6 +49,7 @@ func readDescription(t *testing.T) described {
 // describedDoor is the whole REST door over a real database.
 type describedDoor struct {
 	*Server
+	store *store.Store
 	auth  *auth.Auth
 	admin string // a token with the scope admin
 }
@@ -60,7 +61,7 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	reg, tokens := registry.New(s, nil), auth.New(s, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
-	d := &describedDoor{Server: New(Core{Registry: reg, Auth: tokens, Usage: usage.New(s, nil), Webhooks: webhooks.New(s, nil)}, &Options{Metrics: http.NotFoundHandler()}), auth: tokens}
+	d := &describedDoor{Server: New(Core{Registry: reg, Auth: tokens, Usage: usage.New(s, nil), Webhooks: webhooks.New(s, nil)}, &Options{Metrics: http.NotFoundHandler()}), store: s, auth: tokens}
 	d.admin = d.token(t, models.ScopeAdmin)
 	return d
 }

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	maxBuckets   = 1000 // of one answer
-	maxGroups    = 100  // of one bucket
-	defaultTop   = 10
-	day          = 24 * time.Hour
-	maxHourlyBy  = 31 * day
-	maxDailyBy   = 366 * day
-	defaultHours = day
-	defaultDays  = 30 * day
+	maxBuckets = 1000 // of one answer
+	maxGroups  = 100  // of one bucket
+	defaultTop = 10
+	day        = 24 * time.Hour
+
+	// How far a history goes back by default, and a breakdown at most.
+	hourlyBack, hourlyMost = day, 31 * day
+	dailyBack, dailyMost   = 30 * day, 366 * day
 )
 
 // usageHistory is what an agent used over time.
@@ -80,9 +80,9 @@ func historyQuery(q *query, now time.Time) models.HistoryQuery {
 	if h.By == models.ByNothing && q.Has("top") {
 		q.Fail("top", "requires", "top needs by")
 	}
-	width, back, most := time.Hour, defaultHours, maxHourlyBy
+	width, back, most := time.Hour, hourlyBack, hourlyMost
 	if h.Window == models.WindowDay {
-		width, back, most = day, defaultDays, maxDailyBy
+		width, back, most = day, dailyBack, dailyMost
 	}
 	if at := q.OptInstant("to"); at != nil {
 		h.To = *at

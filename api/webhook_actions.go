@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"comet/internal/errs"
 	"comet/internal/strictjson"
 	"comet/internal/validate"
 	"comet/models"
@@ -56,21 +57,30 @@ func (s *Server) rotateWebhookSecret(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	if err := validate.Struct(d).Err(); err != nil {
+	secret, grace, err := d.read()
+	if err != nil {
 		return err
-	}
-	secret, grace := "", defaultGrace
-	if d.Secret != nil {
-		secret = *d.Secret
-	}
-	if d.GraceSeconds != nil {
-		grace = time.Duration(*d.GraceSeconds) * time.Second
 	}
 	rotated, err := s.webhooks.Rotate(r.Context(), caller(r), id, secret, grace, once)
 	if err != nil || s.replayed(w, once) {
 		return err
 	}
 	return s.writeWebhook(w, r, http.StatusOK, rotated)
+}
+
+// read returns the secret, "" to have one made, and the grace period.
+func (d rotation) read() (secret string, grace time.Duration, err error) {
+	v := validate.Struct(d)
+	if d.Secret != nil {
+		if secret = *d.Secret; secret == "" {
+			v.Add(errs.InvalidRequest, "/secret", "secret", "secret must not be empty; leave it out to have one made")
+		}
+	}
+	grace = defaultGrace
+	if d.GraceSeconds != nil {
+		grace = time.Duration(*d.GraceSeconds) * time.Second
+	}
+	return secret, grace, v.Err()
 }
 
 // decodeOptional is decode for a request that may come without a body.

@@ -65,3 +65,13 @@ func _() {}
 //	@Param			data	body	models.WebhookDisabled	true	"Which one, and why"
 //	@Router			/x-webhooks/webhook.disabled [post]
 func _() {}
+
+// Somebody tests a webhook.
+//
+//	@Summary		A test
+//	@Description	`POST /api/v1/webhooks/{webhook_id}/test` sends it to that one webhook; nobody subscribes to it.
+//	@ID				onWebhookTest
+//	@Tags			webhooks
+//	@Param			data	body	models.WebhookTest	true	"Which one"
+//	@Router			/x-webhooks/webhook.test [post]
+func _() {}

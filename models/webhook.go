@@ -150,3 +150,9 @@ type WebhookDisabled struct {
 	// FailingSince is null where the webhook answered 410.
 	FailingSince *time.Time `json:"failing_since" example:"2026-01-05T15:30:00Z" extensions:"x-nullable"`
 }
+
+// WebhookTest is the data of webhook.test.
+type WebhookTest struct {
+	WebhookID string `json:"webhook_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
+	Message   string `json:"message" example:"This is a test: what arrives here is signed and sent like any event."`
+}

@@ -132,7 +132,9 @@ func (tx *Tx) Delivery(webhookID, id string) (models.Delivery, error) {
 func (s *Store) DeliveryAttempts(ctx context.Context, webhookID, id string) ([]models.DeliveryAttempt, error) {
 	out := []models.DeliveryAttempt{}
 	err := s.query(ctx, s.dialect.bind(`SELECT attempt, at, duration_ms, status, error, response FROM delivery_attempts
-		WHERE webhook_id = ? AND delivery_id = ? ORDER BY attempt`), []any{webhookID, id},
+		WHERE webhook_id = ? AND delivery_id = ?
+		UNION ALL SELECT attempts, last_at, last_ms, last_status, last_error, last_response FROM deliveries
+		WHERE webhook_id = ? AND id = ? AND attempts > 0 ORDER BY 1`), []any{webhookID, id, webhookID, id},
 		func(rows *sql.Rows) error {
 			var a models.DeliveryAttempt
 			var at int64

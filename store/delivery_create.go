@@ -126,12 +126,10 @@ func (tx *Tx) InsertTest(d models.Delivery, a models.DeliveryAttempt) (models.De
 	}
 	d.ID, d.CreatedAt, d.EndedAt, d.Attempts, d.Tries = uuid7(tx.now, 0), tx.now, &tx.now, 1, 1
 	now := micros(tx.now)
-	_, err := tx.exec("INSERT INTO deliveries ("+newDeliveryColumns+", attempts, tries) VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, 1, 1)",
-		d.WebhookID, d.ID, d.EventID, string(d.Type), d.Key, micros(d.EventAt), string(d.Data), state, now, now)
-	if err != nil {
-		return d, err
-	}
-	return d, tx.insertAttempts(d.WebhookID, []Ended{{DeliveryID: d.ID, Attempt: a}})
+	args := append([]any{d.WebhookID, d.ID, d.EventID, string(d.Type), d.Key, micros(d.EventAt), string(d.Data), state, now, now}, lastAttempt(a)...)
+	_, err := tx.exec("INSERT INTO deliveries ("+newDeliveryColumns+`, last_at, last_ms, last_status, last_error, last_response, attempts, tries)
+		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1)`, args...)
+	return d, err
 }
 
 // uuid7 returns a UUIDv7 of a time (RFC 9562 §5.7); those of one millisecond are in

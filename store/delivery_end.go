@@ -2,6 +2,8 @@ package store
 
 import (
 	"database/sql"
+	"slices"
+	"strings"
 	"time"
 
 	"comet/models"
@@ -13,73 +15,112 @@ const maxAttemptError = 1000
 // Ended is a delivery whose attempt has ended.
 type Ended struct {
 	DeliveryID string
-	Key        string
-	// Attempt carries its number once it is counted.
-	Attempt models.DeliveryAttempt
+	Attempt    models.DeliveryAttempt
 }
 
-// SucceedDeliveries ends a webhook's deliveries and keeps their successful attempts.
-// It returns those that there still are.
-func (tx *Tx) SucceedDeliveries(webhookID string, all []Ended) ([]Ended, error) {
-	attempts := make(map[string]models.DeliveryAttempt, len(all))
-	ids := make([]any, len(all))
-	for i, e := range all {
-		attempts[e.DeliveryID], ids[i] = e.Attempt, e.DeliveryID
+// SucceedDeliveries ends deliveries of a webhook with their first attempts. It leaves alone, and returns, those that are not there any more or at
+// which an attempt was made before.
+func (tx *Tx) SucceedDeliveries(webhookID string, all []Ended) (rest []Ended, err error) {
+	if !tx.store.dialect.joinsValues {
+		return tx.succeedEach(webhookID, all)
 	}
-	ended := make([]Ended, 0, len(all))
-	err := eachKeys(ids, 1, func(list string, args []any) error {
-		return tx.query(`UPDATE deliveries SET state = 2, due = ?, attempts = attempts + 1, tries = tries + 1
-			WHERE webhook_id = ? AND id IN `+list+" RETURNING id, key, attempts", append([]any{micros(tx.now), webhookID}, args...),
-			func(rows *sql.Rows) error {
-				var e Ended
-				var number int
-				err := rows.Scan(&e.DeliveryID, &e.Key, &number)
-				e.Attempt = attempts[e.DeliveryID]
-				e.Attempt.Attempt = number
-				ended = append(ended, e)
-				return err
-			})
-	})
-	if err != nil {
-		return nil, err
+	const width = 6
+	done := make(map[string]bool, len(all))
+	args := make([]any, 0, width*len(all))
+	for _, e := range all {
+		args = append(append(args, e.DeliveryID), lastAttempt(e.Attempt)...)
 	}
-	return ended, tx.insertAttempts(webhookID, ended)
+	for len(args) > 0 {
+		n := maxRows
+		for n*width > len(args) {
+			n /= 2
+		}
+		err := tx.query(succeedQuery(n), append(slices.Clone(args[:n*width]), micros(tx.now), webhookID), func(rows *sql.Rows) error {
+			var id string
+			err := rows.Scan(&id)
+			done[id] = true
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		args = args[n*width:]
+	}
+	for _, e := range all {
+		if !done[e.DeliveryID] {
+			rest = append(rest, e)
+		}
+	}
+	return rest, nil
+}
+
+// succeedQuery is for n deliveries.
+func succeedQuery(n int) string {
+	const row = "(CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT))"
+	return `WITH made (mid, at, ms, status, error, response) AS (VALUES ` + row + strings.Repeat(", "+row, n-1) + `)
+		UPDATE deliveries SET state = 2, due = ?, attempts = 1, tries = 1,
+			last_at = at, last_ms = ms, last_status = status, last_error = error, last_response = response
+		FROM made WHERE webhook_id = ? AND id = mid AND attempts = 0 RETURNING id`
+}
+
+// succeedEach is SucceedDeliveries with a statement for each.
+func (tx *Tx) succeedEach(webhookID string, all []Ended) (rest []Ended, err error) {
+	now := micros(tx.now)
+	for _, e := range all {
+		n, err := tx.exec(`UPDATE deliveries SET last_at = ?, last_ms = ?, last_status = ?, last_error = ?, last_response = ?,
+			state = 2, due = ?, attempts = 1, tries = 1 WHERE webhook_id = ? AND id = ? AND attempts = 0`,
+			append(lastAttempt(e.Attempt), now, webhookID, e.DeliveryID)...)
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			rest = append(rest, e)
+		}
+	}
+	return rest, nil
+}
+
+// lastAttempt are the values of the columns of the newest attempt.
+func lastAttempt(a models.DeliveryAttempt) []any {
+	return []any{
+		micros(a.At), a.DurationMS, int64(a.Status), storable(a.Error, maxAttemptError), storable(a.ResponseExcerpt, models.MaxResponseExcerpt),
+	}
+}
+
+// SucceedDelivery ends a delivery that Delivery returned with an attempt.
+func (tx *Tx) SucceedDelivery(d models.Delivery, a models.DeliveryAttempt) error {
+	return tx.keepAttempt(d, a, "due = ?, state = 2", micros(tx.now))
 }
 
 // FailDelivery keeps a failed attempt at a delivery that Delivery returned and sets
 // its next one.
 func (tx *Tx) FailDelivery(d models.Delivery, a models.DeliveryAttempt, next time.Time) error {
-	return tx.fail(d, a, "due = ?", micros(next))
+	return tx.keepAttempt(d, a, "due = ?", micros(next))
 }
 
 // BuryDelivery keeps a failed attempt at a delivery that Delivery returned and gives
 // the delivery up.
 func (tx *Tx) BuryDelivery(d models.Delivery, a models.DeliveryAttempt) error {
-	return tx.fail(d, a, "due = ?, state = 3", micros(tx.now))
+	return tx.keepAttempt(d, a, "due = ?, state = 3", micros(tx.now))
 }
 
 // CountFailure keeps a failed attempt at a delivery that has ended otherwise.
 func (tx *Tx) CountFailure(d models.Delivery, a models.DeliveryAttempt) error {
-	return tx.fail(d, a, "due = due")
+	return tx.keepAttempt(d, a, "due = due")
 }
 
-func (tx *Tx) fail(d models.Delivery, a models.DeliveryAttempt, set string, args ...any) error {
-	_, err := tx.exec("UPDATE deliveries SET attempts = attempts + 1, tries = tries + 1, "+set+" WHERE webhook_id = ? AND id = ?",
-		append(args, d.WebhookID, d.ID)...)
-	if err != nil {
-		return err
+// keepAttempt makes a the newest attempt and changes what set says.
+func (tx *Tx) keepAttempt(d models.Delivery, a models.DeliveryAttempt, set string, args ...any) error {
+	if d.Attempts > 0 {
+		_, err := tx.exec(`INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, at, duration_ms, status, error, response)
+			SELECT webhook_id, id, attempts, last_at, last_ms, last_status, last_error, last_response FROM deliveries WHERE webhook_id = ? AND id = ?`,
+			d.WebhookID, d.ID)
+		if err != nil {
+			return err
+		}
 	}
-	a.Attempt = d.Attempts + 1
-	return tx.insertAttempts(d.WebhookID, []Ended{{DeliveryID: d.ID, Attempt: a}})
-}
-
-func (tx *Tx) insertAttempts(webhookID string, all []Ended) error {
-	const width = 8
-	args := make([]any, 0, width*len(all))
-	for _, e := range all {
-		a := e.Attempt
-		args = append(args, webhookID, e.DeliveryID, max(1, a.Attempt), micros(a.At), a.DurationMS, a.Status,
-			storable(a.Error, maxAttemptError), storable(a.ResponseExcerpt, models.MaxResponseExcerpt))
-	}
-	return tx.insertRows("INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, at, duration_ms, status, error, response)", "", width, args)
+	args = append(append(lastAttempt(a), args...), d.WebhookID, d.ID)
+	_, err := tx.exec(`UPDATE deliveries SET attempts = attempts + 1, tries = tries + 1,
+		last_at = ?, last_ms = ?, last_status = ?, last_error = ?, last_response = ?, `+set+" WHERE webhook_id = ? AND id = ?", args...)
+	return err
 }

@@ -35,6 +35,9 @@ type dialect struct {
 	// lockChains and shareChains are the two sides of the lock in chains.go.
 	lockChains  string
 	shareChains string
+	// joinsValues is set where an UPDATE finds the rows of a list of values by their
+	// index; SQLite reads the whole table, and a statement costs it little.
+	joinsValues bool
 	// isTrue and isFalse test a boolean column.
 	isTrue   func(column string) string
 	isFalse  func(column string) string
@@ -72,6 +75,7 @@ func postgresDialect() dialect {
 		beginSnapshot: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 		lockChains:    "SELECT pg_advisory_xact_lock(7165362)",
 		shareChains:   "SELECT pg_advisory_xact_lock_shared(7165362)",
+		joinsValues:   true,
 		numbered:      true,
 	}
 }

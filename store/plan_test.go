@@ -134,3 +134,14 @@ func TestListPlans(t *testing.T) {
 		})
 	})
 }
+
+// TestDetailPlan proves that the detail of an agent finds every row it counts.
+func TestDetailPlan(t *testing.T) {
+	t.Parallel()
+	s, _ := openSQLiteForTest(t)
+	plan := explain(t, s, detailQuery(s.dialect), []any{"a", "a", "a", 1, "a", 1, 1, "a", 1, "a"})
+	for _, table := range []string{"agents", "usage_accounts", "usage_windows", "usage_resets", "outcomes"} {
+		require.Contains(t, plan, "SEARCH "+table)
+		require.NotContains(t, plan, "SCAN "+table)
+	}
+}

@@ -82,41 +82,44 @@ func lockFor(tx *store.Tx, believed models.Webhook) (models.Webhook, error) {
 
 // endDeliveries keeps the attempts and returns the keys of deliveries that have ended.
 func (w *Webhooks) endDeliveries(tx *store.Tx, hook models.Webhook, all []result) (keys []string, err error) {
-	succeeded := make([]store.Ended, 0, len(all))
+	quick := make([]store.Ended, 0, len(all))
 	for _, r := range all {
-		if r.succeeded {
-			succeeded = append(succeeded, store.Ended{DeliveryID: r.delivery.ID, Attempt: r.attempt})
+		if r.succeeded && r.delivery.Attempts == 0 {
+			quick = append(quick, store.Ended{DeliveryID: r.delivery.ID, Attempt: r.attempt})
 		}
 	}
-	succeeded, err = tx.SucceedDeliveries(hook.ID, succeeded)
+	rest, err := tx.SucceedDeliveries(hook.ID, quick)
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range succeeded {
-		keys = append(keys, e.Key)
+	slow := make(map[string]bool, len(rest))
+	for _, e := range rest {
+		slow[e.DeliveryID] = true
 	}
 	for _, r := range all {
-		if r.succeeded {
-			continue
+		ended := true
+		if !r.succeeded || r.delivery.Attempts > 0 || slow[r.delivery.ID] {
+			if ended, err = w.endDelivery(tx, r, r.goneFrom(hook)); err != nil {
+				return nil, err
+			}
 		}
-		dead, err := w.failDelivery(tx, r, r.goneFrom(hook))
-		if err != nil {
-			return nil, err
-		}
-		if dead {
+		if ended {
 			keys = append(keys, r.delivery.Key)
 		}
 	}
 	return keys, nil
 }
 
-func (w *Webhooks) failDelivery(tx *store.Tx, r result, gone bool) (dead bool, err error) {
+// endDelivery keeps one attempt and reports whether the delivery has ended with it.
+func (w *Webhooks) endDelivery(tx *store.Tx, r result, gone bool) (ended bool, err error) {
 	d, err := tx.Delivery(r.delivery.WebhookID, r.delivery.ID)
-	if errs.Is(err, errs.NotFound) {
+	switch {
+	case errs.Is(err, errs.NotFound): // deleted meanwhile
 		return false, nil
-	}
-	if err != nil {
+	case err != nil:
 		return false, err
+	case r.succeeded:
+		return true, tx.SucceedDelivery(d, r.attempt)
 	}
 	if d.State != models.DeliveryPending { // another replica had it too and was quicker
 		return false, tx.CountFailure(d, r.attempt)

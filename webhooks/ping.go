@@ -17,12 +17,6 @@ type Tested struct {
 	Attempt  models.DeliveryAttempt
 }
 
-// ping is the data of webhook.test.
-type ping struct {
-	WebhookID string `json:"webhook_id"`
-	Message   string `json:"message"`
-}
-
 // Test makes one attempt to deliver a webhook.test event, to a disabled webhook too,
 // and waits for its end. It is kept as a delivery that has ended, and nothing else
 // follows from it. It returns errs.NotFound.
@@ -57,7 +51,7 @@ func newPing(hook models.Webhook, now time.Time) (models.Delivery, error) {
 	if err != nil {
 		return models.Delivery{}, err
 	}
-	data, err := json.Marshal(ping{WebhookID: hook.ID, Message: "This is a test: what arrives here is signed and sent like any event."})
+	data, err := json.Marshal(models.WebhookTest{WebhookID: hook.ID, Message: "This is a test: what arrives here is signed and sent like any event."})
 	return models.Delivery{WebhookID: hook.ID, EventID: event.String(), Type: models.EventWebhookTest, Key: hook.ID, EventAt: now, Data: data}, err
 }
 

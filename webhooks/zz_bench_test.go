@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,9 +24,13 @@ import (
 
 func TestZZBench(t *testing.T) {
 	name := os.Getenv("ZZ")
-	if name == "" { return }
+	if name == "" {
+		return
+	}
 	n := 20000
-	if s := os.Getenv("ZZN"); s != "" { n, _ = strconv.Atoi(s) }
+	if s := os.Getenv("ZZN"); s != "" {
+		n, _ = strconv.Atoi(s)
+	}
 	var count atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -33,15 +38,28 @@ func TestZZBench(t *testing.T) {
 	}))
 	defer srv.Close()
 	db := storetest.Open(t, name)
+	var commits, took atomic.Int64
+	if name == "postgres" {
+		o := db.Options
+		o.OnCommit = func(n int, d time.Duration) { commits.Add(1); took.Add(int64(d)) }
+		st, err := store.Open(t.Context(), o)
+		require.NoError(t, err)
+		defer st.Close()
+		cp := *db
+		cp.Store = st
+		db = &cp
+	}
 	opts := options()
-	opts.Poll = 500*time.Millisecond
+	opts.Poll = 500 * time.Millisecond
 	h := newHouse(t, db, opts)
 	hook := h.hook(t, srv.URL, ordIf)
 	data := map[string]any{"id": "finance-personal", "version": 7, "actor": "ops", "changes": []any{map[string]any{"field": "name", "from": "a", "to": "b"}}}
 	for i := range n / 500 {
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
 			for j := range 500 {
-				if err := tx.Emit(models.EventAgentUpdated, fmt.Sprint("agent-", (i*500+j)%1000), data); err != nil { return err }
+				if err := tx.Emit(models.EventAgentUpdated, fmt.Sprint("agent-", (i*500+j)%1000), data); err != nil {
+					return err
+				}
 			}
 			return nil
 		}))
@@ -61,7 +79,9 @@ func TestZZBench(t *testing.T) {
 			wg.Go(func() {
 				for left.Add(-1) >= 0 {
 					resp, err := c.Post(srv.URL, "application/json", bytes.NewReader(body))
-					if err != nil { panic(err) }
+					if err != nil {
+						panic(err)
+					}
 					_, _ = io.Copy(io.Discard, resp.Body)
 					resp.Body.Close()
 				}
@@ -70,17 +90,41 @@ func TestZZBench(t *testing.T) {
 		wg.Wait()
 		return float64(n) / time.Since(begun).Seconds()
 	}
+	cpu := func() float64 {
+		var r syscall.Rusage
+		_ = syscall.Getrusage(0, &r)
+		return float64(r.Utime.Nano()+r.Stime.Nano()) / 1e3 / float64(n)
+	}
+	raw()
+	c0 := cpu()
 	r1 := raw()
+	c1 := cpu()
 	count.Store(0)
-	if f := os.Getenv("ZZPROF"); f != "" { o, _ := os.Create(f); _ = pprof.StartCPUProfile(o); defer pprof.StopCPUProfile() }
+	if f := os.Getenv("ZZPROF"); f != "" {
+		o, _ := os.Create(f)
+		_ = pprof.StartCPUProfile(o)
+		defer pprof.StopCPUProfile()
+	}
+	c2 := cpu()
 	begun := time.Now()
+	commits.Store(0)
+	took.Store(0)
 	h.start(t)
-	for count.Load() < int64(n) { <-time.After(time.Millisecond) }
+	for count.Load() < int64(n) {
+		<-time.After(time.Millisecond)
+	}
 	rate := float64(n) / time.Since(begun).Seconds()
 	h.await(t, hook.ID, settled(n))
 	all := float64(n) / time.Since(begun).Seconds()
+	c3 := cpu()
+	fmt.Printf("cpu us/req raw %.1f engine %.1f ratio %.2f\n", c1-c0, c3-c2, (c1-c0)/(c3-c2))
+	fmt.Println("commits", commits.Load(), "avg", time.Duration(took.Load()/max(1, commits.Load())))
 	r2 := raw()
 	fmt.Printf("raw %.0f %.0f engine %.0f stored %.0f ratio %.2f\n", r1, r2, rate, all, rate/((r1+r2)/2))
 }
 
-func ordIf(d *models.WebhookDraft) { if os.Getenv("ZZORD") != "" { ordered(d) } }
+func ordIf(d *models.WebhookDraft) {
+	if os.Getenv("ZZORD") != "" {
+		ordered(d)
+	}
+}

@@ -89,7 +89,7 @@ func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.unregister(ctx, hook.ID)) }()
+	defer func() { err = errors.Join(err, s.unregister(ctx, hook.ID, removeTimeout)) }()
 	if err := s.tryOut(ctx, hook); err != nil {
 		return unlessInterrupted(ctx, err)
 	}
@@ -217,10 +217,10 @@ func (s *session) explain(address string) {
 	say(s.notes, "where it is a private one. --listen chooses another.")
 }
 
-// unregister removes the webhook, if need be after the server has come back, and
-// says how to do it by hand where that fails.
-func (s *session) unregister(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+// unregister removes the webhook, if need be after the server has come back within
+// the timeout, and says how to do it by hand where that fails.
+func (s *session) unregister(ctx context.Context, id string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	for {
 		err := s.removeOnce(ctx, id)

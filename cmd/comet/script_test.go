@@ -33,12 +33,18 @@ func TestScripts(t *testing.T) {
 			example, err := filepath.Abs("../../examples/roster.yaml")
 			env.Setenv("EXAMPLE", example)
 			env.Setenv("HOME", env.WorkDir)
+			env.Values[listenerKey{}] = new(*process)
 			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"server": startServer,
 			"exits":  exits,
 			"setenv": setenv,
+
+			"receiver":  startReceiver,
+			"listener":  startListener,
+			"interrupt": interrupt,
+			"awaits":    awaits,
 		},
 	})
 }

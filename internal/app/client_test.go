@@ -108,7 +108,7 @@ func (c *client) tree(t *testing.T) map[string]agent {
 		for _, a := range p.Agents {
 			byID[a.ID] = a
 			all = append(all, models.Agent{
-				ID: a.ID, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, ParentID: a.ParentID, TokenBudget: a.TokenBudget,
+				ID: a.ID, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, ParentID: a.ParentID, TokenBudget: a.TokenBudget, BudgetScope: a.BudgetScope,
 				IsActive: a.IsActive, Version: 1,
 			})
 		}

@@ -68,5 +68,7 @@ func operatorsLines() []string {
 		`comet_store_writes_waiting 0`,
 		`comet_events_unnumbered 0`,
 		`comet_jobs_due 0`,
+		`comet_webhook_attempt_duration_seconds_count{result="success"} 0`,
+		`comet_webhook_attempt_duration_seconds_count{result="failure"} 0`,
 	}
 }

@@ -248,6 +248,14 @@ func (b *books) enterDay(a *account, counters []*account) int64 {
 	return today
 }
 
+// at is when something counts that happens now on a day: not before the day began.
+func (b *books) at(day int64) time.Time {
+	if dayOf(b.now) < day {
+		return startOf(day)
+	}
+	return b.now
+}
+
 // find returns the account of an operation, or errs.NotFound.
 func (b *books) find(agentID string) (*account, error) {
 	if a := b.accounts[agentID]; a != nil {
@@ -256,9 +264,10 @@ func (b *books) find(agentID string) (*account, error) {
 	return nil, errs.New(errs.NotFound, "there is no agent %q", agentID)
 }
 
-// charge enters facts of one agent that count on one path. Their day and time are
-// the account's where its day is ahead of the clock.
-func (b *books) charge(a *account, path string, facts []models.Fact) error {
+// charge enters facts of one agent that count on one path, and gives back what a
+// reservation held for them. Their day and time are the account's where its day is
+// ahead of the clock. An error enters nothing.
+func (b *books) charge(a *account, path string, facts []models.Fact, held int64) error {
 	counters := b.counters(path)
 	var sum int64
 	for _, f := range facts {
@@ -268,12 +277,8 @@ func (b *books) charge(a *account, path string, facts []models.Fact) error {
 	if a.Used+sum > models.MaxTokensADay {
 		return errs.New(errs.LimitReached, "%q has used %d tokens today, and the ledger counts at most %d a day", a.AgentID, a.Used, int64(models.MaxTokensADay))
 	}
-	at := b.now
-	if dayOf(at) < today {
-		at = startOf(today)
-	}
 	for i := range facts {
-		facts[i].At, facts[i].Path = at, path
+		facts[i].At, facts[i].Path = b.at(today), path
 		b.windows[store.WindowOf(facts[i])] += facts[i].Tokens
 		if facts[i].RequestID != "" {
 			b.recorded[store.FactKey{AgentID: a.AgentID, RequestID: facts[i].RequestID}] = facts[i]
@@ -281,9 +286,13 @@ func (b *books) charge(a *account, path string, facts []models.Fact) error {
 	}
 	b.facts = append(b.facts, facts...)
 	a.Used, a.changed = a.Used+sum, true
-	b.warn(a)
 	for _, c := range counters {
 		c.SubtreeUsed, c.changed = c.SubtreeUsed+sum, true
+	}
+	b.hold(a, path, -held)
+	// Every sum is what it will be before an event tells of it.
+	b.warn(a)
+	for _, c := range counters {
 		b.warn(c)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -141,11 +142,11 @@ func (op *record) enter(b *books, a *account) ([]models.Fact, error) {
 		places[i] = len(fresh)
 		fresh, outcomes = append(fresh, f), append(outcomes, op.drafts[i])
 	}
-	if err := b.charge(a, b.path(a.AgentID), fresh); err != nil {
+	if err := b.charge(a, b.path(a.AgentID), fresh, 0); err != nil {
 		return nil, err
 	}
 	for i, d := range outcomes {
-		b.outcome(fresh[i], d.FactOutcome)
+		b.outcome(fresh[i], fresh[i].At, d.FactOutcome)
 	}
 	for i, place := range places {
 		if place >= 0 {
@@ -165,7 +166,7 @@ func reused(i int, requestID string) error {
 
 // outcome enters how the work behind a fact ended, if the caller said so. The task
 // stands for the session where none is named, and the fact for the task.
-func (b *books) outcome(f models.Fact, o models.FactOutcome) {
+func (b *books) outcome(f models.Fact, at time.Time, o models.FactOutcome) {
 	if o.Outcome == "" {
 		return
 	}
@@ -177,7 +178,7 @@ func (b *books) outcome(f models.Fact, o models.FactOutcome) {
 		session = f.ID
 	}
 	b.outcomes = append(b.outcomes, models.OutcomeRow{
-		AgentID: f.AgentID, SessionID: session, Status: o.Outcome, DurationMS: o.DurationMS, At: f.At,
+		AgentID: f.AgentID, SessionID: session, Status: o.Outcome, DurationMS: o.DurationMS, At: at,
 	})
 }
 

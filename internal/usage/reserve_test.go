@@ -218,7 +218,7 @@ func TestExpiredReservations(t *testing.T) {
 	// More are overdue than one transaction frees, and what is asked for was held by
 	// the last of them.
 	rule(t, "StandInNobodysWayHoweverManyThereAre", func(t *testing.T, f *fixture) {
-		for range 600 {
+		for range 300 {
 			f.hold(t, "help", 1)
 		}
 		f.db.Clock.Advance(time.Second)

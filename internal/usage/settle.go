@@ -106,20 +106,18 @@ func (op *settle) enter(b *books) error {
 		return nil
 	}
 	late := r.State == models.ReservationExpired
+	held := r.Tokens
+	if late {
+		held = 0
+	}
+	var facts []models.Fact
 	if op.fact.Tokens > 0 {
-		fact := []models.Fact{op.fact}
-		if err := b.charge(a, r.Path, fact); err != nil {
-			return err
-		}
-		b.outcome(fact[0], op.outcome)
-	} else {
-		fact := op.fact
-		fact.At = b.now
-		b.outcome(fact, op.outcome)
+		facts = append(facts, op.fact)
 	}
-	if !late {
-		b.hold(a, r.Path, -r.Tokens)
+	if err := b.charge(a, r.Path, facts, held); err != nil {
+		return err
 	}
+	b.outcome(op.fact, b.at(a.Day), op.outcome)
 	r.State, r.SettledTokens, r.Digest = models.ReservationSettled, &op.fact.Tokens, op.fact.Digest
 	b.end(r)
 	op.settled = models.Settled{Reservation: r, Late: late, Balance: a.balance()}

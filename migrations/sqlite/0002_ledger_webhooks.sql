@@ -140,6 +140,12 @@ CREATE TABLE deliveries (
     attempts   INTEGER NOT NULL DEFAULT 0, -- all of them
     tries      INTEGER NOT NULL DEFAULT 0, -- since it was created or redelivered
     created_at INTEGER NOT NULL,
+    -- The newest attempt; most deliveries have but one.
+    last_at       INTEGER NOT NULL DEFAULT 0,
+    last_ms       INTEGER NOT NULL DEFAULT 0, -- how long it took
+    last_status   INTEGER NOT NULL DEFAULT 0, -- of the response; 0 for none
+    last_error    TEXT    NOT NULL DEFAULT '', -- '' for a success
+    last_response TEXT    NOT NULL DEFAULT '', -- the beginning of the body
     PRIMARY KEY (webhook_id, id)
 ) STRICT;
 CREATE UNIQUE INDEX deliveries_event ON deliveries (webhook_id, event_id);
@@ -148,15 +154,16 @@ CREATE INDEX deliveries_key ON deliveries (webhook_id, key, position) WHERE stat
 CREATE INDEX deliveries_dead ON deliveries (webhook_id, id) WHERE state = 3;
 CREATE INDEX deliveries_ended ON deliveries (due) WHERE state > 1;
 
+-- The attempts before the newest.
 CREATE TABLE delivery_attempts (
     webhook_id  TEXT    NOT NULL,
     delivery_id TEXT    NOT NULL,
     attempt     INTEGER NOT NULL, -- from 1
     at          INTEGER NOT NULL,
     duration_ms INTEGER NOT NULL,
-    status      INTEGER NOT NULL, -- of the response; 0 for none
-    error       TEXT    NOT NULL, -- '' for a success
-    response    TEXT    NOT NULL, -- the beginning of the body
+    status      INTEGER NOT NULL,
+    error       TEXT    NOT NULL,
+    response    TEXT    NOT NULL,
     PRIMARY KEY (webhook_id, delivery_id, attempt),
     FOREIGN KEY (webhook_id, delivery_id) REFERENCES deliveries (webhook_id, id) ON DELETE CASCADE
 ) STRICT, WITHOUT ROWID;

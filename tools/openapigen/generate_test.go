@@ -69,6 +69,20 @@ type shape struct {
 	Sides int ` + "`json:\"sides\" example:\"3\"`" + `
 }
 
+type oneOrMany struct {
+	One  *shape ` + "`json:\"one\" extensions:\"x-one-of\"`" + `
+	Many *pile  ` + "`json:\"many\" extensions:\"x-one-of\"`" + `
+}
+
+type pile struct {
+	Shapes []shape ` + "`json:\"shapes\"`" + `
+}
+
+type mixed struct {
+	One  *shape ` + "`json:\"one\" extensions:\"x-one-of\"`" + `
+	Note string ` + "`json:\"note\"`" + `
+}
+
 type page[T any] struct {
 	Items []T ` + "`json:\"items\"`" + `
 }
@@ -238,6 +252,14 @@ func TestSchemas(t *testing.T) {
 			"properties": object{"items": object{"type": "array", "items": object{"$ref": "#/components/schemas/Thing"}}},
 		})
 	})
+	t.Run("that stand for alternatives are one of them", func(t *testing.T) {
+		t.Parallel()
+		doc, err := describe(t, "@Security", `@Success 203 {object} oneOrMany "x"`)
+		require.NoError(t, err)
+		schemas := doc.at("components", "schemas")
+		schemas.at("OneOrMany").is(object{"oneOf": []object{{"$ref": "#/components/schemas/Shape"}, {"$ref": "#/components/schemas/Pile"}}})
+		schemas.at("Pile", "required").is([]string{"shapes"})
+	})
 	t.Run("leave anything open that is any", func(t *testing.T) {
 		t.Parallel()
 		member("any").is(object{})
@@ -331,6 +353,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"a success without a schema":               {[]string{"@Security", `@Success 202 "x"`}, "GET /things/{id} 202: no schema"},
 		"a header nobody knows":                    {[]string{"@Security", `@Header 200 {string} X-Odd`}, "header X-Odd needs a description"},
 		"a type that is not there":                 {[]string{"@Security", `@Success 203 {object} nothing "x"`}, "nothing"},
+		"alternatives among members":               {[]string{"@Security", `@Success 203 {object} mixed "x"`}, "Mixed: either all members are x-one-of or none"},
 		"a path parameter that is not in the path": {[]string{"@Security", `@Param other path string true "x"`}, "other"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,187 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/events"
+	"comet/internal/netguard"
+	"comet/models"
+	"comet/openapi"
+	"comet/webhooks"
+	"comet/webhooks/signature"
+)
+
+// hookedDoor is the whole door, with webhooks that deliver to this machine.
+type hookedDoor struct {
+	*describedDoor
+	doc described
+}
+
+func openHookedDoor(t *testing.T) *hookedDoor {
+	t.Helper()
+	d := openDescribedDoor(t)
+	hooks := webhooks.New(d.store, &webhooks.Options{
+		Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), Poll: 10 * time.Millisecond,
+	})
+	relay := events.NewRelay(d.store, events.NewFeed(d.store, nil), &events.Options{Poll: 10 * time.Millisecond, OnNumbered: hooks.Numbered})
+	for _, s := range []interface {
+		Start(context.Context) error
+		Stop(context.Context) error
+	}{relay, hooks} {
+		require.NoError(t, s.Start(t.Context()))
+		t.Cleanup(func() { require.NoError(t, s.Stop(context.WithoutCancel(t.Context()))) })
+	}
+	d.Server = New(Core{Registry: d.registry, Auth: d.auth, Usage: d.usage, Webhooks: hooks}, nil)
+	return &hookedDoor{d, readDescription(t)}
+}
+
+// ask makes a request, holds the answer against the description and returns it.
+func (d *hookedDoor) ask(t *testing.T, method, path, address, body string, status int) map[string]any {
+	t.Helper()
+	where := method + " " + address + " " + strconv.Itoa(status)
+	got, header, text := d.send(t, method, address, d.admin, body, nil)
+	require.Equal(t, status, got, "%s: %s", where, text)
+	r, ok := d.doc.Paths[path][strings.ToLower(method)].Responses[strconv.Itoa(status)]
+	require.True(t, ok, "%s is not described", where)
+	if r.Ref != "" {
+		r = d.doc.Components.Responses[strings.TrimPrefix(r.Ref, "#/components/responses/")]
+	}
+	d.doc.holds(t, where, r, header, text)
+	var answer map[string]any
+	if len(text) > 0 {
+		require.NoError(t, json.Unmarshal(text, &answer))
+	}
+	return answer
+}
+
+// receiver is a server that keeps what it is sent.
+func receiver(t *testing.T, status int) (url string, got <-chan delivered) {
+	t.Helper()
+	all := make(chan delivered, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			all <- delivered{r.Header.Clone(), body}
+		}
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL + "/", all
+}
+
+type delivered struct {
+	header http.Header
+	body   []byte
+}
+
+func TestAnswersOfTheWebhooksAreAsDescribed(t *testing.T) {
+	t.Parallel()
+	const all, one = "/api/v1/webhooks", "/api/v1/webhooks/{webhook_id}"
+	d := openHookedDoor(t)
+	url, got := receiver(t, 500)
+	hook := d.ask(t, "POST", all, all, `{"url":"`+url+`","events":["agent.updated"],"asymmetric":true}`, 201)["id"].(string)
+	d.ask(t, "POST", all, all, `{"url":"`+url+`","events":["agent.updated"],"agent_id":"nova","subtree":true,"ordering":"agent","enabled":false}`, 201)
+	d.ask(t, "POST", all, all, `{"url":"x","events":[]}`, 400)
+	d.ask(t, "POST", all, all, `{"url":"http://10.0.0.1/","events":["agent.updated"]}`, 422)
+	d.ask(t, "GET", all, all, "", 200)
+	d.ask(t, "GET", all, all+"?limit=1", "", 200)
+	d.ask(t, "GET", all, all+"?limit=0", "", 400)
+	at := all + "/" + hook
+	d.ask(t, "GET", one, at, "", 200)
+	d.ask(t, "PATCH", one, at, `{"description":null,"ordering":"agent"}`, 200)
+	d.ask(t, "PATCH", one, at, `{"url":null}`, 400)
+	d.ask(t, "PATCH", one, at, `{"url":"http://10.0.0.1/"}`, 422)
+	d.ask(t, "PATCH", one, all+"/x", `{}`, 404)
+	d.ask(t, "POST", one+"/rotate-secret", at+"/rotate-secret", "", 200)
+	d.ask(t, "POST", one+"/rotate-secret", at+"/rotate-secret", `{"secret":null,"grace_seconds":null}`, 200)
+	d.ask(t, "POST", one+"/rotate-secret", at+"/rotate-secret", `{"secret":""}`, 400)
+	tested := d.ask(t, "POST", one+"/test", at+"/test", "", 200)["delivery_id"].(string)
+
+	d.ask(t, "PATCH", "/api/v1/agents/{agent_id}", "/api/v1/agents/orch-scholar", `{"name":"x"}`, 200)
+	<-got // the test
+	<-got // the event
+	d.ask(t, "GET", one+"/deliveries", at+"/deliveries", "", 200)
+	d.ask(t, "GET", one+"/deliveries", at+"/deliveries?limit=1&since=2026-01-10T00:00:00Z", "", 200)
+	d.ask(t, "GET", one+"/deliveries", at+"/deliveries?status=failed", "", 400)
+	d.ask(t, "GET", one+"/deliveries/{delivery_id}", at+"/deliveries/"+tested, "", 200)
+	d.ask(t, "GET", one+"/deliveries/{delivery_id}", at+"/deliveries/x", "", 404)
+	d.ask(t, "POST", one+"/redeliver", at+"/redeliver", `{"since":"2026-01-10T00:00:00Z"}`, 202)
+	d.ask(t, "POST", one+"/redeliver", at+"/redeliver", `{}`, 400)
+	d.ask(t, "POST", one+"/deliveries/{delivery_id}/redeliver", at+"/deliveries/"+tested+"/redeliver", "", 202)
+	d.ask(t, "PATCH", one, at, `{"enabled":false}`, 200)
+	d.ask(t, "POST", one+"/redeliver", at+"/redeliver", `{"since":"2026-01-10T00:00:00Z"}`, 409)
+	d.ask(t, "POST", one+"/deliveries/{delivery_id}/redeliver", at+"/deliveries/"+tested+"/redeliver", "", 409)
+	d.ask(t, "DELETE", one, at, "", 204)
+	d.ask(t, "DELETE", one, at, "", 404)
+}
+
+// describedWebhook is what the description says of one event.
+type describedWebhook struct {
+	Post struct {
+		Parameters  []struct{ Name string }
+		RequestBody struct {
+			Content map[string]struct{ Schema *describedSchema }
+		}
+	}
+}
+
+// TestEventsAreAsDescribed makes everything happen that a webhook can hear of and
+// holds every request it gets against the description.
+func TestEventsAreAsDescribed(t *testing.T) {
+	t.Parallel()
+	var doc struct {
+		Webhooks map[string]describedWebhook `json:"x-webhooks"`
+	}
+	require.NoError(t, json.Unmarshal(openapi.JSON(), &doc))
+	expected := map[string]bool{string(models.EventWebhookTest): true}
+	for _, e := range models.WebhookEvents() {
+		expected[string(e)] = true
+	}
+	for event := range doc.Webhooks {
+		require.True(t, expected[event], "%s is described, but no event", event)
+	}
+
+	d := openHookedDoor(t)
+	url, got := receiver(t, 204)
+	gone, _ := receiver(t, 410)
+	const hooks, agents = "/api/v1/webhooks", "/api/v1/agents"
+	names, err := json.Marshal(models.WebhookEvents())
+	require.NoError(t, err)
+	hook := d.ask(t, "POST", hooks, hooks, `{"url":"`+url+`","events":`+string(names)+`}`, 201)
+	d.ask(t, "POST", hooks, hooks, `{"url":"`+gone+`","events":["agent.created"]}`, 201)
+	d.ask(t, "POST", hooks+"/{webhook_id}/test", hooks+"/"+hook["id"].(string)+"/test", "", 200)
+	d.ask(t, "POST", agents, agents, `{"id":"spender","name":"Spender","level":2,"sphere_id":9,"frequency_hz":555,"parent_id":"orch-scholar","type":"research","token_budget":1000}`, 201)
+	d.ask(t, "PATCH", agents+"/{agent_id}", agents+"/spender", `{"description":"x","type":null,"sphere_id":8}`, 200)
+	d.ask(t, "POST", agents+"/{agent_id}/usage", agents+"/spender/usage", `{"tokens":800}`, 201)
+	d.ask(t, "POST", agents+"/{agent_id}/reservations", agents+"/spender/reservations", `{"tokens":201}`, 429)
+	d.ask(t, "DELETE", agents+"/{agent_id}", agents+"/spender", "", 204)
+
+	verifier, err := signature.NewVerifier(hook["secret"].(string))
+	require.NoError(t, err)
+	for len(expected) > 0 {
+		request := <-got
+		require.NoError(t, verifier.Verify(request.header, request.body, time.Now()))
+		var event map[string]any
+		require.NoError(t, json.Unmarshal(request.body, &event))
+		name := event["type"].(string)
+		described, ok := doc.Webhooks[name]
+		require.True(t, ok, "%s is not described", name)
+		for _, p := range described.Post.Parameters {
+			require.NotEmpty(t, request.header.Get(p.Name), p.Name)
+		}
+		require.Len(t, described.Post.Parameters, 3)
+		require.Empty(t, d.doc.complaints("", described.Post.RequestBody.Content["application/json"].Schema, event), "%s", request.body)
+		delete(expected, name)
+	}
+}

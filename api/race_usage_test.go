@@ -1,0 +1,103 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// TestARepeatedReportCountsOnce: the same report, sent by many at once, is answered
+// with the same fact and adds its tokens once.
+func TestARepeatedReportCountsOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		body     string
+		header   []string
+		statuses map[int]int
+	}{
+		"by request_id":      {`{"tokens":100,"request_id":"once"}`, nil, map[int]int{http.StatusCreated: 1, http.StatusOK: clients - 1}},
+		"by Idempotency-Key": {`{"tokens":100}`, []string{"Idempotency-Key", "once"}, map[int]int{http.StatusCreated: clients}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEveryDatabase(t, func(t *testing.T, h *house) {
+				replies := atOnce(t, clients, func(ctx context.Context, _ int) (reply, error) {
+					return h.ask(ctx, "POST", "/api/v1/agents/orch-social/usage", c.body, c.header...)
+				})
+				require.Equal(t, c.statuses, count(replies))
+				ids, first := map[string]bool{}, 0
+				for _, got := range replies {
+					var fact models.Fact
+					got.into(t, got.status, &fact)
+					require.Equal(t, got.status == http.StatusOK, fact.Replayed)
+					if !fact.Replayed && got.header.Get("Idempotency-Replayed") == "" {
+						first++
+					}
+					ids[fact.ID] = true
+				}
+				require.Len(t, ids, 1)
+				require.Equal(t, 1, first, "one answer is not a repetition")
+				u, err := h.ledger.Usage(t.Context(), "orch-social")
+				require.NoError(t, err)
+				require.EqualValues(t, 100, u.UsedToday)
+			})
+		})
+	}
+}
+
+// TestNobodyIsGrantedATokenTooMuch: of many who ask at once for more than there is,
+// as many are granted as the budget covers, and the others are told what is left.
+func TestNobodyIsGrantedATokenTooMuch(t *testing.T) {
+	t.Parallel()
+	const each, covered = 3001, 33 // of 100,000
+	onEveryDatabase(t, func(t *testing.T, h *house) {
+		granted := int64(0)
+		for range 2 {
+			for _, got := range atOnce(t, clients, func(ctx context.Context, _ int) (reply, error) {
+				return h.ask(ctx, "POST", "/api/v1/agents/orch-social/reservations", fmt.Sprintf(`{"tokens":%d}`, each))
+			}) {
+				if got.status == http.StatusCreated {
+					granted += each
+					continue
+				}
+				got.problem(t, http.StatusTooManyRequests, errs.BudgetExceeded)
+				require.Equal(t, "30600", got.header.Get("Retry-After"))
+				require.Equal(t, map[string]any{
+					"agent_id": "orch-social", "scope": "own", "budget": 100000.0, "used": 0.0, "reserved": float64(covered * each),
+					"remaining": float64(100_000 - covered*each), "requested": float64(each), "reset_at": "2026-01-11T00:00:00Z",
+				}, metaOf(t, got))
+			}
+		}
+		require.EqualValues(t, covered*each, granted)
+	})
+}
+
+// TestAReservationEndsOnce: of those who settle and release it at once, one comes
+// first, and what it held is given back once.
+func TestAReservationEndsOnce(t *testing.T) {
+	t.Parallel()
+	onEveryDatabase(t, func(t *testing.T, h *house) {
+		held := h.do(t, "POST", "/api/v1/agents/orch-social/reservations", `{"tokens":1000}`).header.Get("Location")
+		replies := atOnce(t, clients, func(ctx context.Context, i int) (reply, error) {
+			if i%2 == 0 {
+				return h.ask(ctx, "DELETE", held, "")
+			}
+			return h.ask(ctx, "POST", held+"/settle", fmt.Sprintf(`{"tokens":%d}`, i))
+		})
+		n := count(replies)
+		u, err := h.ledger.Usage(t.Context(), "orch-social")
+		require.NoError(t, err)
+		require.Zero(t, u.Reserved)
+		if u.UsedToday == 0 {
+			require.Equal(t, map[int]int{http.StatusNoContent: clients / 2, http.StatusConflict: clients / 2}, n, "released")
+		} else {
+			require.Equal(t, map[int]int{http.StatusOK: 1, http.StatusConflict: clients - 1}, n, "settled")
+		}
+	})
+}

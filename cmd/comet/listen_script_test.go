@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// patience is how long a script waits for what happens elsewhere.
+const patience = 20 * time.Second
+
+// listenerKey is where a script keeps its listener.
+type listenerKey struct{}
+
+// startListener runs "comet webhooks listen" until "interrupt" or the end of the
+// script: listener [flags...]. It sets WEBHOOK and LISTENER, its id and URL; what it
+// prints goes to listen.out and listen.err.
+func startListener(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("usage: listener [flags...]")
+	}
+	out, err := os.Create(ts.MkAbs("listen.out"))
+	ts.Check(err)
+	notes, err := os.Create(ts.MkAbs("listen.err"))
+	ts.Check(err)
+	cmd := exec.Command("comet", append([]string{"webhooks", "listen"}, args...)...)
+	cmd.Stdout, cmd.Stderr = out, notes
+	for _, name := range []string{"HOME", "COMET_SERVER", "COMET_TOKEN"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
+	ts.Check(cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	*listenerOf(ts) = &process{cmd, ended}
+	ts.Defer(func() {
+		_ = cmd.Process.Kill()
+		_, _ = out.Close(), notes.Close()
+	})
+	found := waitFor(ts, "listen.err", `listening on (\S+) as webhook (\S+); Ctrl-C removes it`)
+	ts.Setenv("LISTENER", found[1])
+	ts.Setenv("WEBHOOK", found[2])
+}
+
+// process is a command that runs beside the script.
+type process struct {
+	cmd   *exec.Cmd
+	ended <-chan error
+}
+
+func listenerOf(ts *testscript.TestScript) **process { return ts.Value(listenerKey{}).(**process) }
+
+// interrupt signals the listener and wants it to end with an exit code:
+// interrupt INT 0.
+func interrupt(ts *testscript.TestScript, neg bool, args []string) {
+	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP}
+	if neg || len(args) != 2 || signals[args[0]] == 0 {
+		ts.Fatalf("usage: interrupt INT|TERM|HUP code")
+	}
+	p := *listenerOf(ts)
+	ts.Check(p.cmd.Process.Signal(signals[args[0]]))
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		ts.Fatalf("it does not end")
+	}
+	if got := strconv.Itoa(p.cmd.ProcessState.ExitCode()); got != args[1] {
+		ts.Fatalf("exit code %s, want %s:\n%s", got, args[1], ts.ReadFile("listen.err"))
+	}
+}
+
+// awaits waits until a file holds what an expression matches: awaits FILE REGEXP.
+func awaits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: awaits file regexp")
+	}
+	waitFor(ts, args[0], args[1])
+}
+
+func waitFor(ts *testscript.TestScript, file, expression string) []string {
+	wanted := regexp.MustCompile("(?m)" + expression)
+	for late := time.After(patience); ; {
+		if found := wanted.FindStringSubmatch(ts.ReadFile(file)); found != nil {
+			return found
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-late:
+			ts.Fatalf("%s never had %s, but:\n%s", file, expression, ts.ReadFile(file))
+		}
+	}
+}
+
+// startReceiver starts a server that gives these answers, the last one for ever:
+// receiver 503 204. It sets RECEIVER, its URL; what it gets goes to the file received.
+func startReceiver(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: receiver status...")
+	}
+	file, err := os.Create(ts.MkAbs("received"))
+	ts.Check(err)
+	var count atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(file, "%s %s %s %s %s\n", r.Method, r.URL, r.Header.Get("User-Agent"), r.Header.Get("Webhook-Signature"), body)
+		status, err := strconv.Atoi(args[min(int(count.Add(1)), len(args))-1])
+		if err != nil {
+			status = http.StatusInternalServerError
+		}
+		w.WriteHeader(status)
+	}))
+	ts.Defer(func() {
+		server.Close()
+		_ = file.Close()
+	})
+	ts.Setenv("RECEIVER", server.URL)
+}

@@ -1,0 +1,147 @@
+package usage_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// busy puts something into every sum that Verify compares: spec counts its subtree,
+// and something of it is used, written off and held.
+func (f *fixture) busy(t *testing.T) {
+	t.Helper()
+	f.scope(t, "spec", models.ScopeSubtree)
+	f.record(t, "help", 1_000)
+	f.record(t, "spec", 50)
+	f.reset(t, "spec")
+	f.record(t, "spec", 4)
+	f.hold(t, "help", 300)
+}
+
+// account changes an account by hand.
+func (f *fixture) account(t *testing.T, id string, set func(*models.Account)) {
+	t.Helper()
+	f.write(t, func(tx *store.Tx) error {
+		all, err := tx.LockAccounts([]string{id})
+		if err != nil {
+			return err
+		}
+		a := all[id]
+		set(&a)
+		return tx.SaveAccounts([]models.Account{a})
+	})
+}
+
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	const today = 20463 // 2026-01-10
+	kept := models.Fact{AgentID: "help", ID: "x", Path: "nova/orch/spec/help", Tokens: 9}
+
+	for _, c := range []struct {
+		name    string
+		falsify func(t *testing.T, f *fixture)
+		want    []models.Difference
+	}{
+		{"AWindow", func(t *testing.T, f *fixture) {
+			f.write(t, func(tx *store.Tx) error {
+				return tx.AddToWindows(map[store.Window]int64{{AgentID: "other", Hour: today*24 + 15, Path: "nova/orch/other"}: 7})
+			})
+			f.account(t, "other", func(a *models.Account) { a.AgentID, a.Level, a.Day = "other", 2, today })
+		}, []models.Difference{{AgentID: "other", What: "window", Where: "2026-01-10T15:00:00Z nova/orch/other", Stored: 7}}},
+		{"AFactThatNoWindowCounts", func(t *testing.T, f *fixture) {
+			lost := kept
+			lost.At = time.Date(2026, 1, 10, 3, 0, 0, 0, time.UTC)
+			f.write(t, func(tx *store.Tx) error { return tx.InsertFacts([]models.Fact{lost}) })
+		}, []models.Difference{
+			{AgentID: "help", What: "window", Where: "2026-01-10T03:00:00Z nova/orch/spec/help", Computed: 9},
+			{AgentID: "help", What: "used", Stored: 1_000, Computed: 1_009},
+		}},
+		{"AFactOfADayBefore", func(t *testing.T, f *fixture) {
+			lost := kept
+			lost.At = time.Date(2025, 1, 10, 3, 0, 0, 0, time.UTC)
+			f.write(t, func(tx *store.Tx) error { return tx.InsertFacts([]models.Fact{lost}) })
+		}, []models.Difference{{AgentID: "help", What: "window", Where: "2025-01-10T03:00:00Z nova/orch/spec/help", Computed: 9}}},
+		{"WhatAnAccountUsed", func(t *testing.T, f *fixture) {
+			f.account(t, "help", func(a *models.Account) { a.Used-- })
+		}, []models.Difference{{AgentID: "help", What: "used", Stored: 999, Computed: 1_000}}},
+		{"WhatAnAccountForgave", func(t *testing.T, f *fixture) {
+			f.account(t, "help", func(a *models.Account) { a.Forgiven = 1 })
+		}, []models.Difference{{AgentID: "help", What: "forgiven", Stored: 1}}},
+		{"WhatAnAccountReserved", func(t *testing.T, f *fixture) {
+			f.account(t, "help", func(a *models.Account) { a.Reserved += 5 })
+		}, []models.Difference{{AgentID: "help", What: "reserved", Stored: 305, Computed: 300}}},
+		{"WhatASubtreeUsed", func(t *testing.T, f *fixture) {
+			f.account(t, "spec", func(a *models.Account) { a.SubtreeUsed = 0 })
+		}, []models.Difference{{AgentID: "spec", What: "subtree_used", Computed: 1_054}}},
+		{"WhatASubtreeForgave", func(t *testing.T, f *fixture) {
+			f.account(t, "spec", func(a *models.Account) { a.SubtreeForgiven++ })
+		}, []models.Difference{{AgentID: "spec", What: "subtree_forgiven", Stored: 1_051, Computed: 1_050}}},
+		{"WhatASubtreeReserved", func(t *testing.T, f *fixture) {
+			f.account(t, "spec", func(a *models.Account) { a.SubtreeReserved-- })
+		}, []models.Difference{{AgentID: "spec", What: "subtree_reserved", Stored: 299, Computed: 300}}},
+		{"ADayThatHasNotBegunForTheAccount", func(t *testing.T, f *fixture) {
+			f.account(t, "help", func(a *models.Account) { a.Day, a.Used = a.Day-1, 0 })
+		}, []models.Difference{{AgentID: "help", What: "used", Computed: 1_000}}},
+		{"UseWithoutAnAccount", func(t *testing.T, f *fixture) {
+			lost := kept
+			lost.AgentID, lost.Path, lost.At = "aid", "nova/orch/other/aid", f.db.Now()
+			f.write(t, func(tx *store.Tx) error {
+				if err := tx.InsertFacts([]models.Fact{lost}); err != nil {
+					return err
+				}
+				return tx.AddToWindows(map[store.Window]int64{store.WindowOf(lost): 9})
+			})
+		}, []models.Difference{{AgentID: "aid", What: "used", Computed: 9}}},
+		{"AReservationWithoutAnAccount", func(t *testing.T, f *fixture) {
+			r := models.Reservation{AgentID: "aid", ID: "x", Path: "nova/aid", Tokens: 9, State: models.ReservationHeld, ExpiresAt: f.db.Now()}
+			f.write(t, func(tx *store.Tx) error { return tx.SaveReservations([]models.Reservation{r}, f.db.Now()) })
+		}, []models.Difference{{AgentID: "aid", What: "reserved", Computed: 9}}},
+	} {
+		t.Run("Finds"+c.name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+				f := setup(t, db)
+				f.busy(t)
+				f.sound(t)
+				c.falsify(t, f)
+				v, err := f.Verify(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, c.want, v.Differences)
+				require.EqualValues(t, len(c.want), v.Total)
+			})
+		})
+	}
+
+	rule(t, "TellsWhatItHasLookedAt", func(t *testing.T, f *fixture) {
+		f.busy(t)
+		v, err := f.Verify(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, models.Verification{
+			CheckedAt: f.db.Now(), FromDay: "1970-01-01", Facts: 3, Windows: 2, Accounts: 2, Reservations: 1, Differences: []models.Difference{},
+		}, v)
+	})
+
+	t.Run("NamesAtMost100OfThem", func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+			f := setup(t, db)
+			f.write(t, func(tx *store.Tx) error {
+				sums := map[store.Window]int64{}
+				for i := range int64(150) {
+					sums[store.Window{AgentID: "help", Hour: i, Path: fmt.Sprint(i)}] = 1
+				}
+				return tx.AddToWindows(sums)
+			})
+			v, err := f.Verify(t.Context())
+			require.NoError(t, err)
+			require.Len(t, v.Differences, 100)
+			require.EqualValues(t, 151, v.Total, "and help has no account")
+		})
+	})
+}
