@@ -10,6 +10,7 @@ GOLANGCI := $(GOLANGCI_DIR)/golangci-lint
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null)
 FUZZ_TIME ?= 1m
 ROUNDS ?= 15
+BENCH ?= .
 
 .PHONY: help
 help: ## List the goals
@@ -40,8 +41,8 @@ $(GOLANGCI):
 	GOBIN=$(GOLANGCI_DIR) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 
 .PHONY: bench
-bench: ## Measure the REST door against raw statements in ROUNDS (15) alternating rounds
-	go test -run '^$$' -bench . -benchtime $(ROUNDS)x -timeout 60m ./internal/bench
+bench: ## Measure the doors against raw statements in ROUNDS (15) alternating rounds; BENCH=Ledger/sqlite measures a part
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(ROUNDS)x -timeout 90m ./internal/bench
 
 .PHONY: generate
 generate: ## Write the API description and the Go client anew from the annotations
@@ -50,6 +51,10 @@ generate: ## Write the API description and the Go client anew from the annotatio
 .PHONY: api-lint
 api-lint: ## Lint the API description and compile a TypeScript client of it (needs Node.js)
 	tools/lint/run
+
+.PHONY: webhooks-verify
+webhooks-verify: ## Have what comet delivers verified by the library of Standard Webhooks (needs Node.js)
+	tools/webhooks-verify/run
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZ_TIME (1m) each

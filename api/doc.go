@@ -6,9 +6,9 @@ package api
 
 //	@title			comet
 //	@version		1.0.0
-//	@description	comet is a control plane for AI agents. This is its REST door: the registry of who the agents are, in four levels from L0 (NOVA, the system) to L3 (assistants), and the tokens that may ask.
+//	@description	comet is a control plane for AI agents. This is its REST door: the registry of who the agents are, in four levels from L0 (NOVA, the system) to L3 (assistants), the ledger of what they may spend, the webhooks that tell others what happens, and the tokens that may ask.
 //	@description
-//	@description	Errors are problem documents (RFC 9457): `title` is the rule's short text, `code` its stable name, `errors[]` names each bad field by JSON pointer. Every answer carries `X-Request-Id`. Reads carry a strong `ETag`; changes take `If-Match`. POST requests that change something take `Idempotency-Key`.
+//	@description	Errors are problem documents (RFC 9457): `title` is the rule's short text, `code` its stable name, `errors[]` names each bad field by JSON pointer. Every answer carries `X-Request-Id`. Reads carry a strong `ETag`; changes of agents take `If-Match`. POST requests take `Idempotency-Key` where they say so.
 //	@contact.name	The comet project
 //	@host			127.0.0.1:8080
 //	@BasePath		/

@@ -151,7 +151,7 @@ func (s *Server) getWebhook(w http.ResponseWriter, r *http.Request) error {
 // updateWebhook changes a webhook.
 //
 //	@Summary		Update a webhook
-//	@Description	Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+//	@Description	Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 //	@ID				updateWebhook
 //	@Tags			webhooks
 //	@Accept			json,application/merge-patch+json

@@ -14,7 +14,8 @@ func (tx *Tx) RedeliverDelivery(d models.Delivery, ordering models.Ordering) err
 	tx.wroteDeliveries = true
 	set, args := "due = ?, tries = 0", []any{micros(tx.now)}
 	if d.State != models.DeliveryPending {
-		set, args = set+", state = ?", append(args, stateOfAgain(ordering))
+		state, line := stateOfAgain(ordering)
+		set, args = set+", state = ?, in_line = ?", append(args, state, line)
 	}
 	if err := tx.each("UPDATE deliveries SET "+set+" WHERE webhook_id = ? AND id = ?", append(args, d.WebhookID, d.ID)...); err != nil {
 		return err
@@ -25,11 +26,11 @@ func (tx *Tx) RedeliverDelivery(d models.Delivery, ordering models.Ordering) err
 	return nil
 }
 
-func stateOfAgain(ordering models.Ordering) int {
+func stateOfAgain(ordering models.Ordering) (state, line int) {
 	if ordering == models.OrderingAgent {
-		return stateWaiting // until it is in line
+		return stateWaiting, 1 // until it is its turn
 	}
-	return stateReady
+	return stateReady, 0
 }
 
 // RedeliverDead makes up to limit of a webhook's dead deliveries that were created at
@@ -37,9 +38,10 @@ func stateOfAgain(ordering models.Ordering) int {
 func (tx *Tx) RedeliverDead(webhookID string, since time.Time, ordering models.Ordering, limit int) (n int64, err error) {
 	tx.wroteDeliveries = true
 	keys := map[string]bool{}
-	err = tx.query(`UPDATE deliveries SET due = ?, tries = 0, state = ? WHERE webhook_id = ? AND state = 3 AND id IN
+	state, line := stateOfAgain(ordering)
+	err = tx.query(`UPDATE deliveries SET due = ?, tries = 0, state = ?, in_line = ? WHERE webhook_id = ? AND state = 3 AND id IN
 			(SELECT id FROM deliveries WHERE webhook_id = ? AND state = 3 AND id >= ? AND created_at >= ? ORDER BY id LIMIT ?)
-		RETURNING key`, []any{micros(tx.now), stateOfAgain(ordering), webhookID, webhookID, firstUUID7(since), micros(since), limit},
+		RETURNING key`, []any{micros(tx.now), state, line, webhookID, webhookID, firstUUID7(since), micros(since), limit},
 		func(rows *sql.Rows) error {
 			var key string
 			err := rows.Scan(&key)

@@ -74,11 +74,11 @@ func (tx *Tx) Chains(ids []string) (map[string][]string, error) {
 	return chains, err
 }
 
-// UnfinishedKeys adds to into those of the keys that a webhook has unfinished
+// UnfinishedKeys adds to into those of the keys that an ordered webhook has unfinished
 // deliveries of.
 func (tx *Tx) UnfinishedKeys(webhookID string, keys []string, into map[string]bool) error {
 	return eachKeys(anys(keys), 1, func(list string, args []any) error {
-		return tx.query("SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND state < 2 AND key IN "+list, append([]any{webhookID}, args...),
+		return tx.query("SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND "+inLine+" AND key IN "+list, append([]any{webhookID}, args...),
 			func(rows *sql.Rows) error {
 				var key string
 				err := rows.Scan(&key)
@@ -92,26 +92,30 @@ func (tx *Tx) UnfinishedKeys(webhookID string, keys []string, into map[string]bo
 type NewDelivery struct {
 	WebhookID string
 	Event     *models.Event
-	// Waiting is set where an earlier event of the key goes first.
-	Waiting bool
+	// Ordered is set in an ordered webhook, Waiting where an earlier event of the key
+	// goes first.
+	Ordered, Waiting bool
 }
 
-const newDeliveryColumns = "webhook_id, id, event_id, position, type, key, event_at, data, state, due, created_at"
+const newDeliveryColumns = "webhook_id, id, event_id, position, type, key, event_at, data, due, created_at, state, in_line"
 
 // InsertDeliveries writes deliveries that are due at once. One that is there already,
 // of the same event to the same webhook, is left as it is.
 func (tx *Tx) InsertDeliveries(all []NewDelivery) error {
-	const width = 11
+	const width = 12
 	args := make([]any, 0, width*len(all))
 	now := micros(tx.now)
 	for _, d := range all {
-		state := stateReady
+		state, line := stateReady, 0
 		if d.Waiting {
 			state = stateWaiting
 		}
+		if d.Ordered {
+			line = 1
+		}
 		e := d.Event
 		args = append(args, d.WebhookID, uuid7(tx.now, e.Position), e.ID, e.Position, string(e.Type), e.Key, micros(e.At), string(e.Data),
-			state, now, now)
+			now, now, state, line)
 	}
 	tx.wroteDeliveries = tx.wroteDeliveries || len(all) > 0
 	return tx.insertRows("INSERT INTO deliveries ("+newDeliveryColumns+")", "ON CONFLICT (webhook_id, event_id) DO NOTHING", width, args)
@@ -126,9 +130,9 @@ func (tx *Tx) InsertTest(d models.Delivery, a models.DeliveryAttempt) (models.De
 	}
 	d.ID, d.CreatedAt, d.EndedAt, d.Attempts, d.Tries = uuid7(tx.now, 0), tx.now, &tx.now, 1, 1
 	now := micros(tx.now)
-	args := append([]any{d.WebhookID, d.ID, d.EventID, string(d.Type), d.Key, micros(d.EventAt), string(d.Data), state, now, now}, lastAttempt(a)...)
+	args := append([]any{d.WebhookID, d.ID, d.EventID, string(d.Type), d.Key, micros(d.EventAt), string(d.Data), now, now, state}, lastAttempt(a)...)
 	_, err := tx.exec("INSERT INTO deliveries ("+newDeliveryColumns+`, last_at, last_ms, last_status, last_error, last_response, attempts, tries)
-		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1)`, args...)
+		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 1, 1)`, args...)
 	return d, err
 }
 

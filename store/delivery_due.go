@@ -42,16 +42,34 @@ func (s *Store) DueEndpoints(ctx context.Context) (out []Endpoint, err error) {
 	return out, err
 }
 
+// DuePlace is a place among a webhook's due deliveries; the zero value is before the
+// first.
+type DuePlace struct{ due, position int64 }
+
 // DueDeliveries returns up to limit of a webhook's deliveries that are ready and due
-// at now, in the order of their due time and then of their events.
-func (s *Store) DueDeliveries(ctx context.Context, webhookID string, now time.Time, limit int) (out []models.Delivery, err error) {
-	err = s.query(ctx, s.duePageQuery(), []any{webhookID, micros(now), limit}, scanDeliveries(&out))
-	return out, err
+// at now, behind a place, in the order of their due time and then of their events, as
+// far as an attempt needs to know them, and the place of the last.
+func (s *Store) DueDeliveries(ctx context.Context, webhookID string, now time.Time, after DuePlace, limit int) ([]models.Delivery, DuePlace, error) {
+	var due, position, eventAt, attempts any
+	var data string
+	var out []models.Delivery
+	d := models.Delivery{WebhookID: webhookID, State: models.DeliveryPending}
+	dest := []any{&due, &position, &d.ID, &d.EventID, &d.Type, &d.Key, &eventAt, &attempts, &data}
+	err := s.query(ctx, s.duePageQuery(), []any{webhookID, micros(now), after.due, after.position, limit}, func(rows *sql.Rows) error {
+		err := rows.Scan(dest...)
+		d.EventAt, d.Attempts, d.Data = fromMicros(whole(eventAt)), int(whole(attempts)), []byte(data)
+		out = append(out, d)
+		return err
+	})
+	if len(out) > 0 {
+		after = DuePlace{whole(due), whole(position)}
+	}
+	return out, after, err
 }
 
 func (s *Store) duePageQuery() string {
-	return s.dialect.bind("SELECT " + deliveryColumns + ` FROM deliveries WHERE webhook_id = ? AND state = 1 AND due <= ?
-		ORDER BY due, position LIMIT ?`)
+	return s.dialect.bind(`SELECT due, position, id, event_id, type, key, event_at, attempts, data FROM deliveries
+		WHERE webhook_id = ? AND state = 1 AND due <= ? AND (due, position) > (?, ?) ORDER BY due, position LIMIT ?`)
 }
 
 // LeaseWebhook gives an enabled webhook to one owner until the given time, if nobody

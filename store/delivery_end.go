@@ -2,7 +2,6 @@ package store
 
 import (
 	"database/sql"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,18 +23,14 @@ func (tx *Tx) SucceedDeliveries(webhookID string, all []Ended) (rest []Ended, er
 	if !tx.store.dialect.joinsValues {
 		return tx.succeedEach(webhookID, all)
 	}
-	const width = 6
 	done := make(map[string]bool, len(all))
-	args := make([]any, 0, width*len(all))
-	for _, e := range all {
-		args = append(append(args, e.DeliveryID), lastAttempt(e.Attempt)...)
-	}
-	for len(args) > 0 {
+	for left := all; len(left) > 0; {
 		n := maxRows
-		for n*width > len(args) {
+		for n > len(left) {
 			n /= 2
 		}
-		err := tx.query(succeedQuery(n), append(slices.Clone(args[:n*width]), micros(tx.now), webhookID), func(rows *sql.Rows) error {
+		query, args := tx.succeedQuery(webhookID, left[:n])
+		err := tx.query(query, args, func(rows *sql.Rows) error {
 			var id string
 			err := rows.Scan(&id)
 			done[id] = true
@@ -44,7 +39,7 @@ func (tx *Tx) SucceedDeliveries(webhookID string, all []Ended) (rest []Ended, er
 		if err != nil {
 			return nil, err
 		}
-		args = args[n*width:]
+		left = left[n:]
 	}
 	for _, e := range all {
 		if !done[e.DeliveryID] {
@@ -54,13 +49,19 @@ func (tx *Tx) SucceedDeliveries(webhookID string, all []Ended) (rest []Ended, er
 	return rest, nil
 }
 
-// succeedQuery is for n deliveries.
-func succeedQuery(n int) string {
+// succeedQuery names the ids twice: by the list the planner finds the rows, whatever
+// it believes about the table.
+func (tx *Tx) succeedQuery(webhookID string, all []Ended) (string, []any) {
 	const row = "(CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT))"
-	return `WITH made (mid, at, ms, status, error, response) AS (VALUES ` + row + strings.Repeat(", "+row, n-1) + `)
+	more, args, ids := len(all)-1, []any{}, []any{}
+	for _, e := range all {
+		args, ids = append(append(args, e.DeliveryID), lastAttempt(e.Attempt)...), append(ids, e.DeliveryID)
+	}
+	return `WITH made (mid, at, ms, status, error, response) AS (VALUES ` + row + strings.Repeat(", "+row, more) + `)
 		UPDATE deliveries SET state = 2, due = ?, attempts = 1, tries = 1,
 			last_at = at, last_ms = ms, last_status = status, last_error = error, last_response = response
-		FROM made WHERE webhook_id = ? AND id = mid AND attempts = 0 RETURNING id`
+		FROM made WHERE webhook_id = ? AND id = mid AND attempts = 0 AND id IN (?` + strings.Repeat(", ?", more) + `) RETURNING id`,
+		append(append(args, micros(tx.now), webhookID), ids...)
 }
 
 // succeedEach is SucceedDeliveries with a statement for each.

@@ -7,6 +7,10 @@ import "strings"
 // or changes the ordering holds the lock of Tx.Webhook; whoever creates some holds
 // that of Tx.KeepSubscriptions. So nobody counts on what another is just changing.
 
+// inLine holds for the unfinished deliveries of ordered webhooks; it is the condition
+// of their index.
+const inLine = "state < 2 AND in_line = 1"
+
 // PromoteDeliveries makes the first unfinished delivery of each of the keys ready.
 func (tx *Tx) PromoteDeliveries(webhookID string, keys []string) error {
 	return eachKeys(anys(keys), 1, func(list string, args []any) error {
@@ -19,15 +23,14 @@ func promoteQuery(list string) string {
 	rows := strings.ReplaceAll(list[1:len(list)-1], "?", "(?)")
 	return `WITH ended (key) AS (VALUES ` + rows + `)
 		UPDATE deliveries SET state = 1 WHERE webhook_id = ? AND state = 0 AND id IN
-			(SELECT (SELECT d.id FROM deliveries AS d WHERE d.webhook_id = ? AND d.key = ended.key AND d.state < 2 ORDER BY d.position LIMIT 1) FROM ended)`
+			(SELECT (SELECT d.id FROM deliveries AS d WHERE d.webhook_id = ? AND d.key = ended.key AND ` + inLine + ` ORDER BY d.position LIMIT 1) FROM ended)`
 }
 
 // OrderKeys puts the deliveries of the keys in line: the first unfinished one of each
 // is ready, the others wait.
 func (tx *Tx) OrderKeys(webhookID string, keys []string) error {
 	err := eachKeys(anys(keys), 1, func(list string, args []any) error {
-		return tx.each("UPDATE deliveries SET state = 0 WHERE webhook_id = ? AND state = 1 AND state < 2 AND key IN "+list+behindAnother,
-			append([]any{webhookID}, args...)...)
+		return tx.each(waitQuery+" AND key IN "+list, append([]any{webhookID}, args...)...)
 	})
 	if err != nil {
 		return err
@@ -35,20 +38,23 @@ func (tx *Tx) OrderKeys(webhookID string, keys []string) error {
 	return tx.PromoteDeliveries(webhookID, keys)
 }
 
-// behindAnother holds for a delivery with an earlier unfinished one of its key.
-const behindAnother = ` AND EXISTS (SELECT 1 FROM deliveries AS d
-	WHERE d.webhook_id = deliveries.webhook_id AND d.key = deliveries.key AND d.state < 2 AND d.position < deliveries.position)`
+// waitQuery makes those wait that have an earlier unfinished one of their key.
+const waitQuery = "UPDATE deliveries SET state = 0 WHERE webhook_id = ? AND state = 1 AND " + inLine + ` AND EXISTS (SELECT 1 FROM deliveries AS d
+	WHERE d.webhook_id = deliveries.webhook_id AND d.key = deliveries.key AND d.state < 2 AND d.in_line = 1 AND d.position < deliveries.position)`
 
-// OrderDeliveries puts every delivery of a webhook in line. An attempt that is being
-// made at one that waits from now on still counts.
+// OrderDeliveries puts every delivery of a webhook in line that was not ordered. An
+// attempt that is being made at one that waits from now on still counts.
 func (tx *Tx) OrderDeliveries(webhookID string) error {
-	return tx.each("UPDATE deliveries SET state = 0 WHERE webhook_id = ? AND state = 1 AND state < 2"+behindAnother, webhookID)
+	if err := tx.each("UPDATE deliveries SET in_line = 1 WHERE webhook_id = ? AND state = 1", webhookID); err != nil {
+		return err
+	}
+	return tx.each(waitQuery, webhookID)
 }
 
 // UnorderDeliveries makes every delivery of a webhook that waits ready.
 func (tx *Tx) UnorderDeliveries(webhookID string) error {
 	tx.wroteDeliveries = true
-	return tx.each("UPDATE deliveries SET state = 1 WHERE webhook_id = ? AND state = 0 AND state < 2", webhookID)
+	return tx.each("UPDATE deliveries SET state = 1, in_line = 0 WHERE webhook_id = ? AND "+inLine, webhookID)
 }
 
 // each is exec for statements about any number of rows.

@@ -25,15 +25,15 @@ func TestDeliveryPlans(t *testing.T) {
 
 	t.Run("APageOfDueDeliveriesIsReadInTheIndexsOrder", func(t *testing.T) {
 		t.Parallel()
-		plan := explain(t, s, s.duePageQuery(), []any{"w", now, 256})
-		require.Contains(t, plan, "USING INDEX deliveries_due (webhook_id=? AND due<?)")
+		plan := explain(t, s, s.duePageQuery(), []any{"w", now, 5, 5, 256})
+		require.Contains(t, plan, "USING INDEX deliveries_due (webhook_id=? AND (due,position)>(?,?) AND due<?)")
 		require.NotContains(t, plan, "TEMP B-TREE")
 	})
 
 	t.Run("ThePromotionLooksOnceForEachKey", func(t *testing.T) {
 		t.Parallel()
 		plan := explain(t, s, promoteQuery("(?, ?)"), []any{"a", "b", "w", "w"})
-		require.Contains(t, plan, "SEARCH d USING INDEX deliveries_key (webhook_id=? AND key=?)")
+		require.Contains(t, plan, "SEARCH d USING INDEX deliveries_line (webhook_id=? AND key=?)")
 		require.Contains(t, plan, "SEARCH deliveries USING INDEX sqlite_autoindex_deliveries_1 (webhook_id=? AND id=?)")
 		require.NotContains(t, plan, "TEMP B-TREE")
 	})
@@ -55,9 +55,30 @@ func TestDeliveryPlans(t *testing.T) {
 		}
 	})
 
-	t.Run("ThePurgeFindsWhatEndedByItsTime", func(t *testing.T) {
+	t.Run("WhatIsPendingIsFoundWithoutTheHistory", func(t *testing.T) {
 		t.Parallel()
-		plan := explain(t, s, purgeDeliveriesQuery, []any{now, 1000})
-		require.Contains(t, plan, "USING INDEX deliveries_ended (due<?)")
+		query, args := s.deliveriesQuery("w", models.DeliveryQuery{State: models.DeliveryPending, Limit: 10})
+		plan := explain(t, s, query, args)
+		require.Contains(t, plan, "deliveries_due (webhook_id=?)")
+		require.Contains(t, plan, "deliveries_line (webhook_id=?)")
+	})
+
+	t.Run("TheLineIsFoundByItsIndex", func(t *testing.T) {
+		t.Parallel()
+		for query, args := range map[string][]any{
+			waitQuery: {"w"},
+			"SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND " + inLine + " AND key IN (?)": {"w", "a"},
+		} {
+			plan := explain(t, s, query, args)
+			require.Contains(t, plan, "deliveries_line (webhook_id=?", query)
+			require.NotContains(t, plan, "SCAN", query)
+		}
+	})
+
+	t.Run("ThePurgeBeginsWithTheOldest", func(t *testing.T) {
+		t.Parallel()
+		plan := explain(t, s, purgeDeliveriesQuery, []any{"w", "w", "x", now, 1000})
+		require.Contains(t, plan, "SEARCH deliveries USING INDEX sqlite_autoindex_deliveries_1 (webhook_id=? AND id<?)")
+		require.NotContains(t, plan, "TEMP B-TREE")
 	})
 }

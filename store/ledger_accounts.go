@@ -40,8 +40,8 @@ func (tx *Tx) Spenders(ids []string) (map[string]models.Spender, error) {
 }
 
 // chainsQuery looks up the agents of a list, their parents, and so on up to nova, which
-// is at most three steps away. A recursive query reads as well, but PostgreSQL takes it
-// for ten times as long as it is with every step, and soon reads all agents instead.
+// is at most three steps away. A recursive query says the same, but PostgreSQL expects
+// ten times as many rows of it as there are, and then reads all agents to find a few.
 func chainsQuery(list string) string {
 	const find = "(SELECT id, level, parent_id, token_budget, budget_scope, is_active, version FROM agents WHERE id IN "
 	return "WITH l3 AS MATERIALIZED " + find + list + "), l2 AS MATERIALIZED " + find + "(SELECT parent_id FROM l3)), l1 AS MATERIALIZED " + find +

@@ -2,6 +2,7 @@ package store
 
 import (
 	"database/sql"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,16 +16,10 @@ func reservationStates() [4]models.ReservationState {
 	return [4]models.ReservationState{models.ReservationHeld, models.ReservationSettled, models.ReservationReleased, models.ReservationExpired}
 }
 
-// heldState is the number of models.ReservationHeld.
-const heldState = 0
-
+// stateNumber is -1 for what is no state.
 func stateNumber(s models.ReservationState) int {
-	for i, state := range reservationStates() {
-		if s == state {
-			return i
-		}
-	}
-	return len(reservationStates())
+	states := reservationStates()
+	return slices.Index(states[:], s)
 }
 
 // ReservationKey names a reservation.

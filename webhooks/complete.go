@@ -18,7 +18,8 @@ const (
 // result is an attempt that was made at a delivery.
 type result struct {
 	outcome
-	hook     models.Webhook // as it was then
+	skipped  bool            // or rather was not
+	hook     *models.Webhook // as it was then
 	delivery models.Delivery
 }
 

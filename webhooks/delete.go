@@ -42,10 +42,19 @@ func (w *Webhooks) Delete(ctx context.Context, _ models.Principal, id string) er
 // Purge deletes the deliveries that ended longer ago than the retention, with their
 // attempts; it is to be done again and again.
 func (w *Webhooks) Purge(ctx context.Context) error {
-	_, err := w.inBatches(ctx, func(tx *store.Tx) (int64, error) {
-		return tx.PurgeDeliveries(tx.Now().Add(-w.opts.Retention), deleteBatch)
-	})
-	return err
+	hooks, err := w.store.Webhooks(ctx, "", models.MaxWebhooks)
+	if err != nil {
+		return err
+	}
+	for _, hook := range hooks {
+		_, err := w.inBatches(ctx, func(tx *store.Tx) (int64, error) {
+			return tx.PurgeDeliveries(hook.ID, tx.Now().Add(-w.opts.Retention), deleteBatch)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inBatches repeats a transaction until it has changed less than a batch, and returns

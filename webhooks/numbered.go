@@ -101,8 +101,8 @@ func ofAgent(s store.Subscription, e models.Event, chains map[string][]string) b
 // insert writes a webhook's deliveries; in an ordered one, each waits behind an
 // earlier one of its key.
 func insert(tx *store.Tx, s store.Subscription, events []*models.Event) error {
-	busy := map[string]bool{}
-	if s.Ordering == models.OrderingAgent {
+	busy, ordered := map[string]bool{}, s.Ordering == models.OrderingAgent
+	if ordered {
 		keys := make([]string, len(events))
 		for i, e := range events {
 			keys[i] = e.Key
@@ -114,8 +114,8 @@ func insert(tx *store.Tx, s store.Subscription, events []*models.Event) error {
 	}
 	all := make([]store.NewDelivery, len(events))
 	for i, e := range events {
-		all[i] = store.NewDelivery{WebhookID: s.WebhookID, Event: e, Waiting: busy[e.Key]}
-		busy[e.Key] = s.Ordering == models.OrderingAgent
+		all[i] = store.NewDelivery{WebhookID: s.WebhookID, Event: e, Ordered: ordered, Waiting: busy[e.Key]}
+		busy[e.Key] = ordered
 	}
 	return tx.InsertDeliveries(all)
 }

@@ -161,7 +161,7 @@ func TestTheTimeoutIsForTheWholeAttempt(t *testing.T) {
 		t.Cleanup(s.close)
 		out := s.send(t.Context(), hookTo(wire(t, func(_ int, c *net.TCPConn) {
 			request(c)
-			says(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+			says(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\nTransfer-Encoding: chunked\r\n\r\n")
 			gone(c)
 		})), delivery(), sentAt)
 		require.False(t, out.succeeded)

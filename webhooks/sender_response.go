@@ -35,9 +35,7 @@ func (o *outcome) read(resp *http.Response, now time.Time) {
 		o.attempt.Error = refusal(resp)
 		o.retryAfter = retryAfter(resp.Header.Get("Retry-After"), now)
 	}
-	if code >= 200 { // behind 101 there is no body but a connection
-		o.attempt.ResponseExcerpt = excerpt(resp)
-	}
+	o.attempt.ResponseExcerpt = excerpt(resp)
 }
 
 // refusal is the sentence for a status that is not 2xx.
@@ -74,7 +72,7 @@ func retryAfter(text string, now time.Time) time.Duration {
 // excerpt returns the beginning of the body, and reads the rest of it where that
 // keeps the connection. It ends with the attempt at the latest.
 func excerpt(resp *http.Response) string {
-	if resp.ContentLength == 0 {
+	if resp.ContentLength == 0 { // also behind 101, where the body is the connection itself
 		return ""
 	}
 	size := int64(models.MaxResponseExcerpt)

@@ -9,13 +9,20 @@ import (
 	"comet/store"
 )
 
+// saved is how a transaction ended.
+type saved struct {
+	stored
+	batch []result
+	err   error
+}
+
 // save begins to store what has ended, in one transaction at a time, so that those
 // that end meanwhile are stored together by the next.
-func (k *worker) save(ctx context.Context) {
+func (k *worker) save() {
 	if k.saving > 0 || len(k.ended) == 0 || k.retry != nil {
 		return
 	}
-	urgent := k.flushed || k.flying == 0 || k.hook.Ordering == models.OrderingAgent || ctx.Err() != nil
+	urgent := k.flushed || k.flying == 0 || k.hook.Ordering == models.OrderingAgent || k.ctx.Err() != nil
 	if !urgent && len(k.ended) < groupSize {
 		if k.flush == nil {
 			k.flush = time.After(gather)
@@ -27,7 +34,7 @@ func (k *worker) save(ctx context.Context) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(k.work), storeTimeout)
 		defer cancel()
-		out, err := k.complete(ctx, hook, batch)
+		out, err := k.complete(ctx, *hook, batch)
 		k.saved <- saved{out, batch, err}
 	}()
 }
@@ -63,16 +70,19 @@ func (k *worker) stall(ctx context.Context, err error) {
 
 // leased renews the lease in time and reports whether an attempt that begins now ends
 // before it does.
-func (k *worker) leased(ctx context.Context) bool {
-	if now := k.store.Now(); k.until.Sub(now) < k.lease/2 {
-		k.renew(ctx)
+func (k *worker) leased() bool {
+	if k.left() < k.lease/2 {
+		k.renew(k.ctx)
 	}
-	margin := k.opts.Timeout / 3 // for storing the result, and for clocks that differ
-	if k.over || k.retry != nil {
-		return false
-	}
-	return k.until.Sub(k.store.Now()) >= k.opts.Timeout+margin
+	return !k.over && k.retry == nil && k.inTime()
 }
+
+// left is how much there is left of the lease.
+func (k *worker) left() time.Duration { return time.UnixMicro(k.until.Load()).Sub(k.store.Now()) }
+
+// inTime reports whether an attempt that begins now ends before the lease does, with
+// time left for storing its result and for clocks that differ.
+func (k *worker) inTime() bool { return k.left() >= k.opts.Timeout+k.opts.Timeout/3 }
 
 func (k *worker) renew(ctx context.Context) {
 	var until time.Time
@@ -88,7 +98,7 @@ func (k *worker) renew(ctx context.Context) {
 	case !kept: // another replica has it, or nobody is to
 		k.over = true
 	default:
-		k.until = until
+		k.until.Store(until.UnixMicro())
 	}
 }
 

@@ -90,11 +90,12 @@ func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.unregister(ctx, hook.ID, removeTimeout)) }()
-	if err := s.tryOut(ctx, hook); err != nil {
-		return unlessInterrupted(ctx, err)
+	if err := s.tryOut(ctx, hook); err != nil && ctx.Err() == nil {
+		return err
 	}
-	r.begin()
-	say(s.notes, "listening on %s as webhook %s; Ctrl-C removes it", hook.URL, hook.ID)
+	if r.begin(); ctx.Err() == nil {
+		say(s.notes, "listening on %s as webhook %s; Ctrl-C removes it", hook.URL, hook.ID)
+	}
 	select {
 	case <-ctx.Done():
 		return nil
@@ -104,14 +105,6 @@ func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags)
 		}
 		return err
 	}
-}
-
-// unlessInterrupted drops an error that only says that somebody pressed Ctrl-C.
-func unlessInterrupted(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // addressOf is the URL under which the server finds the listener. One that listens

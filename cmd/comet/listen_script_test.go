@@ -40,8 +40,11 @@ func startListener(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
 	ts.Check(cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // its exit code tells
+		close(ended)
+	}()
 	*listenerOf(ts) = &process{cmd, ended}
 	ts.Defer(func() {
 		_ = cmd.Process.Kill()
@@ -55,7 +58,7 @@ func startListener(ts *testscript.TestScript, neg bool, args []string) {
 // process is a command that runs beside the script.
 type process struct {
 	cmd   *exec.Cmd
-	ended <-chan error
+	ended <-chan struct{}
 }
 
 func listenerOf(ts *testscript.TestScript) **process { return ts.Value(listenerKey{}).(**process) }

@@ -179,6 +179,9 @@ func readFacts(data []byte) (facts []factText, err error) {
 		if _, err := dec.Token(); err != nil {
 			return nil, fmt.Errorf("the array does not end: %w", err)
 		}
+		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+			return nil, errors.New("there is more after the array")
+		}
 	}
 	if len(facts) == 0 {
 		return nil, errors.New("there are no facts in it")

@@ -25,6 +25,11 @@ type subject struct {
 	slice   time.Duration
 	do      func(caller, turn int) error
 
+	// Where work has to be done at a stretch, prepare makes it ready and batch does it,
+	// a slice a call, and returns how much it was.
+	prepare func(b *testing.B)
+	batch   func(b *testing.B) int
+
 	turns []int
 }
 
@@ -33,17 +38,35 @@ type subject struct {
 // hardly minds who else is working on the machine.
 type pace struct{ rate, cpu float64 }
 
-// run lets every caller work for the time of one slice.
-func (s *subject) run(tb testing.TB) pace {
-	tb.Helper()
+// run lets the subject work for one slice.
+func (s *subject) run(b *testing.B) pace {
+	b.Helper()
+	if s.prepare != nil {
+		s.prepare(b)
+	}
+	runtime.GC() // nobody pays for the garbage of the one before
+	start, cpu := time.Now(), processorTime()
+	total := 0
+	if s.batch != nil {
+		total = s.batch(b)
+	} else {
+		total = s.together(b)
+	}
+	took := time.Since(start)
+	cpu = processorTime() - cpu
+	return pace{rate: float64(total) / took.Seconds(), cpu: cpu.Seconds() / float64(total)}
+}
+
+// together lets every caller work for the time of a slice and returns how many calls
+// they made.
+func (s *subject) together(b *testing.B) (total int) {
+	b.Helper()
 	if s.turns == nil {
 		s.turns = make([]int, s.callers)
 	}
-	runtime.GC() // nobody pays for the garbage of the one before
 	var wg sync.WaitGroup
 	counts, failures := make([]int, s.callers), make([]error, s.callers)
-	start, cpu := time.Now(), processorTime()
-	end := start.Add(s.slice)
+	end := time.Now().Add(s.slice)
 	for c := range s.callers {
 		wg.Go(func() {
 			for time.Now().Before(end) {
@@ -56,16 +79,13 @@ func (s *subject) run(tb testing.TB) pace {
 		})
 	}
 	wg.Wait()
-	took := time.Since(start)
-	cpu = processorTime() - cpu
 	for _, err := range failures {
-		require.NoError(tb, err, s.name)
+		require.NoError(b, err, s.name)
 	}
-	total := 0
 	for _, n := range counts {
 		total += n
 	}
-	return pace{rate: float64(total) / took.Seconds(), cpu: cpu.Seconds() / float64(total)}
+	return total
 }
 
 // paces are what every subject reached in each round.

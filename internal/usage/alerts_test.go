@@ -28,7 +28,11 @@ func TestWarnings(t *testing.T) {
 		require.Empty(t, f.alerts(t))
 		_, err := f.settle("spec", r.ID, 20_000)
 		require.NoError(t, err)
-		require.Equal(t, []string{"agent.budget_warning spec own"}, f.alerts(t))
+		got := allAlerts(t, f.db)
+		require.Len(t, got, 1)
+		require.Equal(t, models.EventBudgetWarning, got[0].kind)
+		require.Zero(t, got[0].Reserved, "what was held for it is used now")
+		require.EqualValues(t, 5_000, got[0].Remaining)
 	})
 
 	rule(t, "FireOnceADay", func(t *testing.T, f *fixture) {

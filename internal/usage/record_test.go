@@ -58,7 +58,7 @@ func TestFacts(t *testing.T) {
 		_, err := f.report("spec", day...)
 		require.NoError(t, err)
 		held := f.hold(t, "help", 10)
-		require.EqualValues(t, int64(models.MaxTokensADay), f.usage(t, "spec").UsedToday)
+		require.Equal(t, int64(models.MaxTokensADay), f.usage(t, "spec").UsedToday)
 		_, err = f.report("spec", fact(1, named("more")))
 		requireCode(t, errs.LimitReached, err)
 		out, err := f.report("spec", day[0])

@@ -89,7 +89,11 @@ func (f *fixture) write(t *testing.T, fn func(*store.Tx) error) {
 // change stores a changed agent, as the registry does.
 func (f *fixture) change(t *testing.T, id string, set func(*models.Agent)) {
 	t.Helper()
-	f.write(t, func(tx *store.Tx) error {
+	require.NoError(t, f.changed(id, set))
+}
+
+func (f *fixture) changed(id string, set func(*models.Agent)) error {
+	return f.db.Write(context.Background(), func(tx *store.Tx) error {
 		if err := tx.LockChains(); err != nil {
 			return err
 		}

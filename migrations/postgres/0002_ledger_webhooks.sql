@@ -137,6 +137,7 @@ CREATE TABLE deliveries (
     event_at   BIGINT NOT NULL,
     data       TEXT    NOT NULL,
     state      SMALLINT NOT NULL CHECK (state BETWEEN 0 AND 3), -- waiting behind another of its key, ready, succeeded, dead
+    in_line    SMALLINT NOT NULL DEFAULT 0 CHECK (in_line IN (0, 1)), -- whether those of its key go one after the other
     due        BIGINT NOT NULL, -- until it has ended the next attempt, then when it ended
     attempts   BIGINT NOT NULL DEFAULT 0, -- all of them
     tries      BIGINT NOT NULL DEFAULT 0, -- since it was created or redelivered
@@ -149,11 +150,10 @@ CREATE TABLE deliveries (
     last_response TEXT    NOT NULL DEFAULT '', -- the beginning of the body
     PRIMARY KEY (webhook_id, id)
 );
-CREATE UNIQUE INDEX deliveries_event ON deliveries (webhook_id, event_id);
+CREATE UNIQUE INDEX deliveries_event ON deliveries (event_id, webhook_id);
 CREATE INDEX deliveries_due ON deliveries (webhook_id, due, position) WHERE state = 1;
-CREATE INDEX deliveries_key ON deliveries (webhook_id, key, position) WHERE state < 2;
+CREATE INDEX deliveries_line ON deliveries (webhook_id, key, position) WHERE state < 2 AND in_line = 1;
 CREATE INDEX deliveries_dead ON deliveries (webhook_id, id) WHERE state = 3;
-CREATE INDEX deliveries_ended ON deliveries (due) WHERE state > 1;
 
 -- The attempts before the newest.
 CREATE TABLE delivery_attempts (

@@ -3614,7 +3614,7 @@ type ClientInterface interface {
 
 	// UpdateWebhookWithBody Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -3625,7 +3625,7 @@ type ClientInterface interface {
 
 	// UpdateWebhook Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -3636,7 +3636,7 @@ type ClientInterface interface {
 
 	// UpdateWebhookWithApplicationMergePatchPlusJSONBody Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -4653,7 +4653,7 @@ func (c *Client) GetWebhook(ctx context.Context, webhookID string, params *GetWe
 
 // UpdateWebhookWithBody Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -4674,7 +4674,7 @@ func (c *Client) UpdateWebhookWithBody(ctx context.Context, webhookID string, co
 
 // UpdateWebhook Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -4695,7 +4695,7 @@ func (c *Client) UpdateWebhook(ctx context.Context, webhookID string, body Updat
 
 // UpdateWebhookWithApplicationMergePatchPlusJSONBody Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -8403,7 +8403,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithBodyWithResponse Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -8414,7 +8414,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithResponse Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -8425,7 +8425,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -13172,7 +13172,7 @@ func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, webhoo
 
 // UpdateWebhookWithBodyWithResponse Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -13189,7 +13189,7 @@ func (c *ClientWithResponses) UpdateWebhookWithBodyWithResponse(ctx context.Cont
 
 // UpdateWebhookWithResponse Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -13206,7 +13206,7 @@ func (c *ClientWithResponses) UpdateWebhookWithResponse(ctx context.Context, web
 
 // UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: it hears of what happens from then on, and deliveries that died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //

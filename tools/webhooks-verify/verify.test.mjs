@@ -30,7 +30,8 @@ before(async () => {
   await once(receiver, "listening");
 
   data = await mkdtemp(join(tmpdir(), "comet-webhooks-"));
-  comet = spawn(process.env.COMET, ["serve", "--listen", "127.0.0.1:0", "--data", data, "--webhooks-allow-networks", "127.0.0.0/8"], {
+  const flags = ["--listen", "127.0.0.1:0", "--data", data, "--log-level", "warn", "--webhooks-allow-networks", "127.0.0.0/8"];
+  comet = spawn(process.env.COMET, ["serve", ...flags], {
     env: { PATH: process.env.PATH, HOME: data, COMET_ADMIN_TOKEN: token },
     stdio: ["ignore", "pipe", "inherit"],
   });
@@ -96,8 +97,7 @@ const agent = {
   id: "verified", name: "Vérifié ✓ <&>", level: 3, sphere_id: 1, frequency_hz: 444, capabilities: ["email"], parent_id: "specialist",
 };
 
-// A delivery of the events that the steps before have caused, oldest first.
-let first;
+let first; // delivery, which later steps tamper with
 
 test("a delivery is accepted", async () => {
   await call("POST", "/api/v1/agents", 201, {

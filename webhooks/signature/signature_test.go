@@ -52,7 +52,8 @@ func TestParsedKeysAreWhatIsWritten(t *testing.T) {
 		require.Equal(t, secret, got)
 	}
 	require.Len(t, signature.NewSecret(), 32)
-	require.NotEqual(t, signature.NewSecret(), signature.NewSecret())
+	one, other := signature.NewSecret(), signature.NewSecret()
+	require.NotEqual(t, one, other)
 	seed := signature.NewSigningKey()
 	got, err := signature.ParseSigningKey(signature.FormatSigningKey(seed))
 	require.NoError(t, err)

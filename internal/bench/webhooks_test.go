@@ -1,0 +1,163 @@
+package bench
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/events"
+	"comet/internal/netguard"
+	"comet/models"
+	"comet/store"
+	"comet/webhooks"
+)
+
+const (
+	deliveries  = 4_000 // a slice
+	atOnce      = 16    // attempts, the default
+	baselineNet = "net/http's client"
+)
+
+// BenchmarkWebhooks measures deliveries that their receiver has and that are stored as
+// made, against a client that posts the same requests and keeps no books.
+func BenchmarkWebhooks(b *testing.B) {
+	var lines []line
+	eachDatabase(b, func(b *testing.B, database string) {
+		for _, o := range []models.Ordering{models.OrderingNone, models.OrderingAgent} {
+			m := deliver(database, o)
+			b.Run(string(o), func(b *testing.B) { lines = append(lines, m.run(b)...) })
+		}
+	})
+	printTable(os.Stdout, fmt.Sprintf("%d deliveries wait for one webhook, %d are made at a time.", deliveries, atOnce), lines)
+}
+
+func deliver(database string, ordering models.Ordering) measurement {
+	m := measurement{what: fmt.Sprintf("deliveries, ordering %s, %s", ordering, database), against: []comparison{{subject: baselineNet, metric: "of_net"}}}
+	if database == sqlite && ordering == models.OrderingNone {
+		m.against[0].aim = 0.7
+	}
+	m.open = func(b *testing.B) []*subject {
+		b.Helper()
+		p := openCourier(b, database, ordering)
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce, MaxConnsPerHost: atOnce, DisableCompression: true}}
+		b.Cleanup(client.CloseIdleConnections)
+		return []*subject{
+			{name: "ours", callers: atOnce, prepare: p.emit, batch: p.deliver},
+			{name: baselineNet, callers: atOnce, batch: func(b *testing.B) int {
+				b.Helper()
+				requests := p.receiver.requests()
+				require.Len(b, requests, deliveries)
+				require.NoError(b, again(client, p.receiver.url, requests, atOnce))
+				return len(requests)
+			}},
+		}
+	}
+	return m
+}
+
+// courier is a house that delivers to one webhook.
+type courier struct {
+	*house
+	hooks    *webhooks.Webhooks // makes the deliveries
+	hook     models.Webhook
+	receiver *receiver
+	emitted  int
+}
+
+func openCourier(b *testing.B, database string, ordering models.Ordering) *courier {
+	b.Helper()
+	p := &courier{house: buildHouse(b, newGround(b, database)), receiver: openReceiver(b, deliveries)}
+	p.hooks = webhooks.New(p.store, p.options())
+	opts := &events.Options{OnNumbered: p.hooks.Numbered}
+	relay := events.NewRelay(p.store, events.NewFeed(p.store, opts), opts)
+	require.NoError(b, relay.Start(b.Context()))
+	b.Cleanup(func() { require.NoError(b, relay.Stop(background())) })
+	created, err := p.hooks.Create(b.Context(), models.System(), models.WebhookDraft{
+		URL: &p.receiver.url, Events: []models.EventType{models.EventBudgetWarning}, Ordering: &ordering,
+	}, nil)
+	require.NoError(b, err)
+	p.hook = created.Webhook
+	b.Cleanup(func() { p.requireDelivered(b) })
+	return p
+}
+
+// options allow the loopback.
+func (p *courier) options() *webhooks.Options {
+	return &webhooks.Options{Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), Concurrency: atOnce}
+}
+
+// emit commits events and waits until the relay has made a delivery of each.
+func (p *courier) emit(b *testing.B) {
+	b.Helper()
+	for left := deliveries; left > 0; left -= 100 {
+		require.NoError(b, p.store.Write(b.Context(), func(tx *store.Tx) error {
+			for i := range 100 {
+				agent := specialist((left + i) * 37 % 500)
+				if err := tx.Emit(models.EventBudgetWarning, agent, warning(agent)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	p.emitted += deliveries
+	p.await(b, func() bool {
+		waiting, err := p.store.EventsUnnumbered(b.Context())
+		require.NoError(b, err)
+		return !waiting
+	})
+}
+
+// warning is what an event tells (CHE·NU §9).
+func warning(agent string) models.BudgetAlert {
+	return models.BudgetAlert{
+		AgentID: agent, Day: day().Format(time.DateOnly), Budget: 25_000, Scope: models.ScopeOwn, Used: 20_250, Remaining: 4_750, Percent: 81,
+		ResetAt: day().Truncate(24 * time.Hour).Add(24 * time.Hour),
+	}
+}
+
+// deliver starts an engine on what waits, and returns when the receiver has all of it
+// and the books say so.
+func (p *courier) deliver(b *testing.B) int {
+	b.Helper()
+	before := p.receiver.got.Load()
+	engine := webhooks.New(p.store, p.options())
+	require.NoError(b, engine.Start(b.Context()))
+	p.await(b, func() bool {
+		if p.receiver.got.Load()-before < deliveries {
+			return false
+		}
+		pending, err := engine.Deliveries(b.Context(), p.hook.ID, models.DeliveryQuery{State: models.DeliveryPending, Limit: 1})
+		require.NoError(b, err)
+		return len(pending) == 0
+	})
+	require.NoError(b, engine.Stop(background()))
+	return deliveries
+}
+
+// requireDelivered checks that every event was delivered and that the books say so.
+func (p *courier) requireDelivered(b *testing.B) {
+	b.Helper()
+	all, err := p.hooks.Deliveries(background(), p.hook.ID, models.DeliveryQuery{State: models.DeliverySucceeded, Limit: p.emitted + 1})
+	require.NoError(b, err)
+	require.Len(b, all, p.emitted)
+}
+
+// await looks every millisecond.
+func (p *courier) await(b *testing.B, done func() bool) {
+	b.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(time.Minute); !done(); {
+		select {
+		case <-tick.C:
+		case <-late:
+			require.FailNow(b, "the deliveries have no end")
+		}
+	}
+}

@@ -1,0 +1,463 @@
+package usage_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/usage"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// reservationsEnv names the environment variable with the number of reservations that
+// the callers of the first test below ask for, on each database.
+const reservationsEnv = "COMET_TEST_LEDGER_RESERVATIONS"
+
+const callers = 64
+
+func reservations(t *testing.T) int {
+	t.Helper()
+	if text := os.Getenv(reservationsEnv); text != "" {
+		n, err := strconv.Atoi(text)
+		require.NoError(t, err, reservationsEnv)
+		return n
+	}
+	return scaled(callers * 60)
+}
+
+// crowd is many callers of the ledgers of several processes, one after the other
+// served by another of them. SQLite belongs to one process.
+type crowd struct {
+	*fixture
+	ledgers []*usage.Ledger
+	budgets map[string]int64
+	// own counts what the agents' own budgets are held against, below what those of the
+	// subtrees are.
+	own, below map[string]*book
+
+	mu      sync.Mutex
+	refused map[string]bool
+	told    map[string]int64 // what was settled, by agent
+	granted atomic.Int64
+	denied  atomic.Int64
+}
+
+// book is what the callers know of one budget from the outside: never more than what
+// is granted and not given back.
+type book struct {
+	budget   int64
+	out, top atomic.Int64
+}
+
+// take enters what was granted. It must come after the grant.
+func (b *book) take(t *testing.T, whose string, tokens int64) {
+	t.Helper()
+	out := b.out.Add(tokens)
+	if out > b.budget {
+		t.Errorf("%d tokens are granted of the %d of %s", out, b.budget, whose)
+	}
+	for top := b.top.Load(); out > top && !b.top.CompareAndSwap(top, out); top = b.top.Load() {
+	}
+}
+
+// newCrowd makes a tree with small budgets: that of orch covers all below it, that of
+// spec too, so each request is decided by up to three of them.
+func newCrowd(t *testing.T, db *storetest.DB) *crowd {
+	t.Helper()
+	c := &crowd{fixture: setup(t, db), budgets: map[string]int64{"orch": 9_000, "spec": 6_000, "other": 5_000, "help": 4_000, "aid": 4_000}}
+	for id, budget := range c.budgets {
+		c.change(t, id, func(a *models.Agent) {
+			a.TokenBudget = &budget
+			if id == "orch" || id == "spec" {
+				a.BudgetScope = models.ScopeSubtree
+			}
+		})
+	}
+	c.ledgers = []*usage.Ledger{c.Ledger}
+	if db.Database() == "postgres" {
+		for range 2 {
+			s, err := store.Open(t.Context(), db.Options)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			c.ledgers = append(c.ledgers, usage.New(s, nil))
+		}
+	}
+	c.open()
+	return c
+}
+
+// open begins new books.
+func (c *crowd) open() {
+	c.own, c.below, c.refused, c.told = map[string]*book{}, map[string]*book{}, map[string]bool{}, map[string]int64{}
+	for id, budget := range c.budgets {
+		c.own[id] = &book{budget: budget}
+	}
+	for _, id := range []string{"orch", "spec"} {
+		c.below[id] = &book{budget: c.budgets[id]}
+	}
+}
+
+// books calls enter with all the books that what an agent spends is in.
+func (c *crowd) books(id string, enter func(whose string, b *book)) {
+	enter(id, c.own[id])
+	if id == "spec" || id == "help" || id == "aid" {
+		enter("the subtree of spec", c.below["spec"])
+	}
+	enter("the subtree of orch", c.below["orch"])
+}
+
+func (c *crowd) took(t *testing.T, id string, tokens int64) {
+	t.Helper()
+	c.books(id, func(whose string, b *book) { b.take(t, whose, tokens) })
+}
+
+// gives enters what is about to be given back. It must come before that.
+func (c *crowd) gives(id string, tokens int64) {
+	c.books(id, func(_ string, b *book) { b.out.Add(-tokens) })
+}
+
+// all lets the callers make n requests together and waits for them.
+func (c *crowd) all(n int, one func(l *usage.Ledger, r *rand.Rand, i int)) {
+	var wg sync.WaitGroup
+	for k := range callers {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(rand.Uint64(), uint64(k)))
+			for i := k; i < n; i += callers {
+				one(c.ledgers[i/callers%len(c.ledgers)], r, i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (c *crowd) anybody(r *rand.Rand) string {
+	return []string{"help", "aid", "help", "aid", "spec", "other", "orch"}[r.IntN(7)]
+}
+
+// ask reserves tokens; ok is false where a budget refused.
+func (c *crowd) ask(t *testing.T, l *usage.Ledger, id string, tokens int64) (held models.Reservation, ok bool) {
+	t.Helper()
+	held, err := l.Reserve(context.Background(), models.System(), id, models.ReservationDraft{Tokens: &tokens}, nil)
+	switch errs.CodeOf(err) {
+	case "":
+		c.granted.Add(1)
+		c.took(t, id, tokens)
+		return held, true
+	case errs.BudgetExceeded:
+		c.denied.Add(1)
+		c.mu.Lock()
+		c.refused[errs.From(err).Meta["agent_id"].(string)] = true
+		c.mu.Unlock()
+	default:
+		t.Errorf("a reservation of %s is answered with %v", id, err)
+	}
+	return held, false
+}
+
+// settle settles with what was used, at most what was held.
+func (c *crowd) settle(t *testing.T, l *usage.Ledger, r models.Reservation, used int64) {
+	t.Helper()
+	c.gives(r.AgentID, r.Tokens-used)
+	if _, err := l.Settle(context.Background(), models.System(), r.AgentID, r.ID, models.Settlement{Tokens: &used}, nil); err != nil {
+		t.Errorf("a settlement of %s is answered with %v", r.AgentID, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told[r.AgentID] += used
+}
+
+func (c *crowd) giveBack(t *testing.T, l *usage.Ledger, r models.Reservation) {
+	t.Helper()
+	c.gives(r.AgentID, r.Tokens)
+	if err := l.Release(context.Background(), models.System(), r.AgentID, r.ID); err != nil {
+		t.Errorf("a release of %s is answered with %v", r.AgentID, err)
+	}
+}
+
+// watch looks at the ledger from another side until the function it returns is called:
+// at no moment is more spoken for than a budget has, and at every moment the sums are
+// what they are sums of.
+func (c *crowd) watch(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	looks, done := 0, make(chan struct{})
+	go func() {
+		defer close(done)
+		for ; ctx.Err() == nil || looks == 0; looks++ {
+			for id, budget := range c.budgets {
+				u, err := c.Usage(context.Background(), id)
+				if err != nil || u.UsedToday+u.Reserved > budget {
+					t.Errorf("%s shows %+v, %v", id, u, err)
+				}
+			}
+			v, err := c.Verify(context.Background())
+			if err != nil || v.Total > 0 {
+				t.Errorf("in the middle of it: %+v, %v", v.Differences, err)
+			}
+			runtime.Gosched()
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+		t.Logf("looked %d times", looks)
+	}
+}
+
+// TestConcurrentCallers lets 64 callers ask at once, of one process on SQLite and of
+// three on one PostgreSQL.
+func TestConcurrentCallers(t *testing.T) {
+	t.Parallel()
+	run := func(name string, test func(t *testing.T, c *crowd)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+				c := newCrowd(t, db)
+				test(t, c)
+				c.sound(t)
+			})
+		})
+	}
+	run("NeverOverspendByAToken", func(t *testing.T, c *crowd) {
+		for day := range 2 {
+			c.open()
+			c.day(t, reservations(t)/2)
+			c.requireEvents(t, day)
+			c.clock(t, fmt.Sprintf("2026-01-%dT00:00:00", 11+day))
+		}
+	})
+	run("FillABudgetToTheLastToken", func(t *testing.T, c *crowd) {
+		n := 10_000 / costly
+		c.all(n, func(l *usage.Ledger, r *rand.Rand, _ int) {
+			c.ask(t, l, c.anybody(r), 1+r.Int64N(5)*int64(costly))
+		})
+		for _, id := range []string{"help", "aid", "spec", "other", "orch"} {
+			for ok := true; ok; {
+				_, ok = c.ask(t, c.Ledger, id, 1)
+			}
+		}
+		require.Equal(t, int64(9_000), c.below["orch"].out.Load(), "not a token more, not a token less")
+		require.Zero(t, c.leftBelow(t, "orch"))
+		for id, b := range c.own {
+			require.Equal(t, b.out.Load(), c.usage(t, id).Reserved, id)
+		}
+	})
+	run("RecordAFactOnce", recordOnce)
+	run("SpendWhileTheTreeChanges", spendWhileTheTreeChanges)
+}
+
+// day is n reservations that are settled, released or forgotten.
+func (c *crowd) day(t *testing.T, n int) {
+	t.Helper()
+	const settled, target = 60, 8_000 // percent, tokens
+	most := int64(max(1, target*100/(n*settled)+1))
+	odds := float64(target*100) / (float64(n*settled) * float64(most))
+	var forgotten atomic.Int64
+	begun, stop := time.Now(), c.watch(t)
+	c.all(n, func(l *usage.Ledger, r *rand.Rand, _ int) {
+		id := c.anybody(r)
+		held, ok := c.ask(t, l, id, 1+r.Int64N(300))
+		if !ok {
+			return
+		}
+		for range r.IntN(20) {
+			runtime.Gosched()
+		}
+		switch fate := r.IntN(100); {
+		case fate < 2 && forgotten.Add(held.Tokens) < 600:
+		case fate < settled:
+			used := int64(0)
+			if r.Float64() < odds {
+				used = min(most, held.Tokens)
+			}
+			c.settle(t, l, held, used)
+		default:
+			c.giveBack(t, l, held)
+		}
+	})
+	took := time.Since(begun)
+	stop()
+	t.Logf("%d reservations in %s (%.0f/s): %d granted, %d refused in all; at most %d of 9,000 and %d of 6,000 were out", n, took.Round(time.Millisecond),
+		float64(n)/took.Seconds(), c.granted.Load(), c.denied.Load(), c.below["orch"].top.Load(), c.below["spec"].top.Load())
+	for id, b := range c.own {
+		u := c.usage(t, id)
+		require.Equal(t, b.out.Load(), u.UsedToday+u.Reserved, "%s, from the outside and from the inside", id)
+		require.Equal(t, c.told[id], u.UsedToday, id)
+	}
+	c.db.Clock.Advance(301 * time.Second)
+	for id := range c.budgets {
+		c.record(t, id, 1)
+		require.Zero(t, c.usage(t, id).Reserved, "nothing is held when nobody holds anything: %s", id)
+	}
+	c.requireTwiceFull(t)
+}
+
+// requireTwiceFull proves that no release was lost: what no fact has used can be
+// reserved to the last token.
+func (c *crowd) requireTwiceFull(t *testing.T) {
+	t.Helper()
+	for _, id := range []string{"spec", "orch"} {
+		left := c.leftBelow(t, id)
+		require.Equal(t, c.budgets[id]-c.subtree(t, id), left)
+		if own := c.left(t, id); own < left {
+			left = own
+		}
+		if left > 0 {
+			require.NoError(t, c.release(id, c.hold(t, id, left).ID))
+		}
+	}
+}
+
+// requireEvents requires one warning and one event of excess for each agent and day
+// that called for them, and no others.
+func (c *crowd) requireEvents(t *testing.T, day int) {
+	t.Helper()
+	type key struct {
+		kind  models.EventType
+		agent string
+	}
+	got, today := map[key]int{}, time.Date(2026, 1, 10+day, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
+	for _, a := range allAlerts(t, c.db) {
+		if a.Day == today {
+			got[key{a.kind, a.AgentID}]++
+		}
+	}
+	want := map[key]int{}
+	for id, budget := range c.budgets {
+		u := c.usage(t, id)
+		used := u.UsedToday
+		if u.BudgetScope == models.ScopeSubtree {
+			used = max(used, u.SubtreeUsedToday)
+		}
+		if used*100 >= budget*80 {
+			want[key{models.EventBudgetWarning, id}] = 1
+		}
+		if c.refused[id] || used > budget {
+			want[key{models.EventBudgetExceeded, id}] = 1
+		}
+	}
+	require.Equal(t, want, got)
+	require.NotEmpty(t, c.refused)
+}
+
+// recordOnce lets every caller send the same facts, in batches of its own.
+func recordOnce(t *testing.T, c *crowd) {
+	const facts = 40
+	var fresh, replays atomic.Int64
+	c.all(callers*10/costly, func(l *usage.Ledger, r *rand.Rand, _ int) {
+		names := r.Perm(facts)
+		for len(names) > 0 {
+			n := min(len(names), 1+r.IntN(15))
+			var batch []models.FactDraft
+			for _, name := range names[:n] {
+				batch = append(batch, fact(int64(name+1), named(strconv.Itoa(name))))
+			}
+			names = names[n:]
+			out, err := l.Record(context.Background(), models.System(), "help", batch, nil)
+			if err != nil {
+				t.Errorf("facts are answered with %v", err)
+			}
+			for i, f := range out.Facts {
+				if f.Tokens != *batch[i].Tokens {
+					t.Errorf("%+v for %+v", f, batch[i])
+				}
+				if f.Replayed {
+					replays.Add(1)
+				} else {
+					fresh.Add(1)
+				}
+			}
+		}
+	})
+	require.EqualValues(t, facts, fresh.Load())
+	require.EqualValues(t, facts*(callers*10/costly)-facts, replays.Load())
+	require.EqualValues(t, facts*(facts+1)/2, c.usage(t, "help").UsedToday)
+}
+
+// shake changes the tree again and again until the function it returns is called.
+func (c *crowd) shake(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	changes, done := 0, make(chan struct{})
+	go func() {
+		defer close(done)
+		for r := rand.New(rand.NewPCG(1, 2)); ctx.Err() == nil; changes++ {
+			id := []string{"help", "aid", "spec", "other", "orch", "rival"}[r.IntN(6)]
+			parents := map[string][]string{"help": {"spec", "other"}, "aid": {"spec", "other"}, "spec": {"orch", "rival"}, "other": {"orch", "rival"}}[id]
+			err := c.changed(id, func(a *models.Agent) {
+				if parents != nil && r.IntN(2) == 0 {
+					a.ParentID = &parents[r.IntN(2)]
+				} else {
+					a.BudgetScope = []models.BudgetScope{models.ScopeOwn, models.ScopeSubtree}[r.IntN(2)]
+				}
+			})
+			if err != nil {
+				t.Errorf("a change of %s is answered with %v", id, err)
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+		t.Logf("%d changes", changes)
+		require.Positive(t, changes)
+	}
+}
+
+// spendWhileTheTreeChanges moves agents about and switches scopes under the callers.
+func spendWhileTheTreeChanges(t *testing.T, c *crowd) {
+	stop := c.shake(t)
+	var held sync.Map
+	c.all(scaled(callers*30), func(l *usage.Ledger, r *rand.Rand, i int) {
+		id := []string{"help", "aid", "spec", "other"}[r.IntN(4)]
+		got, err := l.Reserve(context.Background(), models.System(), id, models.ReservationDraft{Tokens: new(1 + r.Int64N(200))}, nil)
+		if code := errs.CodeOf(err); code == errs.BudgetExceeded {
+			return
+		} else if code != "" {
+			t.Errorf("a reservation is answered with %v", err)
+			return
+		}
+		c.own[id].take(t, id, got.Tokens)
+		if r.IntN(4) == 0 {
+			held.Store(i, got) // for somebody later
+			return
+		}
+		if r.IntN(2) == 0 {
+			c.own[id].out.Add(-got.Tokens)
+			if err := l.Release(context.Background(), models.System(), id, got.ID); err != nil {
+				t.Errorf("a release is answered with %v", err)
+			}
+			return
+		}
+		c.own[id].out.Add(1 - got.Tokens)
+		if _, err := l.Settle(context.Background(), models.System(), id, got.ID, models.Settlement{Tokens: new(int64(1))}, nil); err != nil {
+			t.Errorf("a settlement is answered with %v", err)
+		}
+	})
+	stop()
+	c.sound(t)
+	held.Range(func(_, value any) bool {
+		r := value.(models.Reservation)
+		require.NoError(t, c.release(r.AgentID, r.ID))
+		return true
+	})
+	var used int64
+	for _, id := range []string{"help", "aid", "spec", "other", "orch", "rival"} {
+		require.Zero(t, c.usage(t, id).Reserved, id)
+		used += c.usage(t, id).UsedToday
+	}
+	require.Equal(t, used, c.subtree(t, "nova"))
+	require.Equal(t, used, c.subtree(t, "orch")+c.subtree(t, "rival"))
+}

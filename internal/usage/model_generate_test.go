@@ -1,0 +1,285 @@
+package usage_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// seedEnv repeats a run of the model test: it is the seed that a failed run printed.
+const seedEnv = "COMET_TEST_SEED"
+
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	s := rand.Uint64()
+	if text := os.Getenv(seedEnv); text != "" {
+		var err error
+		s, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, seedEnv)
+	}
+	t.Logf("repeat with %s=%d", seedEnv, s)
+	return s
+}
+
+// scaled makes a test shorter where the run is to be short or is slow.
+func scaled(n int) int {
+	if testing.Short() {
+		n /= 8
+	}
+	return n / costly
+}
+
+// step is one random operation: on the ledger, and on the model.
+type step struct {
+	verb string
+	text string
+	real func() heard
+	want func(*model) heard
+}
+
+// generator makes operations that collide often: few agents with small budgets, few
+// names, and mostly what was there before.
+type generator struct {
+	*rand.Rand
+	*modelRun
+	named map[string]models.FactDraft // by agent and request_id
+}
+
+func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
+
+func (g *generator) agent() string {
+	if g.chance(1) {
+		return "nobody"
+	}
+	return g.ids[g.IntN(len(g.ids))]
+}
+
+func (g *generator) key() string {
+	if g.chance(88) {
+		return ""
+	}
+	return "k-" + strconv.Itoa(g.IntN(40))
+}
+
+// next is a random operation.
+func (g *generator) next() step {
+	switch n := g.IntN(100); {
+	case n < 28:
+		return g.record()
+	case n < 56:
+		return g.reserve()
+	case n < 74:
+		return g.settle()
+	case n < 80:
+		return g.release()
+	case n < 88:
+		return g.operate()
+	default:
+		return g.change()
+	}
+}
+
+func (g *generator) record() step {
+	id, key := g.agent(), g.key()
+	drafts := make([]models.FactDraft, 1+g.IntN(1+g.IntN(4)))
+	for i := range drafts {
+		drafts[i] = g.draft(id)
+	}
+	return step{
+		"record", fmt.Sprintf("%s records %s %q", id, show(drafts), key),
+		func() heard { return g.doRecord(id, drafts, key) },
+		func(m *model) heard { return m.once(key, func(m *model) heard { return m.record(id, drafts) }) },
+	}
+}
+
+// draft makes a fact; of those with a name every other is one that was sent before.
+func (g *generator) draft(id string) models.FactDraft {
+	d := fact(1 + g.Int64N(400))
+	if g.chance(30) {
+		d.Model = []string{"big", "small"}[g.IntN(2)]
+	}
+	if g.chance(70) {
+		return d
+	}
+	d.RequestID = "r-" + strconv.Itoa(g.IntN(12))
+	earlier, sent := g.named[id+" "+d.RequestID]
+	if sent && !g.chance(15) {
+		return earlier
+	}
+	g.named[id+" "+d.RequestID] = d
+	return d
+}
+
+func show(drafts []models.FactDraft) string {
+	text := ""
+	for _, d := range drafts {
+		text += fmt.Sprintf("[%d %s %s]", *d.Tokens, d.Model, d.RequestID)
+	}
+	return text
+}
+
+func (g *generator) reserve() step {
+	id, key := g.agent(), g.key()
+	tokens, ttl := 1+g.Int64N(700), 1+g.Int64N(900)
+	if g.chance(10) {
+		tokens *= 10
+	}
+	return step{
+		"reserve", fmt.Sprintf("%s reserves %d for %d s %q", id, tokens, ttl, key),
+		func() heard { return g.doReserve(id, tokens, ttl, key) },
+		func(m *model) heard {
+			return m.once(key, func(m *model) heard { return m.reserve(id, tokens, time.Duration(ttl)*time.Second) })
+		},
+	}
+}
+
+// reservation names one that was granted, mostly one of the last, by its agent and
+// its place.
+func (g *generator) reservation() (id string, n int) {
+	all := len(g.m.reservations)
+	if all == 0 || g.chance(2) {
+		return g.agent(), -1
+	}
+	n = g.IntN(all)
+	if last := min(all, 12); g.chance(80) {
+		n = all - 1 - g.IntN(last)
+	}
+	if g.chance(2) {
+		return g.agent(), n
+	}
+	return g.m.reservations[n].agent, n
+}
+
+func (g *generator) settle() step {
+	id, n := g.reservation()
+	key, tokens, labels := g.key(), int64(g.IntN(3))*g.Int64N(350), models.FactLabels{}
+	if n >= 0 && g.chance(30) {
+		tokens = g.m.reservations[n].tokens
+	}
+	if g.chance(20) {
+		labels.Kind = "chat"
+	}
+	return step{
+		"settle", fmt.Sprintf("%s settles %d with %d %s %q", id, n, tokens, labels.Kind, key),
+		func() heard { return g.doSettle(id, n, tokens, labels, key) },
+		func(m *model) heard {
+			return m.once(key, func(m *model) heard { return m.settle(id, n, tokens, labels) })
+		},
+	}
+}
+
+func (g *generator) release() step {
+	id, n := g.reservation()
+	return step{
+		"release", fmt.Sprintf("%s releases %d", id, n),
+		func() heard { return g.doRelease(id, n) },
+		func(m *model) heard { return m.release(id, n) },
+	}
+}
+
+// operate is what an operator does.
+func (g *generator) operate() step {
+	id, key := g.agent(), g.key()
+	switch g.IntN(3) {
+	case 0:
+		tokens, term := 1+g.Int64N(1_500), time.Duration(1+g.IntN(30*60))*time.Minute
+		return step{
+			"add", fmt.Sprintf("%s gets %d for %s %q", id, tokens, term, key),
+			func() heard { return g.doAdd(id, tokens, term, key) },
+			func(m *model) heard { return m.once(key, func(m *model) heard { return m.add(id, tokens, term) }) },
+		}
+	case 1:
+		n := g.IntN(len(g.m.additions)+1) - 1
+		if n >= 0 && g.chance(95) {
+			id = g.m.additions[n].agent
+		}
+		return step{
+			"remove", fmt.Sprintf("%s loses addition %d", id, n),
+			func() heard { return g.doRemove(id, n) },
+			func(m *model) heard { return m.remove(id, n) },
+		}
+	default:
+		return step{
+			"reset", fmt.Sprintf("%s is reset %q", id, key),
+			func() heard { return g.doReset(id, key) },
+			func(m *model) heard { return m.once(key, func(m *model) heard { return m.reset(id) }) },
+		}
+	}
+}
+
+// change is a change of the registry: a budget, a scope, a place, an activity.
+func (g *generator) change() step {
+	s := g.m.agents[g.ids[1+g.IntN(len(g.ids)-1)]]
+	switch g.IntN(5) {
+	case 0:
+		budget := *s.TokenBudget/2 + g.Int64N(*s.TokenBudget)
+		s.TokenBudget = new(max(1_000, min(budget, 20_000)))
+	case 1, 2:
+		if s.BudgetScope = models.ScopeSubtree; g.m.counts(s.ID) {
+			s.BudgetScope = models.ScopeOwn
+		}
+	case 3:
+		if s.Level > models.LevelOrchestrator {
+			s.ParentID = g.above(s.Level)
+		}
+	case 4:
+		s.IsActive = !s.IsActive || g.chance(50)
+	}
+	return step{
+		"change", fmt.Sprintf("%s becomes %d %s under %s, active: %t", s.ID, *s.TokenBudget, s.BudgetScope, s.ParentID, s.IsActive),
+		func() heard { return g.doChange(s) },
+		func(m *model) heard { m.agents[s.ID] = s; return heard{} },
+	}
+}
+
+// above is an agent that one of the level may stand under.
+func (g *generator) above(level models.Level) string {
+	for {
+		if id := g.ids[g.IntN(len(g.ids))]; g.m.agents[id].Level == level-1 {
+			return id
+		}
+	}
+}
+
+// tick is how far the clock moves before an operation. It goes back now and then,
+// but not behind the end of an additional budget: those do not begin again.
+func (g *generator) tick() time.Duration {
+	now := g.m.now
+	toMidnight := startOf(dayOf(now) + 1).Sub(now)
+	switch n := g.IntN(200); {
+	case n < 160:
+		return time.Duration(1+g.IntN(int(4*time.Second/time.Microsecond))) * time.Microsecond
+	case n < 188:
+		return time.Duration(g.IntN(400)) * time.Second
+	case n < 192:
+		return time.Duration(g.IntN(int(3*time.Hour/time.Microsecond))) * time.Microsecond
+	case n < 194:
+		return toMidnight - time.Microsecond
+	case n < 195:
+		return toMidnight
+	}
+	back := time.Duration(g.IntN(6 * int(time.Hour))).Truncate(time.Microsecond)
+	for _, a := range g.m.additions {
+		if !a.expires.After(now) && a.expires.After(now.Add(-back)) {
+			back = now.Sub(a.expires)
+		}
+	}
+	return -back
+}
+
+// hear is an outcome that is only a code, and whose budget refused.
+func hear(err error) heard {
+	h := heard{code: errs.CodeOf(err)}
+	if h.code == errs.BudgetExceeded {
+		h.whose = errs.From(err).Meta["agent_id"].(string)
+	}
+	return h
+}

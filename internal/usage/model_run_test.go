@@ -1,0 +1,271 @@
+package usage_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/usage"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// TestTheLedgerAnswersAsTheModelDoes makes random operations one after another, while
+// the clock moves, and compares what everybody hears and what the ledger shows with
+// the model: once from a seed that is known to meet every rule, once from a new one.
+func TestTheLedgerAnswersAsTheModelDoes(t *testing.T) {
+	t.Parallel()
+	t.Run("KnownSeed", func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) { requireVaried(t, answersAsTheModel(t, db, 1, scaled(1500))) })
+	})
+	t.Run("NewSeed", func(t *testing.T) {
+		t.Parallel()
+		s := seed(t)
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) { answersAsTheModel(t, db, s, scaled(900)) })
+	})
+}
+
+// modelRun is a ledger and its model, and how each of them calls what it granted.
+type modelRun struct {
+	*usage.Ledger
+	t            *testing.T
+	db           *storetest.DB
+	m            *model
+	ids          []string
+	reservations []string
+	additions    []string
+	log          []string
+}
+
+// answersAsTheModel makes n operations and returns how often which verb was answered
+// how.
+func answersAsTheModel(t *testing.T, db *storetest.DB, s uint64, n int) map[string]map[errs.Code]int {
+	t.Helper()
+	r := newModelRun(t, db)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the last operations of seed %d:\n%s", s, strings.Join(r.log[max(0, len(r.log)-60):], "\n"))
+		}
+	})
+	g := &generator{rand.New(rand.NewPCG(s, 0)), r, map[string]models.FactDraft{}}
+	outcomes := map[string]map[errs.Code]int{}
+	for i := range n {
+		db.Clock.Advance(g.tick())
+		r.m.now = db.Now()
+		o := g.next()
+		r.log = append(r.log, r.m.now.Format("02 15:04:05.000000 ")+o.text)
+		want, got := o.want(r.m), o.real()
+		require.Equal(t, want, got, "operation %d: %s", i, o.text)
+		if outcomes[o.verb] == nil {
+			outcomes[o.verb] = map[errs.Code]int{}
+		}
+		outcomes[o.verb][got.code]++
+		if i%20 == 0 || i == n-1 {
+			r.requireSame()
+		}
+	}
+	return outcomes
+}
+
+// newModelRun makes a tree of 15 agents.
+func newModelRun(t *testing.T, db *storetest.DB) *modelRun {
+	t.Helper()
+	r := &modelRun{Ledger: usage.New(db.Store, nil), t: t, db: db, m: &model{
+		agents: map[string]models.Spender{}, days: map[string]int64{}, warned: map[string]int64{}, exceeded: map[string]int64{},
+		alerts: []alert{}, answered: map[string]time.Time{},
+	}}
+	for _, link := range []struct {
+		parent string
+		budget int64
+		ids    []string
+	}{
+		{"nova", 12_000, []string{"o1", "o2"}},
+		{"o1", 5_000, []string{"s1", "s2"}}, {"o2", 5_000, []string{"s3", "s4"}},
+		{"s1", 2_000, []string{"a1", "a2", "a3"}}, {"s2", 2_000, []string{"a4", "a5"}}, {"s3", 2_000, []string{"a6", "a7"}}, {"s4", 2_000, []string{"a8"}},
+	} {
+		r.insert(models.Spender{ID: "nova"})
+		for _, id := range link.ids {
+			r.insert(models.Spender{ID: id, Level: r.m.agents[link.parent].Level + 1, ParentID: link.parent, TokenBudget: &link.budget})
+		}
+	}
+	return r
+}
+
+func (r *modelRun) insert(s models.Spender) {
+	r.t.Helper()
+	if _, there := r.m.agents[s.ID]; there {
+		return
+	}
+	s.IsActive, s.BudgetScope, s.Version = true, models.ScopeOwn, 1
+	r.m.agents[s.ID], r.ids = s, append(r.ids, s.ID)
+	a := models.Agent{
+		ID: s.ID, Name: s.ID, Level: s.Level, FrequencyHz: []int{999, 888, 555, 444}[s.Level], TokenBudget: s.TokenBudget,
+		IsActive: true, Version: 1, CreatedAt: r.db.Now(), UpdatedAt: r.db.Now(),
+	}
+	if s.ParentID != "" {
+		a.ParentID, a.SphereID = &s.ParentID, new(1)
+	}
+	require.NoError(r.t, r.db.Write(r.t.Context(), func(tx *store.Tx) error { return tx.InsertAgent(a) }))
+}
+
+// requireSame compares everything the ledger shows with the model.
+func (r *modelRun) requireSame() {
+	r.t.Helper()
+	for _, id := range r.ids {
+		got, err := r.Usage(r.t.Context(), id)
+		require.NoError(r.t, err)
+		require.Equal(r.t, r.m.usage(id), got)
+	}
+	require.Equal(r.t, r.m.alerts, allAlerts(r.t, r.db))
+	for range min(5, len(r.reservations)) {
+		n := rand.IntN(len(r.reservations))
+		got, err := r.Reservation(r.t.Context(), r.m.reservations[n].agent, r.reservations[n])
+		require.NoError(r.t, err)
+		want := r.m.reservations[n].state
+		if want == models.ReservationHeld && !r.m.reservations[n].expires.After(r.m.now) {
+			want = models.ReservationExpired
+		}
+		require.Equal(r.t, want, got.State)
+	}
+	tree, err := r.Tree(r.t.Context())
+	require.NoError(r.t, err)
+	today := dayOf(r.m.now)
+	for _, id := range r.ids {
+		require.Equal(r.t, r.m.used(id, today), tree.Used[id], id)
+		require.Equal(r.t, r.m.rollUp(id, today), tree.SubtreeUsed[id], id)
+	}
+	v, err := r.Verify(r.t.Context())
+	require.NoError(r.t, err)
+	require.Empty(r.t, v.Differences)
+	require.EqualValues(r.t, len(r.m.facts), v.Facts)
+}
+
+// requireVaried proves that the operations met what they were made for.
+func requireVaried(t *testing.T, outcomes map[string]map[errs.Code]int) {
+	t.Helper()
+	if testing.Short() || costly > 1 {
+		return // too few of them
+	}
+	for verb, codes := range map[string][]errs.Code{
+		"record": {"", errs.NotFound, errs.RequestIDReused}, "reserve": {"", errs.NotFound, errs.BudgetExceeded, errs.AgentDeactivated},
+		"settle": {"", errs.NotFound, errs.ReservationEnded}, "release": {"", errs.NotFound, errs.ReservationEnded},
+		"add": {"", errs.InvalidRequest}, "remove": {"", errs.NotFound}, "reset": {""}, "change": {""},
+	} {
+		for _, code := range codes {
+			require.Positive(t, outcomes[verb][code], "no %s met %q: %v", verb, code, outcomes)
+		}
+	}
+}
+
+// onceOf is the Idempotency-Key of an operation, nil for none.
+func onceOf(key string) *models.Once {
+	if key == "" {
+		return nil
+	}
+	return keyed(key)
+}
+
+// unless returns what was heard, unless the request was answered before.
+func unless(once *models.Once, h heard) heard {
+	if once != nil && once.Replay != nil {
+		return heard{answered: true}
+	}
+	return h
+}
+
+func (r *modelRun) doRecord(id string, drafts []models.FactDraft, key string) heard {
+	once := onceOf(key)
+	out, err := r.Record(r.t.Context(), models.System(), id, drafts, once)
+	h := hear(err)
+	if err == nil {
+		h.balance = &out.Balance
+		for _, f := range out.Facts {
+			h.replayed, h.at = append(h.replayed, f.Replayed), append(h.at, f.At)
+		}
+	}
+	return unless(once, h)
+}
+
+func (r *modelRun) doReserve(id string, tokens, ttl int64, key string) heard {
+	once := onceOf(key)
+	got, err := r.Reserve(r.t.Context(), models.System(), id, models.ReservationDraft{Tokens: &tokens, TTLSeconds: &ttl}, once)
+	h := unless(once, hear(err))
+	if err == nil && !h.answered {
+		h.expires = got.ExpiresAt
+		r.reservations = append(r.reservations, got.ID)
+	}
+	return h
+}
+
+// reservationID is what the ledger calls the reservation n.
+func (r *modelRun) reservationID(n int) string {
+	if n < 0 {
+		return uuid.NewString()
+	}
+	return r.reservations[n]
+}
+
+func (r *modelRun) doSettle(id string, n int, tokens int64, labels models.FactLabels, key string) heard {
+	once := onceOf(key)
+	s, err := r.Settle(r.t.Context(), models.System(), id, r.reservationID(n), models.Settlement{Tokens: &tokens, FactLabels: labels}, once)
+	h := hear(err)
+	if err == nil {
+		h.late, h.replayed, h.balance = s.Late, []bool{s.Replayed}, &s.Balance
+	}
+	return unless(once, h)
+}
+
+func (r *modelRun) doRelease(id string, n int) heard {
+	return hear(r.Release(r.t.Context(), models.System(), id, r.reservationID(n)))
+}
+
+func (r *modelRun) doAdd(id string, tokens int64, term time.Duration, key string) heard {
+	once := onceOf(key)
+	d := models.BudgetAdditionDraft{Tokens: &tokens, ExpiresAt: new(r.db.Now().Add(term)), Reason: new("why")}
+	a, err := r.AddBudget(r.t.Context(), models.System(), id, d, once)
+	h := unless(once, hear(err))
+	if err == nil && !h.answered {
+		r.additions = append(r.additions, a.ID)
+	}
+	return h
+}
+
+func (r *modelRun) doRemove(id string, n int) heard {
+	name := uuid.NewString()
+	if n >= 0 {
+		name = r.additions[n]
+	}
+	return hear(r.RemoveBudget(r.t.Context(), models.System(), id, name))
+}
+
+func (r *modelRun) doReset(id, key string) heard {
+	once := onceOf(key)
+	b, err := r.Reset(r.t.Context(), models.System(), id, models.UsageReset{Reason: new("why")}, once)
+	h := hear(err)
+	if err == nil {
+		h.balance = &b
+	}
+	return unless(once, h)
+}
+
+func (r *modelRun) doChange(s models.Spender) heard {
+	return hear(r.db.Write(r.t.Context(), func(tx *store.Tx) error {
+		if err := tx.LockChains(); err != nil {
+			return err
+		}
+		before, err := tx.Agent(s.ID)
+		if err != nil {
+			return err
+		}
+		after := before
+		after.TokenBudget, after.BudgetScope, after.ParentID, after.IsActive = s.TokenBudget, s.BudgetScope, &s.ParentID, s.IsActive
+		return tx.UpdateAgent(before, after)
+	}))
+}

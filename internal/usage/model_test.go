@@ -1,0 +1,307 @@
+package usage_test
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"comet/models"
+)
+
+// model is the ledger in its simplest form: lists of what happened. Every number is
+// counted anew from them whenever it is asked for. What it keeps beside the lists is
+// the day of each account, which never goes back, and the day of each agent's last
+// events.
+type model struct {
+	now          time.Time
+	agents       map[string]models.Spender
+	days         map[string]int64
+	facts        []modelFact
+	reservations []modelReservation
+	additions    []modelAddition
+	resets       []modelReset
+	warned       map[string]int64
+	exceeded     map[string]int64
+	alerts       []alert
+	answered     map[string]time.Time // Idempotency-Keys
+}
+
+type modelFact struct {
+	agent   string
+	path    []string
+	at      time.Time
+	tokens  int64
+	name    string // request_id
+	content string
+}
+
+type modelReservation struct {
+	agent   string
+	path    []string
+	tokens  int64
+	state   models.ReservationState
+	expires time.Time
+	content string // of the settlement
+}
+
+type modelAddition struct {
+	agent   string
+	tokens  int64
+	expires time.Time
+}
+
+type modelReset struct {
+	agent        string
+	day          int64
+	own, subtree int64
+}
+
+const aDay = 86_400
+
+func dayOf(t time.Time) int64 { return t.Unix() / aDay }
+
+func startOf(day int64) time.Time { return time.Unix(day*aDay, 0).UTC() }
+
+// clone is for what may be undone.
+func (m *model) clone() *model {
+	c := *m
+	c.agents, c.days, c.answered = maps.Clone(m.agents), maps.Clone(m.days), maps.Clone(m.answered)
+	c.warned, c.exceeded = maps.Clone(m.warned), maps.Clone(m.exceeded)
+	c.facts, c.reservations, c.additions = slices.Clone(m.facts), slices.Clone(m.reservations), slices.Clone(m.additions)
+	c.resets, c.alerts = slices.Clone(m.resets), slices.Clone(m.alerts)
+	return &c
+}
+
+// chain is the way from nova down to the agent, nil for nobody.
+func (m *model) chain(id string) []string {
+	s, known := m.agents[id]
+	if !known {
+		return nil
+	}
+	return append(m.chain(s.ParentID), id)
+}
+
+func (m *model) counts(id string) bool { return m.agents[id].BudgetScope == models.ScopeSubtree }
+
+// counters are the links of a path whose budget counts their subtree, the nearest to
+// the agent first.
+func (m *model) counters(path []string) []string {
+	var out []string
+	for _, id := range slices.Backward(path) {
+		if m.counts(id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+func (m *model) used(id string, day int64) (tokens int64) {
+	for _, f := range m.facts {
+		if f.agent == id && dayOf(f.at) == day {
+			tokens += f.tokens
+		}
+	}
+	for _, r := range m.resets {
+		if r.agent == id && r.day == day {
+			tokens -= r.own
+		}
+	}
+	return tokens
+}
+
+// rollUp is what was used on the paths through an agent.
+func (m *model) rollUp(id string, day int64) (tokens int64) {
+	for _, f := range m.facts {
+		if slices.Contains(f.path, id) && dayOf(f.at) == day {
+			tokens += f.tokens
+		}
+	}
+	return tokens
+}
+
+// owed is the part of the roll-up that no reset wrote off.
+func (m *model) owed(id string, day int64) int64 {
+	tokens := m.rollUp(id, day)
+	for _, r := range m.resets {
+		if r.agent == id && r.day == day {
+			tokens -= r.subtree
+		}
+	}
+	return tokens
+}
+
+// running are the reservations that hold tokens now.
+func (m *model) running(counts func(modelReservation) bool) (tokens int64) {
+	for _, r := range m.reservations {
+		if r.state == models.ReservationHeld && r.expires.After(m.now) && counts(r) {
+			tokens += r.tokens
+		}
+	}
+	return tokens
+}
+
+func (m *model) reserved(id string) int64 {
+	return m.running(func(r modelReservation) bool { return r.agent == id })
+}
+
+func (m *model) reservedBelow(id string) int64 {
+	return m.running(func(r modelReservation) bool { return slices.Contains(r.path, id) })
+}
+
+func (m *model) extra(id string) (tokens int64) {
+	for _, a := range m.additions {
+		if a.agent == id && a.expires.After(m.now) {
+			tokens += a.tokens
+		}
+	}
+	return tokens
+}
+
+// budget is what an agent may use today, nil for everything.
+func (m *model) budget(id string) *int64 {
+	own := m.agents[id].TokenBudget
+	if own == nil {
+		return nil
+	}
+	return new(*own + m.extra(id))
+}
+
+// modelUse is what a budget is compared with.
+type modelUse struct {
+	scope          models.BudgetScope
+	used, reserved int64
+}
+
+func (m *model) own(id string) modelUse {
+	return modelUse{models.ScopeOwn, m.used(id, m.days[id]), m.reserved(id)}
+}
+
+func (m *model) subtree(id string) modelUse {
+	return modelUse{models.ScopeSubtree, m.owed(id, m.days[id]), m.reservedBelow(id)}
+}
+
+func left(budget *int64, u modelUse) *int64 {
+	if budget == nil {
+		return nil
+	}
+	return new(max(0, *budget-u.used-u.reserved))
+}
+
+// open begins a decision about an agent: leases that have ended are freed, and all
+// accounts that are looked at come to the present day.
+func (m *model) open(id string, path []string) {
+	looked, accounts := [][]string{m.chain(id)}, []string{id}
+	for _, link := range path {
+		looked = append(looked, m.chain(link))
+	}
+	for i, r := range m.reservations {
+		if r.state == models.ReservationHeld && !r.expires.After(m.now) {
+			m.reservations[i].state = models.ReservationExpired
+			accounts = append(accounts, r.agent)
+			for _, link := range r.path {
+				looked = append(looked, m.chain(link))
+			}
+		}
+	}
+	for _, chain := range looked {
+		accounts = append(accounts, m.counters(chain)...)
+	}
+	for _, account := range accounts {
+		m.enter(account, dayOf(m.now))
+	}
+}
+
+// enter brings an account to a day. One that counts its subtree is not behind any of
+// the days on which something was used there.
+func (m *model) enter(id string, day int64) {
+	if _, known := m.agents[id]; !known {
+		return
+	}
+	if m.counts(id) {
+		for _, f := range m.facts {
+			if slices.Contains(f.path, id) {
+				day = max(day, dayOf(f.at))
+			}
+		}
+	}
+	m.days[id] = max(m.days[id], day)
+}
+
+// together brings an agent and all that count on a path to the latest of their days.
+func (m *model) together(id string, path []string) int64 {
+	all := append([]string{id}, m.counters(path)...)
+	var day int64
+	for _, one := range all {
+		day = max(day, m.days[one])
+	}
+	for _, one := range all {
+		m.days[one] = day
+	}
+	return day
+}
+
+// warn notes the events that the state of an account calls for.
+func (m *model) warn(id string) {
+	budget := m.budget(id)
+	if budget == nil {
+		return
+	}
+	uses := []modelUse{m.own(id)}
+	if m.counts(id) {
+		uses = append(uses, m.subtree(id))
+	}
+	for _, u := range uses {
+		if u.used*100 >= *budget*80 && m.warned[id] < m.days[id] {
+			m.warned[id] = m.days[id]
+			m.tell(models.EventBudgetWarning, id, u, 0)
+		}
+		if u.used > *budget {
+			m.exceed(id, u, 0)
+		}
+	}
+}
+
+func (m *model) exceed(id string, u modelUse, requested int64) {
+	if m.exceeded[id] < m.days[id] {
+		m.exceeded[id] = m.days[id]
+		m.tell(models.EventBudgetExceeded, id, u, requested)
+	}
+}
+
+func (m *model) tell(kind models.EventType, id string, u modelUse, requested int64) {
+	budget := *m.budget(id)
+	m.alerts = append(m.alerts, alert{kind, models.BudgetAlert{
+		AgentID: id, Day: startOf(m.days[id]).Format(time.DateOnly), Budget: budget, Scope: u.scope, Used: u.used, Reserved: u.reserved,
+		Remaining: *left(&budget, u), Percent: u.used * 100 / budget, Requested: requested, ResetAt: startOf(m.days[id] + 1),
+	}})
+}
+
+func (m *model) balance(id string) models.Balance {
+	u, budget := m.own(id), m.budget(id)
+	return models.Balance{Budget: budget, UsedToday: u.used, Reserved: u.reserved, Remaining: left(budget, u), ResetAt: startOf(m.days[id] + 1)}
+}
+
+// usage is what the ledger must show of an agent.
+func (m *model) usage(id string) models.Usage {
+	s, budget, day := m.agents[id], m.budget(id), max(m.days[id], dayOf(m.now))
+	hour := max(m.now.Unix()/3600, day*24)
+	u := models.Usage{
+		AgentID: id, Budget: budget, UsedToday: m.used(id, day), ResetAt: startOf(day + 1), Reserved: m.reserved(id),
+		AdditionalBudget: m.extra(id), BudgetScope: s.BudgetScope, SubtreeUsedToday: m.rollUp(id, day),
+	}
+	for _, f := range m.facts {
+		if f.agent == id && f.at.Unix()/3600 == hour {
+			u.UsedThisHour += f.tokens
+		}
+	}
+	for _, r := range m.resets {
+		if r.agent == id && r.day == day {
+			u.ForgivenToday += r.own
+		}
+	}
+	u.Remaining = left(budget, modelUse{used: u.UsedToday, reserved: u.Reserved})
+	if m.counts(id) {
+		u.SubtreeRemaining = left(budget, modelUse{used: m.owed(id, day), reserved: m.reservedBelow(id)})
+	}
+	return u
+}

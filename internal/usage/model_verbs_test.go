@@ -1,0 +1,230 @@
+package usage_test
+
+import (
+	"fmt"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// heard is what a caller hears of an operation, as far as it can be foretold.
+type heard struct {
+	code     errs.Code
+	whose    string // budget refused
+	balance  *models.Balance
+	replayed []bool
+	at       []time.Time // of facts
+	late     bool
+	expires  time.Time
+	answered bool // before: nothing happened
+}
+
+func (m *model) find(id string) errs.Code {
+	if _, known := m.agents[id]; !known {
+		return errs.NotFound
+	}
+	return ""
+}
+
+func contentOf(d models.FactDraft) string { return fmt.Sprint(*d.Tokens, d.FactLabels) }
+
+// record is Ledger.Record.
+func (m *model) record(id string, drafts []models.FactDraft) heard {
+	m.open(id, nil)
+	if code := m.find(id); code != "" {
+		return heard{code: code}
+	}
+	out := heard{}
+	var fresh []modelFact
+	for _, d := range drafts {
+		f := modelFact{agent: id, path: m.chain(id), tokens: *d.Tokens, name: d.RequestID, content: contentOf(d)}
+		earlier, replayed, code := m.named(f, fresh)
+		if code != "" {
+			return heard{code: code}
+		}
+		out.replayed = append(out.replayed, replayed)
+		out.at = append(out.at, earlier.at) // unless it is of this request
+		if !replayed {
+			fresh = append(fresh, f)
+		}
+	}
+	at := m.charge(id, m.chain(id), fresh)
+	for i := range out.at {
+		if out.at[i].IsZero() {
+			out.at[i] = at
+		}
+	}
+	out.balance = new(m.balance(id))
+	return out
+}
+
+// named looks for a fact of the same request_id among those that were recorded and
+// those that will be.
+func (m *model) named(f modelFact, fresh []modelFact) (earlier modelFact, found bool, code errs.Code) {
+	if f.name == "" {
+		return modelFact{}, false, ""
+	}
+	for _, list := range [][]modelFact{m.facts, fresh} {
+		for _, e := range list {
+			if e.agent == f.agent && e.name == f.name {
+				if e.content != f.content {
+					return e, true, errs.RequestIDReused
+				}
+				return e, true, ""
+			}
+		}
+	}
+	return modelFact{}, false, ""
+}
+
+// charge records facts on a path and returns when they count.
+func (m *model) charge(id string, path []string, facts []modelFact) time.Time {
+	at := m.now
+	if today := m.together(id, path); dayOf(at) < today {
+		at = startOf(today)
+	}
+	for _, f := range facts {
+		f.at, f.path = at, path
+		m.facts = append(m.facts, f)
+	}
+	m.warn(id)
+	for _, c := range m.counters(path) {
+		m.warn(c)
+	}
+	return at
+}
+
+// reserve is Ledger.Reserve.
+func (m *model) reserve(id string, tokens int64, ttl time.Duration) heard {
+	m.open(id, nil)
+	if code := m.find(id); code != "" {
+		return heard{code: code}
+	}
+	if !m.agents[id].IsActive {
+		return heard{code: errs.AgentDeactivated}
+	}
+	path := m.chain(id)
+	m.together(id, path)
+	m.warn(id)
+	if budget := m.budget(id); budget != nil && *budget-m.own(id).used-m.own(id).reserved < tokens {
+		m.exceed(id, m.own(id), tokens)
+		return heard{code: errs.BudgetExceeded, whose: id}
+	}
+	for _, c := range m.counters(path) {
+		if budget := m.budget(c); budget != nil && *budget-m.subtree(c).used-m.subtree(c).reserved < tokens {
+			m.exceed(c, m.subtree(c), tokens)
+			return heard{code: errs.BudgetExceeded, whose: c}
+		}
+	}
+	expires := m.now.Add(ttl)
+	m.reservations = append(m.reservations, modelReservation{agent: id, path: path, tokens: tokens, state: models.ReservationHeld, expires: expires})
+	return heard{expires: expires}
+}
+
+// settle is Ledger.Settle of the reservation n, which may be nobody's or another's.
+func (m *model) settle(id string, n int, tokens int64, labels models.FactLabels) heard {
+	r, known := m.reservation(id, n)
+	if m.open(id, r.path); !known {
+		return heard{code: errs.NotFound}
+	}
+	r = m.reservations[n] // its lease may have ended
+	content := fmt.Sprint(tokens, labels)
+	switch r.state {
+	case models.ReservationReleased:
+		return heard{code: errs.ReservationEnded}
+	case models.ReservationSettled:
+		if r.content != content {
+			return heard{code: errs.ReservationEnded}
+		}
+		return heard{replayed: []bool{true}, balance: new(m.balance(id))}
+	}
+	m.reservations[n].state, m.reservations[n].content = models.ReservationSettled, content
+	var facts []modelFact
+	if tokens > 0 {
+		facts = append(facts, modelFact{agent: id, tokens: tokens})
+	}
+	m.charge(id, r.path, facts)
+	return heard{late: r.state == models.ReservationExpired, replayed: []bool{false}, balance: new(m.balance(id))}
+}
+
+// reservation returns the reservation n of an agent.
+func (m *model) reservation(id string, n int) (modelReservation, bool) {
+	if n < 0 || n >= len(m.reservations) || m.reservations[n].agent != id {
+		return modelReservation{}, false
+	}
+	return m.reservations[n], true
+}
+
+// release is Ledger.Release.
+func (m *model) release(id string, n int) heard {
+	r, known := m.reservation(id, n)
+	if m.open(id, r.path); !known {
+		return heard{code: errs.NotFound}
+	}
+	switch m.reservations[n].state {
+	case models.ReservationSettled:
+		return heard{code: errs.ReservationEnded}
+	case models.ReservationHeld:
+		m.reservations[n].state = models.ReservationReleased
+	}
+	return heard{}
+}
+
+// add is Ledger.AddBudget.
+func (m *model) add(id string, tokens int64, term time.Duration) heard {
+	if code := m.find(id); code != "" {
+		return heard{code: code}
+	}
+	if m.agents[id].TokenBudget == nil {
+		return heard{code: errs.InvalidRequest}
+	}
+	m.open(id, nil)
+	m.additions = append(m.additions, modelAddition{id, tokens, m.now.Add(term)})
+	return heard{}
+}
+
+// remove is Ledger.RemoveBudget of the addition n.
+func (m *model) remove(id string, n int) heard {
+	if n < 0 || n >= len(m.additions) || m.additions[n].agent != id || !m.additions[n].expires.After(m.now) {
+		return heard{code: errs.NotFound}
+	}
+	m.open(id, nil)
+	m.additions[n].expires = m.now
+	return heard{}
+}
+
+// reset is Ledger.Reset.
+func (m *model) reset(id string) heard {
+	if code := m.find(id); code != "" {
+		return heard{code: code}
+	}
+	m.open(id, nil)
+	r := modelReset{agent: id, day: m.days[id], own: m.own(id).used}
+	if m.counts(id) {
+		r.subtree = m.subtree(id).used
+	}
+	m.resets = append(m.resets, r)
+	return heard{balance: new(m.balance(id))}
+}
+
+// once is an operation with an Idempotency-Key: an answer is given once, and what
+// fails does not happen, but for the events of a refusal.
+func (m *model) once(key string, act func(*model) heard) heard {
+	if key == "" {
+		return act(m)
+	}
+	if at, known := m.answered[key]; known && !at.Before(m.now.Add(-models.OnceRetention)) {
+		return heard{answered: true}
+	}
+	attempt := m.clone()
+	out := act(attempt)
+	switch out.code {
+	case "":
+		attempt.answered[key] = m.now
+		*m = *attempt
+	case errs.BudgetExceeded:
+		*m = *attempt
+	}
+	return out
+}
