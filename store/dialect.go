@@ -39,8 +39,11 @@ type dialect struct {
 	// index; SQLite reads the whole table, and a statement costs it little.
 	joinsValues bool
 	// isTrue and isFalse test a boolean column.
-	isTrue   func(column string) string
-	isFalse  func(column string) string
+	isTrue  func(column string) string
+	isFalse func(column string) string
+	// asArrays returns a source of rows whose placeholders take a whole column each, and
+	// the columns; ok is false where rows have to be given one by one.
+	asArrays func(width int, args []any) (source string, columns []any, ok bool)
 	numbered bool // placeholders are $1, $2, …
 }
 
@@ -54,6 +57,7 @@ func sqliteDialect() dialect {
 		isTrue:        func(c string) string { return c + " = 1" },
 		isFalse:       func(c string) string { return c + " = 0" },
 		childList:     "json_group_array(json_object('id', id, 'level', level))",
+		asArrays:      func(int, []any) (string, []any, bool) { return "", nil, false },
 	}
 }
 
@@ -76,6 +80,7 @@ func postgresDialect() dialect {
 		lockChains:    "SELECT pg_advisory_xact_lock(7165362)",
 		shareChains:   "SELECT pg_advisory_xact_lock_shared(7165362)",
 		joinsValues:   true,
+		asArrays:      unnest,
 		numbered:      true,
 	}
 }

@@ -76,13 +76,17 @@ func (tx *Tx) LockAccounts(ids []string) (map[string]models.Account, error) {
 			return nil, err
 		}
 	}
-	err := tx.query("SELECT "+accountColumns+" FROM usage_accounts WHERE agent_id IN "+list+
-		" ORDER BY level DESC, agent_id"+tx.store.dialect.forUpdate, args, func(rows *sql.Rows) error {
+	err := tx.query(lockQuery(list, tx.store.dialect), args, func(rows *sql.Rows) error {
 		a, err := scanAccount(rows)
 		out[a.AgentID] = a
 		return err
 	})
 	return out, err
+}
+
+// lockQuery locks a list of accounts in order.
+func lockQuery(list string, on dialect) string {
+	return "SELECT " + accountColumns + " FROM usage_accounts WHERE agent_id IN " + list + " ORDER BY level DESC, agent_id" + on.forUpdate
 }
 
 func scanAccount(rows *sql.Rows) (models.Account, error) {

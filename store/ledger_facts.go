@@ -21,14 +21,18 @@ func (tx *Tx) RecordedFacts(keys []FactKey) (map[FactKey]models.Fact, error) {
 		args = append(args, k.AgentID, k.RequestID)
 	}
 	err := eachKeys(args, 2, func(list string, args []any) error {
-		return tx.query("SELECT "+factColumns+" FROM usage_facts WHERE request_id <> '' AND (agent_id, request_id) IN "+list, args,
-			func(rows *sql.Rows) error {
-				f, err := scanFact(rows)
-				out[FactKey{f.AgentID, f.RequestID}] = f
-				return err
-			})
+		return tx.query(namedFacts(list), args, func(rows *sql.Rows) error {
+			f, err := scanFact(rows)
+			out[FactKey{f.AgentID, f.RequestID}] = f
+			return err
+		})
 	})
 	return out, err
+}
+
+// namedFacts looks up a list of (agent, request_id).
+func namedFacts(list string) string {
+	return "SELECT " + factColumns + " FROM usage_facts WHERE request_id <> '' AND (agent_id, request_id) IN " + list
 }
 
 func scanFact(rows *sql.Rows) (models.Fact, error) {

@@ -80,9 +80,9 @@ func (s *Snapshot) spending(id string, now time.Time) (Spending, error) {
 
 // heldBelow is what is held on a roll-up and not overdue.
 func (s *Snapshot) heldBelow(a models.Account, id string, now time.Time) (int64, error) {
-	tokens, query, sign := int64(0), "SELECT path, tokens FROM usage_reservations WHERE state = 0 AND due > ?", int64(1)
+	tokens, query, sign := int64(0), heldQuery+" AND due > ?", int64(1)
 	if a.Subtree { // the account knows the sum of all
-		tokens, query, sign = a.SubtreeReserved, "SELECT path, tokens FROM usage_reservations WHERE state = 0 AND due <= ?", -1
+		tokens, query, sign = a.SubtreeReserved, heldQuery+" AND due <= ?", -1
 	}
 	err := s.query(query, []any{micros(now)}, func(rows *sql.Rows) error {
 		var path string
@@ -218,7 +218,7 @@ func (s *Store) reservations(ctx context.Context, where string, args ...any) ([]
 // when none is held.
 func (s *Store) NextReservationDue(ctx context.Context) (at time.Time, ok bool, err error) {
 	var us int64
-	err = s.queryRow(ctx, "SELECT due FROM usage_reservations WHERE state = 0 ORDER BY due LIMIT 1", nil, &us)
+	err = s.queryRow(ctx, nextDueQuery, nil, &us)
 	if errs.Is(err, errs.NotFound) {
 		return time.Time{}, false, nil
 	}

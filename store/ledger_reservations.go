@@ -9,7 +9,18 @@ import (
 	"comet/models"
 )
 
-const reservationColumns = "agent_id, id, path, tokens, state, due, expires_at, created_at, settled, digest"
+const (
+	reservationColumns = "agent_id, id, path, tokens, state, due, expires_at, created_at, settled, digest"
+
+	overdueQuery = "SELECT " + reservationColumns + " FROM usage_reservations WHERE state = 0 AND due <= ? ORDER BY due LIMIT ?"
+	nextDueQuery = "SELECT due FROM usage_reservations WHERE state = 0 ORDER BY due LIMIT 1"
+	heldQuery    = "SELECT path, tokens FROM usage_reservations WHERE state = 0"
+)
+
+// namedReservations looks up a list of (agent, id).
+func namedReservations(list string) string {
+	return "SELECT " + reservationColumns + " FROM usage_reservations WHERE (agent_id, id) IN " + list
+}
 
 // reservationStates are numbered by their place.
 func reservationStates() [4]models.ReservationState {
@@ -34,7 +45,7 @@ func (tx *Tx) Reservations(keys []ReservationKey) (map[ReservationKey]models.Res
 		args = append(args, k.AgentID, k.ID)
 	}
 	err := eachKeys(args, 2, func(list string, args []any) error {
-		return tx.query("SELECT "+reservationColumns+" FROM usage_reservations WHERE (agent_id, id) IN "+list, args, func(rows *sql.Rows) error {
+		return tx.query(namedReservations(list), args, func(rows *sql.Rows) error {
 			r, err := scanReservation(rows)
 			out[ReservationKey{r.AgentID, r.ID}] = r
 			return err
@@ -82,19 +93,18 @@ func (tx *Tx) SaveReservations(list []models.Reservation, at time.Time) error {
 // by now, the longest overdue first.
 func (tx *Tx) OverdueReservations(now time.Time, limit int) ([]models.Reservation, error) {
 	var out []models.Reservation
-	err := tx.query("SELECT "+reservationColumns+" FROM usage_reservations WHERE state = 0 AND due <= ? ORDER BY due LIMIT ?",
-		[]any{micros(now), limit}, func(rows *sql.Rows) error {
-			r, err := scanReservation(rows)
-			out = append(out, r)
-			return err
-		})
+	err := tx.query(overdueQuery, []any{micros(now), limit}, func(rows *sql.Rows) error {
+		r, err := scanReservation(rows)
+		out = append(out, r)
+		return err
+	})
 	return out, err
 }
 
 // HeldBelow returns the sum of what is held by the agent and by those that stood
 // below it when it was granted.
 func (tx *Tx) HeldBelow(agentID string) (tokens int64, err error) {
-	err = tx.query("SELECT path, tokens FROM usage_reservations WHERE state = 0", nil, func(rows *sql.Rows) error {
+	err = tx.query(heldQuery, nil, func(rows *sql.Rows) error {
 		var path string
 		var n int64
 		if err := rows.Scan(&path, &n); err != nil {

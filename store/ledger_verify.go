@@ -149,7 +149,7 @@ func (v *verifier) subtree(a models.Account) error {
 		return err
 	}
 	held := int64(0)
-	err = v.query("SELECT path, tokens FROM usage_reservations WHERE state = 0", nil, func(rows *sql.Rows) error {
+	err = v.query(heldQuery, nil, func(rows *sql.Rows) error {
 		var path string
 		var n int64
 		err := rows.Scan(&path, &n)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"maps"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -143,4 +144,42 @@ func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
 	w.store.onCommit(1, time.Since(begun))
 	w.store.committed(tx)
 	return nil
+}
+
+// unnest makes a source of rows out of their values, width values a row. It cannot say
+// what type a column is of in which every value is NULL.
+func unnest(width int, args []any) (source string, columns []any, ok bool) {
+	if len(args) <= width {
+		return "", nil, false
+	}
+	types := make([]string, width)
+	columns = make([]any, width)
+	for c := range width {
+		column := make([]any, 0, len(args)/width)
+		for i := c; i < len(args); i += width {
+			column = append(column, args[i])
+			if types[c] == "" {
+				types[c] = arrayOf(args[i])
+			}
+		}
+		if columns[c] = column; types[c] == "" {
+			return "", nil, false
+		}
+	}
+	return "unnest(" + strings.Join(types, ", ") + ")", columns, true
+}
+
+// arrayOf is the placeholder of a column that holds v, "" for NULL.
+func arrayOf(v any) string {
+	switch v.(type) {
+	case string:
+		return "?::text[]"
+	case int, int64:
+		return "?::bigint[]"
+	case bool:
+		return "?::boolean[]"
+	case []byte:
+		return "?::bytea[]"
+	}
+	return ""
 }

@@ -5,16 +5,29 @@ import (
 )
 
 // Statements over many rows come in few sizes, so that the statement caches hold
-// them: an insert is cut into powers of two, a list of keys is filled up to one.
+// them: an insert is cut into powers of two, a list of keys is filled up to one. Where
+// a database takes columns as arrays, one insert is for any number of rows.
 
-// maxRows is how many rows one statement takes.
-const maxRows = 128
+const (
+	// maxRows is how many rows one statement takes.
+	maxRows = 128
+	// maxArray is how many it takes as arrays.
+	maxArray = 1000
+)
 
 // insertRows runs "head VALUES (?, …), … tail" over all rows, whose values lie one
-// after the other in args, width values a row.
+// after the other in args, width values a row. A column has values of one type.
 func (tx *Tx) insertRows(head, tail string, width int, args []any) error {
 	row := "(?" + strings.Repeat(", ?", width-1) + ")"
 	for len(args) > 0 {
+		group := args[:min(len(args), maxArray*width)]
+		if source, columns, ok := tx.store.dialect.asArrays(width, group); ok {
+			if _, err := tx.exec(head+" SELECT * FROM "+source+" "+tail, columns...); err != nil {
+				return err
+			}
+			args = args[len(group):]
+			continue
+		}
 		n := maxRows
 		for n*width > len(args) {
 			n /= 2

@@ -150,7 +150,7 @@ func (h *house) await(t *testing.T, id string, want func(all []models.Delivery) 
 	require.Eventually(t, func() bool {
 		all = h.deliveries(t, id)
 		return want(all)
-	}, time.Minute, 2*time.Millisecond, why...)
+	}, 5*time.Second, 2*time.Millisecond, why...)
 	return all
 }
 
@@ -261,4 +261,21 @@ func take[T any](t *testing.T, ch <-chan T) (v T) {
 		require.FailNow(t, "nothing came")
 	}
 	return v
+}
+
+// receiveBlocking starts a server that answers with 200 once meet has returned.
+func receiveBlocking(t *testing.T, meet func(r request)) *receiver {
+	t.Helper()
+	rec := &receiver{}
+	rec.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := read(r)
+		meet(got)
+		rec.mu.Lock()
+		got.Status = http.StatusOK
+		rec.log = append(rec.log, got)
+		rec.mu.Unlock()
+		w.WriteHeader(http.StatusOK)
+	}))
+	t.Cleanup(rec.Close)
+	return rec
 }

@@ -29,8 +29,9 @@ func newClient(t *testing.T, url, token string) *client {
 	return &client{url, token, &http.Client{Transport: transport, Timeout: long}}
 }
 
-// do sends a request and returns its status and its whole body.
-func (c *client) do(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {
+// do sends a request, with pairs of header names and values, and returns its status and
+// its whole body.
+func (c *client) do(ctx context.Context, method, path string, body any, header ...string) (status int, answer []byte, err error) {
 	var reader io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -44,6 +45,9 @@ func (c *client) do(ctx context.Context, method, path string, body any) (status 
 		return 0, nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

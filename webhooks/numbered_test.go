@@ -1,0 +1,194 @@
+package webhooks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/events"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// tree stores nova, one orchestrator, two specialists and two assistants.
+func tree(t *testing.T, db *storetest.DB) {
+	t.Helper()
+	below := func(id string, level models.Level, hz int, parent string) models.Agent {
+		return models.Agent{
+			ID: id, Name: id, Level: level, SphereID: new(1), FrequencyHz: hz, ParentID: &parent, TokenBudget: new(int64(5000)),
+			IsActive: true, Version: 1, CreatedAt: db.Now(), UpdatedAt: db.Now(),
+		}
+	}
+	require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+		return errors.Join(
+			tx.InsertAgent(models.Agent{ID: models.RootAgentID, Name: "NOVA", FrequencyHz: 999, IsActive: true, Version: 1, CreatedAt: db.Now(), UpdatedAt: db.Now()}),
+			tx.InsertAgent(below("orch", 1, 888, models.RootAgentID)),
+			tx.InsertAgent(below("finance", 2, 555, "orch")),
+			tx.InsertAgent(below("health", 2, 555, "orch")),
+			tx.InsertAgent(below("bills", 3, 444, "finance")),
+			tx.InsertAgent(below("coach", 3, 444, "health")),
+		)
+	}))
+}
+
+// heard waits until the relay has passed everything and returns the keys a webhook
+// heard of.
+func (h *house) heard(t *testing.T, id string) []string {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		waiting, err := h.db.EventsUnnumbered(t.Context())
+		return err == nil && !waiting
+	}, time.Minute, time.Millisecond)
+	keys := []string{}
+	for _, d := range h.deliveries(t, id) {
+		keys = append(keys, d.Key)
+	}
+	return keys
+}
+
+func TestFilters(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "OfTypesPassOnlyThose", func(t *testing.T, h *house) {
+		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) {
+			d.Events = []models.EventType{models.EventAgentCreated, models.EventBudgetWarning}
+		})
+		require.NoError(t, emit(h.db.Store, models.EventAgentCreated, "a"))
+		require.NoError(t, emit(h.db.Store, models.EventAgentUpdated, "b"))
+		require.NoError(t, emit(h.db.Store, models.EventBudgetWarning, "c"))
+		require.NoError(t, emit(h.db.Store, models.EventTokenCreated, "token:d"))
+		require.Equal(t, []string{"a", "c"}, h.heard(t, hook.ID))
+	})
+
+	rule(t, "OfAnAgentPassThatAgentsEvents", func(t *testing.T, h *house) {
+		tree(t, h.db)
+		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.AgentID = new("finance") })
+		h.emit(t, "orch", "finance", "bills", "health", "coach", "nova")
+		require.Equal(t, []string{"finance"}, h.heard(t, hook.ID))
+	})
+
+	rule(t, "OfASubtreePassTheAgentsBelowToo", func(t *testing.T, h *house) {
+		tree(t, h.db)
+		for id, want := range map[string][]string{
+			"finance": {"finance", "bills"},
+			"orch":    {"orch", "finance", "bills", "health", "coach"},
+			"coach":   {"coach"},
+			"nova":    {"orch", "finance", "bills", "health", "coach", "nova"},
+		} {
+			hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.AgentID, d.Subtree = &id, new(true) })
+			h.emit(t, "orch", "finance", "bills", "health", "coach", "nova", "unknown")
+			require.Equal(t, want, h.heard(t, hook.ID), id)
+			require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID))
+		}
+	})
+
+	rule(t, "OfASubtreeFollowAnAgentThatMoves", func(t *testing.T, h *house) {
+		tree(t, h.db)
+		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.AgentID, d.Subtree = new("finance"), new(true) })
+		h.emit(t, "bills", "coach")
+		require.Equal(t, []string{"bills"}, h.heard(t, hook.ID))
+		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+			for id, parent := range map[string]string{"bills": "health", "coach": "finance"} {
+				before, err := tx.Agent(id)
+				if err != nil {
+					return err
+				}
+				after := before
+				after.ParentID = &parent
+				if err := tx.UpdateAgent(before, after); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		h.emit(t, "bills", "coach")
+		require.Equal(t, []string{"bills", "coach"}, h.heard(t, hook.ID))
+	})
+
+	rule(t, "OfAnAgentKeepOutWhatIsNotAboutAgents", func(t *testing.T, h *house) {
+		tree(t, h.db)
+		disabled := func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} }
+		every := h.hook(t, "https://example.com/in", disabled)
+		one := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { disabled(d); d.AgentID = new("finance") })
+		below := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) {
+			disabled(d)
+			d.AgentID, d.Subtree = new("finance"), new(true)
+		})
+		require.NoError(t, emit(h.db.Store, models.EventWebhookDisabled, "finance", every.ID))
+		require.Equal(t, []string{"finance", every.ID}, h.heard(t, every.ID))
+		require.Empty(t, h.heard(t, one.ID), "although the key is the agent's id")
+		require.Empty(t, h.heard(t, below.ID))
+	})
+
+	rule(t, "ADisabledWebhookHearsOfNothing", func(t *testing.T, h *house) {
+		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.Enabled = new(false) })
+		h.emit(t, "a")
+		require.Empty(t, h.heard(t, hook.ID))
+		_, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{Enabled: models.Some(true)})
+		require.NoError(t, err)
+		h.emit(t, "b")
+		require.Equal(t, []string{"b"}, h.heard(t, hook.ID))
+	})
+}
+
+// TestEveryEventGetsItsDeliveryOnce: however many write, fail and number at once.
+func TestEveryEventGetsItsDeliveryOnce(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		h := newHouse(t, db, nil)
+		opts := &events.Options{Poll: time.Millisecond, OnNumbered: h.Numbered}
+		second := events.NewRelay(db.Store, events.NewFeed(db.Store, opts), opts)
+		require.NoError(t, second.Start(t.Context()))
+		t.Cleanup(func() { require.NoError(t, second.Stop(context.Background())) })
+		hooks := []models.Webhook{
+			h.hook(t, "https://example.com/in", nil),
+			h.hook(t, "https://example.com/in", ordered),
+			h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.Events = models.WebhookEvents() }),
+		}
+		const writers, rounds = 8, 25
+		failures := make([]error, writers)
+		var wg sync.WaitGroup
+		for w := range writers {
+			wg.Go(func() {
+				for i := range rounds {
+					key := fmt.Sprintf("%d-%d", w, i)
+					failures[w] = errors.Join(failures[w], emit(db.Store, models.EventAgentUpdated, key+"-a", key+"-b"))
+					_ = db.Write(t.Context(), func(tx *store.Tx) error {
+						return errors.Join(tx.Emit(models.EventAgentUpdated, "lost", nil), errors.New("no"))
+					})
+				}
+			})
+		}
+		wg.Wait()
+		require.NoError(t, errors.Join(failures...))
+		const n = writers * rounds * 2
+		all, err := db.EventsAfter(t.Context(), 0, 10*n)
+		require.NoError(t, err)
+		for len(all) < n {
+			h.heard(t, hooks[0].ID)
+			all, err = db.EventsAfter(t.Context(), 0, 10*n)
+			require.NoError(t, err)
+		}
+		var want []string
+		for _, e := range all {
+			want = append(want, e.ID)
+		}
+		slices.Sort(want)
+		for _, hook := range hooks {
+			var got []string
+			for _, d := range h.deliveries(t, hook.ID) {
+				got = append(got, d.EventID)
+				require.Equal(t, models.DeliveryPending, d.State)
+			}
+			slices.Sort(got)
+			require.Equal(t, want, got)
+		}
+	})
+}

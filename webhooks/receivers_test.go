@@ -1,0 +1,308 @@
+package webhooks_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+	"comet/store/storetest"
+)
+
+const (
+	// brief is the timeout of the attempts in the run below. A busy machine may miss
+	// it where the receiver does not, which is one more failure and nothing else.
+	brief    = 500 * time.Millisecond
+	noAnswer = "there was no answer within 500ms"
+	// slowness is how long the slow receiver takes.
+	slowness = 350 * time.Millisecond
+
+	agents, wave, waves = 6, 17, 3
+)
+
+// TestReceiversOfEveryKind: receivers that fail in every way there is get what they
+// can get, at the same time, from two replicas where there may be two.
+func TestReceiversOfEveryKind(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		opts := options()
+		opts.Timeout, opts.Random = brief, spread(1)
+		r := newRun(t, db, opts)
+		g := invite(t, r)
+		watcher := receive(t, nil)
+		watching := r.hook(t, watcher.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} })
+		r.start(t)
+		if db.Database() != "sqlite" {
+			r.replica(t, opts)
+		}
+
+		r.emit(t, agents, 0, wave, kindOf)
+		r.drive(t, time.Minute)
+		g.outage.begin()
+		r.emit(t, agents, wave, 2*wave, kindOf)
+		r.drive(t, 20*time.Minute)
+		r.emit(t, agents, 2*wave, waves*wave, kindOf)
+		r.drive(t, 40*time.Minute)
+		g.outage.end(t)
+		back := db.Now()
+		r.finish(t)
+
+		for _, p := range r.parties {
+			t.Run(p.name, func(t *testing.T) { p.requireOrderlyHistory(t) })
+		}
+		t.Run("GetWhatTheyCanGet", func(t *testing.T) { g.requireSuccesses(t, back) })
+		t.Run("FailAsTheyDo", func(t *testing.T) { g.requireFailures(t) })
+		t.Run("GoneIsGone", func(t *testing.T) { g.requireGone(t, watching.ID, len(watcher.got())) })
+		t.Run("OrderedIsOrdered", func(t *testing.T) { g.requireOrder(t) })
+		t.Run("DeadIsNotLost", func(t *testing.T) { g.requireRevival(t) })
+	})
+}
+
+// requireOrderlyHistory proves what holds for every webhook: one delivery for each
+// event, heard of as it was committed, tried at the times of the schedule.
+func (p *party) requireOrderlyHistory(t *testing.T) {
+	t.Helper()
+	require.Empty(t, p.wrong)
+	all, owed := p.deliveries(t, p.hook.ID), p.owed()
+	if p.name != "gone" {
+		require.Len(t, all, len(owed))
+	}
+	ids := map[string]label{}
+	for _, d := range all {
+		full, attempts, err := p.Delivery(t.Context(), p.hook.ID, d.ID)
+		require.NoError(t, err)
+		var l label
+		require.NoError(t, json.Unmarshal(full.Data, &l))
+		require.Contains(t, owed, l)
+		require.NotContains(t, ids, d.EventID)
+		ids[d.EventID] = l
+		if id, heard := p.ids[l]; heard {
+			require.Equal(t, d.EventID, id)
+		}
+		requireSchedule(t, full, attempts)
+	}
+	require.Len(t, ids, len(all))
+}
+
+// requireSchedule compares the times between attempts with the documented ones, a
+// tenth more or less, and longer where the receiver asked for it.
+func requireSchedule(t *testing.T, d models.Delivery, attempts []models.DeliveryAttempt) {
+	t.Helper()
+	waits := []time.Duration{
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 10 * time.Hour,
+	}
+	require.LessOrEqual(t, len(attempts), 8)
+	require.Len(t, attempts, d.Attempts)
+	for i, a := range attempts {
+		require.Equal(t, i+1, a.Attempt)
+		last := i == len(attempts)-1
+		require.Equal(t, last && d.State == models.DeliverySucceeded, a.Status/100 == 2, "a success is the last attempt: %+v", attempts)
+		if last {
+			continue
+		}
+		least, most := waits[i]*9/10, waits[i]*11/10
+		if text, ok := strings.CutPrefix(a.ResponseExcerpt, asksFor); ok {
+			seconds, err := strconv.Atoi(text)
+			require.NoError(t, err)
+			asked := time.Duration(seconds) * time.Second
+			least, most = max(least, asked), max(most, asked)
+		}
+		wait := attempts[i+1].At.Sub(a.At)
+		require.GreaterOrEqual(t, wait, least, "after attempt %d: %+v", i+1, attempts)
+		require.LessOrEqual(t, wait, most, "after attempt %d: %+v", i+1, attempts)
+	}
+	if d.State == models.DeliveryDead && attempts[len(attempts)-1].Status != http.StatusGone {
+		require.Len(t, attempts, 8)
+	}
+}
+
+// histories returns the attempts at each of the party's deliveries.
+func (p *party) histories(t *testing.T) (out map[label][]models.DeliveryAttempt, states map[label]models.Delivery) {
+	t.Helper()
+	out, states = map[label][]models.DeliveryAttempt{}, map[label]models.Delivery{}
+	for _, d := range p.deliveries(t, p.hook.ID) {
+		full, attempts, err := p.Delivery(t.Context(), p.hook.ID, d.ID)
+		require.NoError(t, err)
+		var l label
+		require.NoError(t, json.Unmarshal(full.Data, &l))
+		out[l], states[l] = attempts, full
+	}
+	return out, states
+}
+
+// requireSuccesses proves that everybody who can get an event has it.
+func (g *guests) requireSuccesses(t *testing.T, back time.Time) {
+	t.Helper()
+	for _, p := range []*party{g.healthy, g.flaky, g.ordered, g.resetting, g.down, g.slow, g.busy} {
+		_, states := p.histories(t)
+		for _, l := range p.owed() {
+			if p == g.ordered && l == poison() {
+				continue
+			}
+			require.True(t, p.took[l], "%s has not got %v", p.name, l)
+			require.Equal(t, models.DeliverySucceeded, states[l].State, "%s: %v", p.name, l)
+		}
+		hook, err := g.Get(t.Context(), p.hook.ID)
+		require.NoError(t, err)
+		require.True(t, hook.Enabled, p.name)
+		require.Nil(t, hook.FailingSince, p.name)
+	}
+	histories, _ := g.down.histories(t)
+	missed := 0
+	for l, attempts := range histories {
+		if l.N < wave {
+			continue
+		}
+		missed++
+		require.Contains(t, attempts[0].Error, "refused", l)
+		require.False(t, attempts[len(attempts)-1].At.Before(back), l)
+	}
+	require.Equal(t, agents*2*wave, missed)
+}
+
+// requireFailures proves that each failure is told as what it was.
+func (g *guests) requireFailures(t *testing.T) {
+	t.Helper()
+	for _, c := range []struct {
+		*party
+		says  string
+		least int // how many of these each event met
+	}{
+		{g.flaky, "the server answered 500 Internal Server Error", 0},
+		{g.ordered, "the server answered 500 Internal Server Error", 0},
+		{g.hanging, noAnswer, 8},
+		{g.resetting, "the server reset the connection before it answered", 1},
+		{g.down, "the connection to " + g.outage.addr + " was refused", 0},
+		{g.slow, noAnswer, 0},
+		{g.redirecting, "redirects are not followed: 30", 6},
+		{g.busy, "the server answered 503 Service Unavailable", 1},
+		{g.healthy, noAnswer, 0},
+	} {
+		histories, _ := c.histories(t)
+		for l, attempts := range histories {
+			met := 0
+			for _, a := range attempts {
+				if strings.HasPrefix(a.Error, c.says) {
+					met++
+					continue
+				}
+				require.Contains(t, []string{"", noAnswer}, a.Error, "%s: %v", c.name, l)
+			}
+			require.GreaterOrEqual(t, met, c.least, "%s: %v: %+v", c.name, l, attempts)
+		}
+	}
+	g.requireShareOfFailures(t)
+	require.Zero(t, g.elsewhere.Load(), "nobody follows a redirect")
+	histories, _ := g.slow.histories(t)
+	require.True(t, slices.ContainsFunc(collect(histories), func(a models.DeliveryAttempt) bool {
+		return a.Error == "" && a.DurationMS >= slowness.Milliseconds()
+	}), "who answers in time has answered")
+}
+
+func collect(histories map[label][]models.DeliveryAttempt) (all []models.DeliveryAttempt) {
+	for _, attempts := range histories {
+		all = append(all, attempts...)
+	}
+	return all
+}
+
+// requireShareOfFailures proves that the flaky receiver was one: as many requests as
+// fail had to be repeated.
+func (g *guests) requireShareOfFailures(t *testing.T) {
+	t.Helper()
+	failed := 0
+	for _, l := range g.flaky.owed() {
+		tries := 1
+		for fails("flaky", sight{l, tries}) {
+			tries++
+		}
+		failed += tries - 1
+		require.GreaterOrEqual(t, g.flaky.heard[l], tries, l)
+	}
+	require.Greater(t, failed, agents*wave*waves/4)
+}
+
+// requireGone proves that 410 ends a webhook, and that it is told once.
+func (g *guests) requireGone(t *testing.T, watching string, requests int) {
+	t.Helper()
+	hook, err := g.Get(t.Context(), g.gone.hook.ID)
+	require.NoError(t, err)
+	require.False(t, hook.Enabled)
+	require.Equal(t, "the server answered 410 Gone", hook.DisabledReason)
+	require.Equal(t, g.begun, *hook.DisabledAt)
+	require.Empty(t, g.gone.took)
+	for _, d := range g.deliveries(t, hook.ID) {
+		require.Equal(t, g.begun, d.CreatedAt, "nothing is kept for it any more")
+	}
+
+	told := g.deliveries(t, watching)
+	require.Len(t, told, 1)
+	require.Equal(t, 1, requests)
+	require.Equal(t, models.DeliverySucceeded, told[0].State)
+	full, _, err := g.Delivery(t.Context(), watching, told[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, models.EventWebhookDisabled, full.Type)
+	require.JSONEq(t, `{"id":"`+hook.ID+`","url":"`+hook.URL+`","reason":"the server answered 410 Gone","failing_since":null}`, string(full.Data))
+}
+
+// requireOrder proves that no agent's later event was sent before an earlier one had
+// succeeded or died.
+func (g *guests) requireOrder(t *testing.T) {
+	t.Helper()
+	histories, states := g.ordered.histories(t)
+	require.NotEmpty(t, g.flaky.overtook, "without an order they overtake")
+	for l, earlier := range g.ordered.overtook {
+		require.Equal(t, poison(), earlier, "%v came before it", l)
+	}
+	require.Len(t, g.ordered.overtook, wave*waves-poison().N-1, "those that waited for its death")
+	require.Equal(t, models.DeliveryDead, states[poison()].State)
+	for l, attempts := range histories {
+		earlier := label{l.ID, l.N - 1}
+		if l.N == 0 {
+			continue
+		}
+		ended := states[earlier].EndedAt
+		require.NotNil(t, ended)
+		require.False(t, attempts[0].At.Before(*ended), "%v was sent at %s, the one before it ended at %s", l, attempts[0].At, ended)
+	}
+}
+
+// requireRevival proves that what is dead can be had once the receiver is well.
+func (g *guests) requireRevival(t *testing.T) {
+	t.Helper()
+	g.healed.Store(true)
+	n, err := g.RedeliverSince(t.Context(), ops(), g.hanging.hook.ID, g.begun)
+	require.NoError(t, err)
+	require.EqualValues(t, len(g.hanging.owed()), n)
+	for _, p := range []*party{g.redirecting, g.ordered} {
+		dead, err := g.Deliveries(t.Context(), p.hook.ID, models.DeliveryQuery{State: models.DeliveryDead, Limit: 1000})
+		require.NoError(t, err)
+		for _, d := range dead {
+			_, err := g.Redeliver(t.Context(), ops(), p.hook.ID, d.ID)
+			require.NoError(t, err)
+		}
+	}
+	g.finish(t)
+	for _, p := range []*party{g.hanging, g.redirecting, g.ordered} {
+		require.Empty(t, p.wrong)
+		histories, states := p.histories(t)
+		require.Len(t, p.took, len(p.owed()))
+		for l, d := range states {
+			require.True(t, p.took[l], "%s: %v", p.name, l)
+			require.Equal(t, models.DeliverySucceeded, d.State)
+			require.Len(t, histories[l], d.Attempts)
+		}
+	}
+	histories, _ := g.hanging.histories(t)
+	for _, attempts := range histories {
+		require.GreaterOrEqual(t, len(attempts), 9)
+		require.Equal(t, http.StatusOK, attempts[len(attempts)-1].Status)
+	}
+}
+
