@@ -150,7 +150,7 @@ func (h *house) await(t *testing.T, id string, want func(all []models.Delivery) 
 	require.Eventually(t, func() bool {
 		all = h.deliveries(t, id)
 		return want(all)
-	}, 5*time.Second, 2*time.Millisecond, why...)
+	}, time.Minute, 2*time.Millisecond, why...)
 	return all
 }
 

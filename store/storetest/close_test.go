@@ -29,6 +29,8 @@ func TestAClosedStoreIsUnavailable(t *testing.T) {
 			"Schema":   func() error { return db.CheckSchema(ctx) },
 			"ByHash":   func() error { _, _, err := db.TokenByHash(ctx, [32]byte{}); return err },
 			"Position": func() error { _, err := db.LastPosition(ctx); return err },
+			"Verify":   func() error { _, err := db.VerifyLedger(ctx); return err },
+			"Spending": func() error { _, err := db.Spending(ctx, "nova", db.Now()); return err },
 		}
 		for name, call := range calls {
 			require.Equal(t, errs.Unavailable, errs.CodeOf(call()), name)

@@ -1,0 +1,166 @@
+package storetest_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// usedFact is a fact of bills.
+func usedFact(db *storetest.DB, requestID string, tokens int64) models.Fact {
+	return models.Fact{
+		ID: uuid.NewString(), AgentID: "bills", At: db.Now(), Tokens: tokens, RequestID: requestID, Path: "nova/orch-a/finance/bills",
+		FactLabels: models.FactLabels{TaskID: "t", Model: "m", Kind: "k"}, ReservationID: "r", Digest: [32]byte{1, 2, 3},
+	}
+}
+
+func TestStoredFacts(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "AreFoundByTheirNames", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		named, nameless, other := usedFact(db, "r-1", 5), usedFact(db, "", 6), usedFact(db, "r-1", 7)
+		other.AgentID = "health"
+		write(t, db, func(tx *store.Tx) error { return tx.InsertFacts([]models.Fact{named, nameless, other}) })
+		write(t, db, func(tx *store.Tx) error {
+			got, err := tx.RecordedFacts([]store.FactKey{{AgentID: "bills", RequestID: "r-1"}, {AgentID: "bills", RequestID: "r-2"}, {AgentID: "bills"}})
+			require.Equal(t, map[store.FactKey]models.Fact{{AgentID: "bills", RequestID: "r-1"}: named}, got, "whole, and by a name only")
+			return err
+		})
+	})
+
+	rule(t, "HaveANameOnceForEachAgent", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		insert := func(facts ...models.Fact) error {
+			return db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertFacts(facts) })
+		}
+		require.NoError(t, insert(usedFact(db, "r-1", 5), usedFact(db, "", 5), usedFact(db, "", 5)))
+		require.Equal(t, errs.Conflict, errs.CodeOf(insert(usedFact(db, "r-2", 5), usedFact(db, "r-1", 5))))
+		require.NoError(t, insert(usedFact(db, "r-2", 5)), "nothing of the other try is there")
+		require.Equal(t, errs.Conflict, errs.CodeOf(insert(usedFact(db, "", 0))), "a fact has tokens")
+	})
+
+	rule(t, "AreWrittenAndFoundHoweverManyThereAre", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		for _, n := range []int{1, 2, 3, 127, 128, 129, 200, 1000} {
+			var facts []models.Fact
+			var keys []store.FactKey
+			for i := range n {
+				facts = append(facts, usedFact(db, fmt.Sprintf("r-%d-%d", n, i), int64(i+1)))
+				keys = append(keys, store.FactKey{AgentID: "bills", RequestID: facts[i].RequestID})
+			}
+			write(t, db, func(tx *store.Tx) error { return tx.InsertFacts(facts) })
+			write(t, db, func(tx *store.Tx) error {
+				got, err := tx.RecordedFacts(keys)
+				require.Len(t, got, n)
+				for i, k := range keys {
+					require.Equal(t, facts[i], got[k])
+				}
+				return err
+			})
+		}
+		write(t, db, func(tx *store.Tx) error {
+			got, err := tx.RecordedFacts(nil)
+			require.Empty(t, got)
+			return errors.Join(err, tx.InsertFacts(nil), tx.AddToWindows(nil), tx.SaveReservations(nil, db.Now()), tx.SaveAccounts(nil))
+		})
+	})
+}
+
+func TestRollUps(t *testing.T) {
+	t.Parallel()
+	const day = 20_463 // 2026-01-10
+
+	// The ids are each other's neighbours in the order of paths.
+	rule(t, "AreOfThePathsThroughAnAgentAndOfNoOthers", func(t *testing.T, db *storetest.DB) {
+		insert(t, db, nova(db), orchestrator(db, "o", 1), orchestrator(db, "o-2", 2), orchestrator(db, "o0", 3),
+			specialist(db, "s", "o"), specialist(db, "s-2", "o"), specialist(db, "s0", "o"), assistant(db, "a", "s"))
+		use := func(tx *store.Tx, agent string, hour int64, path string, tokens int64) error {
+			return tx.AddToWindows(map[store.Window]int64{{AgentID: agent, Hour: hour, Path: path}: tokens})
+		}
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(
+				use(tx, "nova", day*24, "nova", 1),
+				use(tx, "o", day*24, "nova/o", 2),
+				use(tx, "o", day*24+23, "nova/o", 4),
+				use(tx, "s", day*24, "nova/o/s", 8),
+				use(tx, "a", day*24, "nova/o/s/a", 16),
+				use(tx, "a", day*24+23, "nova/o-2/s/a", 32), // s stood under another then
+				use(tx, "a", day*24, "nova/o/s-2/a", 64),
+				use(tx, "s-2", day*24, "nova/o/s-2", 128),
+				use(tx, "s0", day*24, "nova/o/s0", 256),
+				use(tx, "o0", day*24, "nova/o0", 512),
+				use(tx, "o-2", day*24, "nova/o-2", 1024),
+				use(tx, "a", day*24-1, "nova/o/s/a", 1<<20), // the day before
+				use(tx, "a", day*24+24, "nova/o/s/a", 1<<21),
+				use(tx, "s", day*24, "nova/o/s", 1<<12), // adds to what is there
+			)
+		})
+		write(t, db, func(tx *store.Tx) error {
+			for _, c := range []struct {
+				id    string
+				level models.Level
+				want  int64
+			}{
+				{"nova", 0, 1<<11 - 1 + 1<<12}, {"o", 1, 2 + 4 + 8 + 16 + 64 + 128 + 256 + 1<<12}, {"o-2", 1, 32 + 1024}, {"o0", 1, 512},
+				{"s", 2, 8 + 16 + 32 + 1<<12}, {"s-2", 2, 64 + 128}, {"s0", 2, 256}, {"a", 3, 16 + 32 + 64},
+			} {
+				got, err := tx.SubtreeUsed(models.Spender{ID: c.id, Level: c.level}, day)
+				if err != nil {
+					return err
+				}
+				require.Equal(t, c.want, got, c.id)
+			}
+			return nil
+		})
+	})
+
+	rule(t, "KnowTheLastDayOfWhatStoodBelow", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		write(t, db, func(tx *store.Tx) error {
+			err := tx.AddToWindows(map[store.Window]int64{
+				{AgentID: "bills", Hour: (day + 2) * 24, Path: "nova/orch-a/finance/bills"}: 5,
+				{AgentID: "health", Hour: (day + 5) * 24, Path: "nova/orch-a/health"}:       5,
+			})
+			if err != nil {
+				return err
+			}
+			for id, want := range map[string]int64{"finance": day + 2, "bills": day + 2, "orch-a": day + 5, "nova": day + 5, "orch-b": day, "fin": day} {
+				got, err := tx.LatestDayBelow(id, day)
+				if err != nil {
+					return err
+				}
+				require.Equal(t, want, got, id)
+			}
+			got, err := tx.LatestDayBelow("orch-a", day+9)
+			require.EqualValues(t, day+9, got, "never before the day that is asked of")
+			return err
+		})
+	})
+
+	rule(t, "AreListedByPathForADay", func(t *testing.T, db *storetest.DB) {
+		smallTree(t, db)
+		at := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(
+				tx.AddUsage("bills", "nova/orch-a/finance/bills", at, 1), tx.AddUsage("bills", "nova/orch-a/finance/bills", at.Add(24*time.Hour-1), 2),
+				tx.AddUsage("bills", "nova/orch-a/health/bills", at, 4), tx.AddUsage("bills", "nova/orch-a/finance/bills", at.Add(-1), 8),
+				tx.InsertReset("bills", day, 3, 100), tx.InsertReset("bills", day, 1, 0), tx.InsertReset("bills", day-1, 50, 0),
+			)
+		})
+		got := map[string]int64{}
+		forgiven, err := db.UsageByPath(t.Context(), day, func(u store.PathUsage) { got[u.AgentID+" "+u.Path] += u.Tokens })
+		require.NoError(t, err)
+		require.Equal(t, map[string]int64{"bills nova/orch-a/finance/bills": 3, "bills nova/orch-a/health/bills": 4}, got)
+		require.Equal(t, map[string]int64{"bills": 4}, forgiven)
+	})
+}
