@@ -279,3 +279,33 @@ func receiveBlocking(t *testing.T, meet func(r request)) *receiver {
 	t.Cleanup(rec.Close)
 	return rec
 }
+
+// receiveAsking starts a server that answers each request with the status that answer
+// returns, in the request's own goroutine.
+func receiveAsking(t *testing.T, answer func() int) (url string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(answer()) }))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// watchedContext tells when somebody begins to wait for its end.
+type watchedContext struct {
+	context.Context
+	once   sync.Once
+	waited chan struct{}
+}
+
+func (c *watchedContext) Done() <-chan struct{} {
+	c.once.Do(func() { close(c.waited) })
+	return c.Context.Done()
+}
+
+// sqliteHouse is for cases that have nothing to do with the database.
+func sqliteHouse(t *testing.T) *house {
+	t.Helper()
+	return newHouse(t, storetest.Open(t, "sqlite"), nil)
+}
+
+// sibling is a house over the same store; the caller stops it.
+func sibling(h *house) *house { return &house{webhooks.New(h.db.Store, options()), h.db} }

@@ -305,4 +305,3 @@ func (g *guests) requireRevival(t *testing.T) {
 		require.Equal(t, http.StatusOK, attempts[len(attempts)-1].Status)
 	}
 }
-

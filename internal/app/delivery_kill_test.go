@@ -1,0 +1,141 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+	"comet/store/storetest"
+)
+
+// TestCommittedEventsAreDeliveredAcrossKill9 ends the server as kill -9 does, again
+// and again, while clients change agents and record usage and a moody receiver hears
+// of it. What was acknowledged has to arrive there, signed, under one id, and the
+// ledger has to add up. On PostgreSQL a second replica lives through all of it; what
+// the killed one had leased is nobody's until the lease ends, after a minute at most.
+func TestCommittedEventsAreDeliveredAcrossKill9(t *testing.T) {
+	t.Parallel()
+	for _, name := range storetest.Databases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			settings := []setting{databaseOf(t, name), env("COMET_WEBHOOKS_ALLOW_NETWORKS=127.0.0.1", "COMET_EVENTS_POLL_INTERVAL=50ms")}
+			data := t.TempDir()
+			p := serve(t, data, settings...)
+			p.url(t)
+			token := adminToken(t, data)
+			var others []*client
+			if name != "sqlite" { // whose file has one owner
+				others = append(others, newClient(t, serve(t, t.TempDir(), settings...).url(t), token))
+			}
+			w := newWitness(t)
+			s := &bustle{witness: w, attempted: map[string]bool{}, acknowledged: map[string]bool{}}
+			for round := range min(3, kills(t)) {
+				c := newClient(t, p.url(t), token)
+				hook := w.subscribe(t, c, round)
+				done := s.flow(t, append([]*client{c, c, c}, others...), round)
+				target := 1 + rand.IntN(60)
+				eventually(t, func() bool { return w.count(hook) >= target }, "it is delivered")
+				p.kill()
+				done()
+				p = serve(t, data, settings...)
+			}
+			c := newClient(t, p.url(t), token)
+			require.Eventually(t, func() bool { return w.missing() == "" }, 2*long, 20*time.Millisecond, "everything arrives") // leases end, retries come
+			for _, hook := range w.hooks {
+				w.requireDeliveredOnce(t, c, hook)
+			}
+			require.Empty(t, w.wrong)
+			s.requireBalance(t, c)
+			p.stop(t)
+		})
+	}
+}
+
+// bustle is clients who make agents and let them spend.
+type bustle struct {
+	*witness
+	over atomic.Bool
+
+	facts                   sync.Mutex
+	attempted, acknowledged map[string]bool // the facts of the ledger, by agent
+}
+
+// flow lets each of the clients go on until its server is gone; done ends those whose
+// server is not, and waits for all.
+func (s *bustle) flow(t *testing.T, clients []*client, round int) (done func()) {
+	t.Helper()
+	s.over.Store(false)
+	var wg sync.WaitGroup
+	for k, c := range clients {
+		wg.Go(func() {
+			for i := 0; !s.over.Load() && s.spend(t, c, fmt.Sprintf("spender-%d-%d-%d", round, k, i)); i++ {
+			}
+		})
+	}
+	return func() {
+		s.over.Store(true)
+		wg.Wait()
+	}
+}
+
+// spend takes an agent through all that a webhook hears of; false means that the
+// server is gone.
+func (s *bustle) spend(t *testing.T, c *client, id string) bool {
+	t.Helper()
+	const tokens = 1_000_000 // more than its budget
+	path := "/api/v1/agents/" + id
+	if !s.ask(t, c, http.MethodPost, "/api/v1/agents", specialist(id), http.StatusCreated, "agent.created "+id) {
+		return false
+	}
+	name := fmt.Sprintf("The %s, renamed", id)
+	if !s.ask(t, c, http.MethodPatch, path, map[string]any{"name": name}, http.StatusOK, "agent.updated "+id+" name="+name) {
+		return false
+	}
+	s.note(s.attempted, id)
+	usage := map[string]any{"tokens": tokens, "request_id": id}
+	if !s.ask(t, c, http.MethodPost, path+"/usage", usage, http.StatusCreated, "agent.budget_warning "+id, "agent.budget_exceeded "+id) {
+		return false
+	}
+	s.note(s.acknowledged, id)
+	return s.ask(t, c, http.MethodDelete, path, nil, http.StatusNoContent, "agent.deactivated "+id+" is_active=false")
+}
+
+func (s *bustle) note(facts map[string]bool, id string) {
+	s.facts.Lock()
+	defer s.facts.Unlock()
+	facts[id] = true
+}
+
+// ask makes a request; once it is acknowledged, the facts are owed.
+func (s *bustle) ask(t *testing.T, c *client, method, path string, body any, want int, facts ...string) bool {
+	t.Helper()
+	hooks := s.subscribed()
+	status, answer, err := c.do(context.Background(), method, path, body)
+	if err != nil && status == 0 {
+		return false
+	}
+	if status != want {
+		t.Errorf("%s %s is answered with %d: %s", method, path, status, answer)
+		return false
+	}
+	s.owe(hooks, facts...)
+	return true
+}
+
+// requireBalance proves that the ledger adds up and has every acknowledged fact once.
+func (s *bustle) requireBalance(t *testing.T, c *client) {
+	t.Helper()
+	v := get[models.Verification](t, c, "/api/v1/ledger/verify")
+	require.Zero(t, v.Total, "%+v", v.Differences)
+	require.NotEmpty(t, s.acknowledged)
+	require.GreaterOrEqual(t, v.Facts, int64(len(s.acknowledged)))
+	require.LessOrEqual(t, v.Facts, int64(len(s.attempted)))
+}

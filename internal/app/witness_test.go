@@ -1,0 +1,233 @@
+package app_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+	"comet/webhooks/signature"
+)
+
+// witness is a moody receiver of several webhooks. Each event fails there once at
+// most, so that none has to wait for longer than the schedule's first step.
+type witness struct {
+	server *httptest.Server
+
+	mu    sync.Mutex
+	hooks []*witnessed
+	owed  []owed
+	ids   map[string]string // the webhook-id of each fact, whichever webhook it came by
+	wrong []string
+}
+
+// witnessed is what came by one webhook.
+type witnessed struct {
+	id, path string
+	keys     *signature.Verifier
+	bodies   map[string]string // by webhook-id
+	facts    map[string]bool
+	repeated int
+}
+
+// owed is a fact that somebody was told of: the first hooks webhooks were there
+// before it.
+type owed struct {
+	fact  string
+	hooks int
+}
+
+func newWitness(t *testing.T) *witness {
+	t.Helper()
+	w := &witness{ids: map[string]string{}}
+	w.server = httptest.NewServer(w)
+	t.Cleanup(w.server.Close)
+	return w
+}
+
+// subscribe makes a webhook with a secret of the witness's own, every second one
+// ordered.
+func (w *witness) subscribe(t *testing.T, c *client, n int) *witnessed {
+	t.Helper()
+	secret := signature.FormatSecret(signature.NewSecret())
+	keys, err := signature.NewVerifier(secret)
+	require.NoError(t, err)
+	hook := &witnessed{path: fmt.Sprintf("/%d", n), keys: keys, bodies: map[string]string{}, facts: map[string]bool{}}
+	w.mu.Lock()
+	w.hooks = append(w.hooks, hook)
+	w.mu.Unlock()
+	events := slices.DeleteFunc(models.WebhookEvents(), func(e models.EventType) bool { return e == models.EventWebhookDisabled })
+	status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/webhooks", map[string]any{
+		"url": w.server.URL + hook.path, "events": events, "secret": secret, "ordering": []models.Ordering{models.OrderingNone, models.OrderingAgent}[n%2],
+	})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, "%s", body)
+	var made struct{ ID string }
+	require.NoError(t, json.Unmarshal(body, &made))
+	hook.id = made.ID
+	return hook
+}
+
+func (w *witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the server was killed while it wrote
+	}
+	first, err := w.hear(r, body)
+	if err != nil {
+		w.mu.Lock()
+		w.wrong = append(w.wrong, fmt.Sprintf("%s: %s: %v", r.URL.Path, body, err))
+		w.mu.Unlock()
+	}
+	switch mood := rand.IntN(20); {
+	case mood < 2 && first:
+		rw.WriteHeader(http.StatusInternalServerError)
+	case mood < 4:
+		select {
+		case <-time.After(time.Duration(rand.IntN(100)) * time.Millisecond):
+		case <-r.Context().Done():
+		}
+	}
+}
+
+// hear verifies a request and remembers it; first says whether its event is new to
+// its webhook.
+func (w *witness) hear(r *http.Request, body []byte) (first bool, err error) {
+	fact, err := factOf(body)
+	if err != nil {
+		return false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.hooks, func(h *witnessed) bool { return h.path == r.URL.Path })
+	if i < 0 {
+		return false, fmt.Errorf("nobody subscribed to it")
+	}
+	hook := w.hooks[i]
+	if err := hook.keys.Verify(r.Header, body, time.Now()); err != nil {
+		return false, err
+	}
+	id := r.Header.Get(signature.HeaderID)
+	if before, ok := w.ids[fact]; ok && before != id {
+		return false, fmt.Errorf("it came as %s and as %s", before, id)
+	}
+	w.ids[fact] = id
+	before, known := hook.bodies[id]
+	if known {
+		hook.repeated++
+		if before != string(body) {
+			return false, fmt.Errorf("it came otherwise before: %s", before)
+		}
+	}
+	hook.bodies[id], hook.facts[fact] = string(body), true
+	return !known, nil
+}
+
+// factOf names what a body tells of.
+func factOf(body []byte) (string, error) {
+	var b struct {
+		Type models.EventType
+		Data struct {
+			ID      string
+			AgentID string `json:"agent_id"`
+			Changes []models.Change
+		}
+	}
+	if err := json.Unmarshal(body, &b); err != nil {
+		return "", err
+	}
+	fact := fmt.Sprintf("%s %s%s", b.Type, b.Data.ID, b.Data.AgentID)
+	for _, c := range b.Data.Changes {
+		fact += fmt.Sprintf(" %s=%v", c.Field, c.To)
+	}
+	return fact, nil
+}
+
+// owe notes facts that were acknowledged and were asked for when there were hooks
+// webhooks.
+func (w *witness) owe(hooks int, facts ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range facts {
+		w.owed = append(w.owed, owed{f, hooks})
+	}
+}
+
+func (w *witness) subscribed() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.hooks)
+}
+
+// count is how many events came by a webhook.
+func (w *witness) count(hook *witnessed) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(hook.bodies)
+}
+
+// missing names the first fact that is owed and has not come, "" for none.
+func (w *witness) missing() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.owed {
+		for _, hook := range w.hooks[:o.hooks] {
+			if !hook.facts[o.fact] {
+				return hook.path + " " + o.fact
+			}
+		}
+	}
+	return ""
+}
+
+// deliveries reads all of a webhook's.
+func deliveries(t *testing.T, c *client, id, filter string) (all []models.Delivery) {
+	t.Helper()
+	type page struct {
+		Deliveries []struct {
+			ID      string
+			EventID string `json:"event_id"`
+			Status  models.DeliveryState
+		}
+		NextCursor string `json:"next_cursor"`
+	}
+	for cursor := ""; ; {
+		p := get[page](t, c, "/api/v1/webhooks/"+id+"/deliveries?limit=1000"+filter+cursor)
+		for _, d := range p.Deliveries {
+			all = append(all, models.Delivery{ID: d.ID, EventID: d.EventID, State: d.Status})
+		}
+		if p.NextCursor == "" {
+			return all
+		}
+		cursor = "&cursor=" + p.NextCursor
+	}
+}
+
+// requireDeliveredOnce proves that a webhook has one delivery for each event that came
+// by it, and none besides.
+func (w *witness) requireDeliveredOnce(t *testing.T, c *client, hook *witnessed) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(deliveries(t, c, hook.id, "&status=pending")) == 0 }, long, 50*time.Millisecond, "all ends")
+	rows := map[string]bool{}
+	for _, d := range deliveries(t, c, hook.id, "") {
+		require.Equal(t, models.DeliverySucceeded, d.State)
+		require.False(t, rows[d.EventID], "%s has two deliveries", d.EventID)
+		rows[d.EventID] = true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Len(t, rows, len(hook.bodies))
+	for id := range hook.bodies {
+		require.True(t, rows[id], "%s has no delivery", id)
+	}
+	t.Logf("%s: %d events, %d came again", hook.path, len(hook.bodies), hook.repeated)
+}

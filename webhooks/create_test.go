@@ -1,0 +1,241 @@
+package webhooks_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+	"comet/webhooks"
+)
+
+const url = "https://example.com/in?token=secret"
+
+func draft(change func(d *models.WebhookDraft)) models.WebhookDraft {
+	d := models.WebhookDraft{URL: new(url), Events: []models.EventType{models.EventAgentCreated}}
+	if change != nil {
+		change(&d)
+	}
+	return d
+}
+
+// refusal returns the code of an error and the place and rule of each of its fields.
+func refusal(err error) (errs.Code, []string) {
+	var e *errs.Error
+	if !errors.As(err, &e) {
+		return errs.CodeOf(err), nil
+	}
+	var places []string
+	for _, f := range e.Fields {
+		places = append(places, f.Pointer+" "+f.Rule)
+	}
+	return e.Code, places
+}
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "KeepsWhatItIsTold", func(t *testing.T, h *house) {
+		tree(t, h.db)
+		created, err := h.Create(t.Context(), ops(), draft(func(d *models.WebhookDraft) {
+			d.Events, d.Description = models.WebhookEvents(), "to the on-call channel\nof “finance”"
+			d.Secret = new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+			d.AgentID, d.Subtree, d.Ordering, d.Enabled, d.Asymmetric = new("finance"), new(true), new(models.OrderingAgent), new(false), new(true)
+		}), nil)
+		require.NoError(t, err)
+		require.Equal(t, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", created.Secret)
+		hook := created.Webhook
+		require.Len(t, webhooks.PublicKeys(hook.Keys, h.db.Now()), 1)
+		want := models.Webhook{
+			ID: hook.ID, URL: url, Description: "to the on-call channel\nof “finance”", Events: models.WebhookEvents(),
+			AgentID: new("finance"), Subtree: true, Ordering: models.OrderingAgent, DisabledAt: new(h.db.Now()), Keys: hook.Keys,
+			CreatedBy: "ops", CreatedAt: h.db.Now(), UpdatedAt: h.db.Now(),
+		}
+		require.Equal(t, want, hook)
+		got, err := h.Get(t.Context(), hook.ID)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	})
+
+	rule(t, "MakesASecretOfItsOwnAndTakesTheRestAsUsual", func(t *testing.T, h *house) {
+		one, err := h.Create(t.Context(), ops(), draft(nil), nil)
+		require.NoError(t, err)
+		two, err := h.Create(t.Context(), ops(), draft(nil), nil)
+		require.NoError(t, err)
+		require.NotEqual(t, one.Secret, two.Secret)
+		require.Len(t, one.Webhook.Keys.Secret, 32)
+		require.True(t, strings.HasPrefix(one.Secret, "whsec_"))
+		require.True(t, one.Webhook.Enabled)
+		require.Nil(t, one.Webhook.DisabledAt)
+		require.Equal(t, models.OrderingNone, one.Webhook.Ordering)
+		require.Nil(t, one.Webhook.Keys.SigningKey)
+		all, err := h.List(t.Context(), "", 10)
+		require.NoError(t, err)
+		require.Equal(t, []models.Webhook{one.Webhook, two.Webhook}, all)
+		all, err = h.List(t.Context(), one.Webhook.ID, 10)
+		require.NoError(t, err)
+		require.Equal(t, []models.Webhook{two.Webhook}, all)
+	})
+
+	rule(t, "OnceGivesTheStoredAnswer", func(t *testing.T, h *house) {
+		rendered := 0
+		once := func() *models.Once {
+			return &models.Once{Principal: "ops", Key: "k", Render: func(result any) (models.Answer, error) {
+				rendered++
+				return models.Answer{Status: 201, Body: []byte(result.(webhooks.Created).Webhook.ID)}, nil
+			}}
+		}
+		first := once()
+		created, err := h.Create(t.Context(), ops(), draft(nil), first)
+		require.NoError(t, err)
+		require.Nil(t, first.Replay)
+		second := once()
+		_, err = h.Create(t.Context(), ops(), draft(nil), second)
+		require.NoError(t, err)
+		require.Equal(t, created.Webhook.ID, string(second.Replay.Body))
+		require.Equal(t, 1, rendered)
+		all, err := h.List(t.Context(), "", 10)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+	})
+
+	rule(t, "RefusesAnAgentThatIsNotThere", func(t *testing.T, h *house) {
+		_, err := h.Create(t.Context(), ops(), draft(func(d *models.WebhookDraft) { d.AgentID = new("nobody") }), nil)
+		code, places := refusal(err)
+		require.Equal(t, errs.InvalidRequest, code)
+		require.Equal(t, []string{"/agent_id exists"}, places)
+	})
+
+	rule(t, "KeepsToTheLimitWhoeverComesAtOnce", func(t *testing.T, h *house) {
+		created, err := h.Create(t.Context(), ops(), draft(nil), nil)
+		require.NoError(t, err)
+		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+			for i := range models.MaxWebhooks - 3 {
+				w := created.Webhook
+				w.ID = strings.Repeat("x", i+1)
+				if err := tx.InsertWebhook(w); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		const callers = 8
+		codes := make([]errs.Code, callers)
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				_, err := h.Create(t.Context(), ops(), draft(nil), nil)
+				codes[i] = errs.CodeOf(err)
+			})
+		}
+		wg.Wait()
+		refused := 0
+		for _, c := range codes {
+			if c == errs.LimitReached {
+				refused++
+			}
+		}
+		require.Equal(t, callers-2, refused, "%v", codes)
+		all, err := h.List(t.Context(), "", 2*models.MaxWebhooks)
+		require.NoError(t, err)
+		require.Len(t, all, models.MaxWebhooks)
+	})
+}
+
+// TestWhatIsRefused needs no database, but one is there.
+func TestWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "sqlite")
+	strict := webhooks.New(db.Store, &webhooks.Options{HTTPSOnly: true})
+	public := webhooks.New(db.Store, nil)
+	event := func(names ...models.EventType) func(*models.WebhookDraft) {
+		return func(d *models.WebhookDraft) { d.Events = names }
+	}
+	to := func(u string) func(*models.WebhookDraft) { return func(d *models.WebhookDraft) { d.URL = &u } }
+	for name, c := range map[string]struct {
+		change func(*models.WebhookDraft)
+		code   errs.Code
+		places []string
+		says   string
+	}{
+		"no URL":                    {func(d *models.WebhookDraft) { d.URL = nil }, errs.InvalidRequest, []string{"/url required"}, ""},
+		"an empty URL":              {to(""), errs.InvalidRequest, []string{"/url url"}, "absolute"},
+		"a path":                    {to("/in"), errs.InvalidRequest, []string{"/url url"}, "absolute"},
+		"another scheme":            {to("ftp://example.com"), errs.InvalidRequest, []string{"/url url"}, "https://"},
+		"an opaque URL":             {to("https:example.com"), errs.InvalidRequest, []string{"/url url"}, "host"},
+		"no host":                   {to("https:///in"), errs.InvalidRequest, []string{"/url url"}, "host"},
+		"a port alone":              {to("https://:443/in"), errs.InvalidRequest, []string{"/url url"}, "host"},
+		"port 0":                    {to("https://example.com:0/"), errs.InvalidRequest, []string{"/url url"}, "port"},
+		"port 65536":                {to("https://example.com:65536/"), errs.InvalidRequest, []string{"/url url"}, "port"},
+		"a line break":              {to("https://example.com/\nx"), errs.InvalidRequest, []string{"/url url"}, "cannot be read"},
+		"a space in front":          {to(" https://example.com/"), errs.InvalidRequest, []string{"/url url"}, "cannot be read"},
+		"half an escape":            {to("https://example.com/%zz"), errs.InvalidRequest, []string{"/url url"}, "cannot be read"},
+		"a user":                    {to("https://me@example.com/"), errs.InvalidRequest, []string{"/url credentials"}, "signed"},
+		"a password":                {to("https://me:hunter2@example.com/"), errs.InvalidRequest, []string{"/url credentials"}, "signed"},
+		"a fragment":                {to("https://example.com/#x"), errs.InvalidRequest, []string{"/url fragment"}, "never sent"},
+		"an empty fragment":         {to("https://example.com/#"), errs.InvalidRequest, []string{"/url fragment"}, "never sent"},
+		"2,049 bytes":               {to("https://example.com/" + strings.Repeat("x", 2029)), errs.InvalidRequest, []string{"/url max"}, "2048"},
+		"loopback":                  {to("http://127.0.0.1:8080/"), errs.AddressRefused, []string{"/url address"}, "loopback"},
+		"loopback as a name":        {to("http://localhost/"), errs.AddressRefused, []string{"/url address"}, "loopback"},
+		"loopback in IPv6":          {to("http://[::1]/"), errs.AddressRefused, []string{"/url address"}, "loopback"},
+		"metadata, mapped":          {to("http://[::ffff:169.254.169.254]/"), errs.AddressRefused, []string{"/url address"}, "metadata"},
+		"loopback as a number":      {to("http://2130706433/"), errs.AddressRefused, []string{"/url address"}, "number"},
+		"no events":                 {event(), errs.InvalidRequest, []string{"/events required"}, ""},
+		"an event twice":            {event(models.EventAgentCreated, models.EventAgentCreated), errs.InvalidRequest, []string{"/events/1 unique"}, ""},
+		"an unknown event":          {event(models.EventAgentCreated, "agent.crated"), errs.InvalidRequest, []string{"/events/1 event"}, "did you mean agent.created?"},
+		"an event nobody hears of":  {event("webhook.test", "token.created"), errs.InvalidRequest, []string{"/events/0 event", "/events/1 event"}, "agent.created, agent.updated, agent.deactivated, agent.budget_warning, agent.budget_exceeded, webhook.disabled"},
+		"a subtree of everything":   {func(d *models.WebhookDraft) { d.Subtree = new(true) }, errs.InvalidRequest, []string{"/subtree agent_id"}, "agent_id"},
+		"a malformed agent":         {func(d *models.WebhookDraft) { d.AgentID = new("Finance!") }, errs.InvalidRequest, []string{"/agent_id agent_id"}, ""},
+		"another ordering":          {func(d *models.WebhookDraft) { d.Ordering = new(models.Ordering("time")) }, errs.InvalidRequest, []string{"/ordering oneof"}, ""},
+		"a secret without a prefix": {func(d *models.WebhookDraft) { d.Secret = new("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") }, errs.InvalidRequest, []string{"/secret secret"}, "whsec_"},
+		"a short secret":            {func(d *models.WebhookDraft) { d.Secret = new("whsec_MfKQ9r8G") }, errs.InvalidRequest, []string{"/secret secret"}, "24 to 64"},
+		"an empty secret":           {func(d *models.WebhookDraft) { d.Secret = new("") }, errs.InvalidRequest, []string{"/secret secret"}, "leave it out"},
+		"several at once, the lower class first": {
+			func(d *models.WebhookDraft) {
+				to("http://10.0.0.1/")(d)
+				d.Subtree = new(true)
+				d.AgentID = new("nobody")
+			},
+			errs.InvalidRequest, []string{"/agent_id exists"}, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := public.Create(t.Context(), ops(), draft(c.change), nil)
+			code, places := refusal(err)
+			require.Equal(t, c.code, code, "%v", err)
+			require.Equal(t, c.places, places)
+			require.Contains(t, err.Error(), c.says)
+			for _, secret := range []string{"hunter2", "MfKQ9r8G"} {
+				require.NotContains(t, err.Error(), secret)
+			}
+		})
+	}
+
+	t.Run("http where only https is delivered to", func(t *testing.T) {
+		t.Parallel()
+		_, err := strict.Create(t.Context(), ops(), draft(to("http://example.com/")), nil)
+		code, places := refusal(err)
+		require.Equal(t, errs.InvalidRequest, code)
+		require.Equal(t, []string{"/url https"}, places)
+		_, err = strict.Create(t.Context(), ops(), draft(nil), nil)
+		require.NoError(t, err)
+	})
+
+	t.Run("what only looks odd is accepted", func(t *testing.T) {
+		t.Parallel()
+		for _, u := range []string{
+			"HTTPS://Example.COM", "http://example.com:8080", "https://example.com/a%20b?x=%23", "https://xn--bcher-kva.example/", "https://bücher.example/",
+			"https://example.com/" + strings.Repeat("x", 2028), "http://[2606:4700::1111]/", "http://8.8.8.8/",
+		} {
+			_, err := public.Create(t.Context(), ops(), draft(to(u)), nil)
+			require.NoError(t, err, u)
+		}
+	})
+}

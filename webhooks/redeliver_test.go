@@ -1,0 +1,232 @@
+package webhooks_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/webhooks"
+)
+
+// bury lets every retry of what is pending fail.
+func (h *house) bury(t *testing.T, id string) {
+	t.Helper()
+	n := len(h.deliveries(t, id))
+	for i, wait := range webhooks.Schedule() {
+		h.await(t, id, attempted((i+1)*n))
+		h.db.Clock.Advance(wait)
+	}
+	h.await(t, id, settled(n))
+}
+
+func TestRedeliver(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "StartsOverAndKeepsTheHistory", func(t *testing.T, h *house) {
+		var status atomic.Int64
+		status.Store(http.StatusInternalServerError)
+		rec := receive(t, func(request, http.Header) int { return int(status.Load()) })
+		hook := h.hook(t, rec.URL, nil)
+		h.start(t)
+		h.emit(t, "a")
+		h.await(t, hook.ID, attempted(1))
+		h.bury(t, hook.ID)
+		dead := h.deliveries(t, hook.ID)[0]
+		again, err := h.Redeliver(t.Context(), ops(), hook.ID, dead.ID)
+		require.NoError(t, err)
+		require.Equal(t, models.DeliveryPending, again.State)
+		require.Equal(t, h.db.Now(), *again.NextAttemptAt)
+		require.Equal(t, 8, again.Attempts)
+		d := h.await(t, hook.ID, attempted(9))[0]
+		require.Equal(t, 1, d.Tries)
+		require.Equal(t, h.db.Now().Add(5*time.Second), *d.NextAttemptAt, "all the retries lie before it")
+		status.Store(http.StatusOK)
+		_, err = h.Redeliver(t.Context(), ops(), hook.ID, d.ID)
+		require.NoError(t, err, "of a pending one")
+		d = h.await(t, hook.ID, settled(1))[0]
+		require.Equal(t, models.DeliverySucceeded, d.State)
+		_, err = h.Redeliver(t.Context(), ops(), hook.ID, d.ID)
+		require.NoError(t, err, "of one that succeeded")
+		h.await(t, hook.ID, attempted(11))
+		_, attempts, err := h.Delivery(t.Context(), hook.ID, d.ID)
+		require.NoError(t, err)
+		require.Len(t, attempts, 11)
+		for i, a := range attempts {
+			require.Equal(t, i+1, a.Attempt)
+			if i < 9 {
+				require.Equal(t, http.StatusInternalServerError, a.Status)
+			} else {
+				require.Equal(t, http.StatusOK, a.Status)
+			}
+		}
+	})
+
+	for _, ordering := range []models.Ordering{models.OrderingNone, models.OrderingAgent} {
+		rule(t, "OfAllThatDiedSinceATime/"+string(ordering), func(t *testing.T, h *house) {
+			var status atomic.Int64
+			status.Store(http.StatusInternalServerError)
+			rec := receive(t, func(request, http.Header) int { return int(status.Load()) })
+			hook := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.Ordering = &ordering })
+			h.start(t)
+			h.emit(t, "a", "b")
+			h.await(t, hook.ID, attempted(2))
+			h.bury(t, hook.ID)
+			since := h.db.Now()
+			h.emit(t, "a", "b", "c")
+			if ordering == models.OrderingNone {
+				h.await(t, hook.ID, attempted(19))
+			}
+			h.await(t, hook.ID, func(all []models.Delivery) bool { return len(all) == 5 })
+			for range 40 {
+				h.db.Clock.Advance(10 * time.Hour)
+				h.await(t, hook.ID, func(all []models.Delivery) bool {
+					for _, d := range all {
+						if d.NextAttemptAt != nil && !d.NextAttemptAt.After(h.db.Now()) {
+							got, err := h.Get(t.Context(), hook.ID)
+							require.NoError(t, err)
+							return !got.Enabled
+						}
+					}
+					return true
+				})
+				got, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{Enabled: models.Some(true)})
+				require.NoError(t, err)
+				require.True(t, got.Enabled)
+			}
+			h.await(t, hook.ID, settled(5))
+			n, err := h.RedeliverSince(t.Context(), ops(), hook.ID, since.Add(time.Hour))
+			require.NoError(t, err)
+			require.Zero(t, n)
+			status.Store(http.StatusOK)
+			sent := len(rec.got())
+			n, err = h.RedeliverSince(t.Context(), ops(), hook.ID, since)
+			require.NoError(t, err)
+			require.EqualValues(t, 3, n)
+			all := h.await(t, hook.ID, func(all []models.Delivery) bool {
+				return all[2].State == models.DeliverySucceeded && all[3].State == models.DeliverySucceeded && all[4].State == models.DeliverySucceeded
+			})
+			require.Equal(t, models.DeliveryDead, all[0].State)
+			require.Equal(t, models.DeliveryDead, all[1].State)
+			require.Len(t, rec.got(), sent+3)
+			n, err = h.RedeliverSince(t.Context(), ops(), hook.ID, time.Time{})
+			require.NoError(t, err)
+			require.EqualValues(t, 2, n)
+			h.await(t, hook.ID, func(all []models.Delivery) bool {
+				return all[0].State == models.DeliverySucceeded && all[1].State == models.DeliverySucceeded
+			})
+		})
+	}
+
+	rule(t, "SaysWhatIsNotThere", func(t *testing.T, h *house) {
+		hook, other := h.hook(t, url, nil), h.hook(t, url, nil)
+		h.emit(t, "a")
+		h.heard(t, other.ID)
+		foreign := h.deliveries(t, other.ID)[0].ID
+		for _, c := range []struct{ hook, delivery, says string }{
+			{"nobody", foreign, `there is no webhook "nobody"`},
+			{hook.ID, "nothing", `the webhook "` + hook.ID + `" has no delivery "nothing"`},
+			{hook.ID, foreign, `has no delivery "` + foreign + `"`},
+		} {
+			_, err := h.Redeliver(t.Context(), ops(), c.hook, c.delivery)
+			require.Equal(t, errs.NotFound, errs.CodeOf(err))
+			require.Contains(t, err.Error(), c.says)
+			_, _, err = h.Delivery(t.Context(), c.hook, c.delivery)
+			require.Equal(t, errs.NotFound, errs.CodeOf(err))
+			require.Contains(t, err.Error(), c.says)
+		}
+		_, err := h.RedeliverSince(t.Context(), ops(), "nobody", time.Time{})
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
+	})
+}
+
+func TestPing(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "IsOneAttemptThatIsKeptWithItsEnd", func(t *testing.T, h *house) {
+		for status, state := range map[int]models.DeliveryState{200: models.DeliverySucceeded, 410: models.DeliveryDead, 500: models.DeliveryDead} {
+			rec := receive(t, always(status))
+			hook := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.Enabled = new(false) })
+			tested, err := h.Test(t.Context(), ops(), hook.ID)
+			require.NoError(t, err)
+			require.Equal(t, state, tested.Delivery.State)
+			require.Equal(t, status, tested.Attempt.Status)
+			require.Equal(t, 1, tested.Attempt.Attempt)
+			got := rec.got()
+			require.Equal(t, []request{{ID: tested.Delivery.EventID, Type: "webhook.test", Status: status}}, got)
+			kept, attempts, err := h.Delivery(t.Context(), hook.ID, tested.Delivery.ID)
+			require.NoError(t, err)
+			require.Equal(t, tested.Delivery, kept)
+			require.Equal(t, []models.DeliveryAttempt{tested.Attempt}, attempts)
+			require.Contains(t, string(kept.Data), hook.ID)
+			after, err := h.Get(t.Context(), hook.ID)
+			require.NoError(t, err)
+			require.Equal(t, hook, after, "nothing else follows")
+			_, err = uuid.Parse(tested.Delivery.EventID)
+			require.NoError(t, err)
+		}
+	})
+
+	rule(t, "IsKeptAlthoughNobodyWaitsAnyMore", func(t *testing.T, h *house) {
+		url, arrived, release := hang(t, http.StatusOK)
+		hook := h.hook(t, url, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := h.Test(ctx, ops(), hook.ID)
+			ended <- err
+		}()
+		take(t, arrived)
+		cancel()
+		require.NoError(t, take(t, ended))
+		release()
+		all := h.deliveries(t, hook.ID)
+		require.Len(t, all, 1)
+		require.Equal(t, models.DeliveryDead, all[0].State)
+	})
+
+	rule(t, "SaysThatThereIsNoSuchWebhook", func(t *testing.T, h *house) {
+		_, err := h.Test(t.Context(), ops(), "nobody")
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
+	})
+}
+
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	rule(t, "DeletesWhatEndedLongAgo", func(t *testing.T, h *house) {
+		rec := receive(t, nil)
+		hook := h.hook(t, rec.URL, nil)
+		waiting := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.Enabled = new(true) })
+		h.emit(t, make([]string, 1100)...)
+		h.heard(t, waiting.ID)
+		_, err := h.Update(t.Context(), ops(), waiting.ID, models.WebhookPatch{Enabled: models.Some(false)})
+		require.NoError(t, err)
+		h.start(t)
+		h.await(t, hook.ID, settled(1100))
+		h.db.Clock.Advance(30 * 24 * time.Hour)
+		h.emit(t, "young")
+		all := h.await(t, hook.ID, settled(1101))
+		again := all[0]
+		_, err = h.Redeliver(t.Context(), ops(), hook.ID, again.ID)
+		require.NoError(t, err)
+		h.await(t, hook.ID, attempted(1102))
+		require.NoError(t, h.Purge(t.Context()))
+		require.Len(t, h.deliveries(t, hook.ID), 1101, "not older than the retention yet")
+		h.db.Clock.Advance(time.Microsecond)
+		require.NoError(t, h.Purge(t.Context()))
+		left := h.deliveries(t, hook.ID)
+		require.Len(t, left, 2)
+		require.Equal(t, again.ID, left[0].ID, "it ended lately")
+		require.Equal(t, "young", left[1].Key)
+		require.Len(t, h.deliveries(t, waiting.ID), 1100, "what is pending stays")
+		_, attempts, err := h.Delivery(t.Context(), hook.ID, again.ID)
+		require.NoError(t, err)
+		require.Len(t, attempts, 2)
+	})
+}
