@@ -20,6 +20,9 @@ const (
 	// MaxTokensADay is where an agent's day is full; it keeps sums of many agents
 	// within a 64-bit number.
 	MaxTokensADay = 1_000_000_000_000_000
+	// MaxDayAhead is how many days the ledger's day may be ahead of the clock before
+	// the clock that made it so is taken for a wrong one.
+	MaxDayAhead = 1
 	// MaxFacts is how many facts one request may record.
 	MaxFacts = 1000
 	// DefaultReservationTTL and MaxReservationTTL bound how long a reservation
@@ -196,7 +199,8 @@ type Settled struct {
 type Account struct {
 	AgentID string
 	Level   Level
-	// Day is the UTC day the sums belong to, in days since 1970. It never goes back.
+	// Day is the UTC day the sums belong to, in days since 1970. It does not follow a
+	// clock that goes back.
 	Day             int64
 	Used            int64 // tokens of the day's facts
 	Forgiven        int64 // the part of them that resets wrote off
@@ -337,8 +341,8 @@ type Verification struct {
 // Difference is a sum that is not what the rows under it add up to.
 type Difference struct {
 	AgentID string `json:"agent_id" example:"finance-personal"`
-	// What names the sum: window, used, forgiven, reserved, subtree_used,
-	// subtree_forgiven or subtree_reserved.
+	// What names the sum: window, used, forgiven, reserved, settled, extra,
+	// subtree_used, subtree_forgiven or subtree_reserved.
 	What string `json:"what" example:"window"`
 	// Where narrows it down: the hour and the path of a window.
 	Where    string `json:"where,omitempty" example:"2026-01-10T15:00:00Z nova/orch-personnel/finance-personal"`

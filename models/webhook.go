@@ -67,10 +67,12 @@ type Webhook struct {
 	DisabledAt     *time.Time
 	// FailingSince is the first failure after the last success, nil while it works.
 	FailingSince *time.Time
-	Keys         WebhookKeys
-	CreatedBy    string
-	CreatedAt    time.Time
-	UpdatedAt    time.Time
+	// Failures counts the failures since then, the first few only.
+	Failures  int
+	Keys      WebhookKeys
+	CreatedBy string
+	CreatedAt time.Time
+	UpdatedAt time.Time
 }
 
 // WebhookKeys are what a webhook's deliveries are signed with. They are never shown
@@ -144,9 +146,11 @@ type DeliveryQuery struct {
 
 // WebhookDisabled is the data of webhook.disabled.
 type WebhookDisabled struct {
-	ID     string `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	URL    string `json:"url" example:"https://your-server.com/webhook"`
-	Reason string `json:"reason" example:"no delivery succeeded for 5 days"`
+	ID string `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
+	// Origin is the URL's scheme, host and port; its path may hold a secret.
+	Origin      string `json:"origin" example:"https://your-server.com"`
+	Description string `json:"description" example:"budget alerts to the on-call channel"`
+	Reason      string `json:"reason" example:"no delivery succeeded for 5 days"`
 	// FailingSince is null where the webhook answered 410.
 	FailingSince *time.Time `json:"failing_since" example:"2026-01-05T15:30:00Z" extensions:"x-nullable"`
 }

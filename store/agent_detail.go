@@ -40,7 +40,7 @@ func readDetail(on dialect, id string, now time.Time, queryRow func(string, []an
 	)
 	dest := append(r.dest(), &d.TokensUsedToday, &children, &d.Stats.SessionsToday, &average, &success, &total)
 	since := hour(day) / 24
-	err := queryRow(detailQuery(on), []any{id, id, id, maxChildren + 1, id, since, since, id, micros(day), id}, dest...)
+	err := queryRow(detailQuery(on), []any{id, id, id, maxChildren + 1, id, since + models.MaxDayAhead, since, id, micros(day), id}, dest...)
 	if err != nil {
 		return d, agentMissing(err, id)
 	}
@@ -63,17 +63,17 @@ func readDetail(on dialect, id string, now time.Time, queryRow func(string, []an
 	return d, nil
 }
 
-// detailQuery counts tokens from the day of the agent's account where that is
-// later than today: the clock went back, and the ledger's day never does.
+// detailQuery counts the tokens of the day of the agent's account where that is the
+// one after today: the clock went back, and the ledger's day does not.
 func detailQuery(on dialect) string {
 	return `SELECT ` + agentColumns + `,
-		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= 24 * d.since) -
-		(SELECT coalesce(sum(own), 0) FROM usage_resets WHERE agent_id = ? AND day >= d.since),
+		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= 24 * d.since AND hour < 24 * d.since + 24) -
+		(SELECT coalesce(sum(own), 0) FROM usage_resets WHERE agent_id = ? AND day = d.since),
 		(SELECT ` + on.childList + ` FROM (SELECT id, level FROM agents
 			WHERE parent_id = ? AND ` + on.isTrue("is_active") + ` ORDER BY id LIMIT ?) AS c),
 		o.sessions, o.average, o.successes, o.total
 		FROM agents
-		CROSS JOIN (SELECT coalesce((SELECT day FROM usage_accounts WHERE agent_id = ? AND day > ?), ?) AS since) AS d
+		CROSS JOIN (SELECT coalesce((SELECT day FROM usage_accounts WHERE agent_id = ? AND day = ?), ?) AS since) AS d
 		CROSS JOIN (SELECT count(DISTINCT session_id) AS sessions, avg(duration_ms) AS average,
 			coalesce(sum(CASE WHEN status = 'success' THEN 1 ELSE 0 END), 0) AS successes,
 			coalesce(sum(CASE WHEN status <> 'cancelled' THEN 1 ELSE 0 END), 0) AS total

@@ -66,12 +66,13 @@ func TestDeliveryPlans(t *testing.T) {
 	t.Run("TheLineIsFoundByItsIndex", func(t *testing.T) {
 		t.Parallel()
 		for query, args := range map[string][]any{
-			waitQuery: {"w"},
+			waitQuery("(?)"): {"w", "a"},
+			promoteAllQuery:  {"w", "w", "w"},
 			"SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND " + inLine + " AND key IN (?)": {"w", "a"},
 		} {
 			plan := explain(t, s, query, args)
 			require.Contains(t, plan, "deliveries_line (webhook_id=?", query)
-			require.NotContains(t, plan, "SCAN", query)
+			require.NotContains(t, plan, "SCAN d", query)
 		}
 	})
 

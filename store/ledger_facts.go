@@ -107,11 +107,20 @@ func subtreeUsed(of models.Spender, day int64) (query string, args []any) {
 	return query, args
 }
 
-// LatestDayBelow returns the last day, at least day, on which the agent or one that
-// stood below it used something.
-func (tx *Tx) LatestDayBelow(agentID string, day int64) (int64, error) {
+// OwnUsed returns what an agent itself used in a day and what resets wrote off of it.
+func (tx *Tx) OwnUsed(agentID string, day int64) (used, forgiven int64, err error) {
+	err = tx.queryRow(ownUsed, []any{agentID, day * 24, day*24 + 24, agentID, day}, &used, &forgiven)
+	return used, forgiven, err
+}
+
+const ownUsed = `SELECT (SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= ? AND hour < ?),
+	(SELECT coalesce(sum(own), 0) FROM usage_resets WHERE agent_id = ? AND day = ?)`
+
+// LatestDayBelow returns the last day of [day, most] on which the agent or one that
+// stood below it used something, day without one.
+func (tx *Tx) LatestDayBelow(agentID string, day, most int64) (int64, error) {
 	latest := day
-	err := tx.query("SELECT hour / 24, path FROM usage_windows WHERE hour / 24 > ?", []any{day}, func(rows *sql.Rows) error {
+	err := tx.query("SELECT hour / 24, path FROM usage_windows WHERE hour / 24 > ? AND hour / 24 <= ?", []any{day, most}, func(rows *sql.Rows) error {
 		var d int64
 		var path string
 		err := rows.Scan(&d, &path)

@@ -25,7 +25,11 @@ func (tx *Tx) PurgeUsage(day int64, limit int) (int64, error) {
 		{`DELETE FROM usage_reservations WHERE (agent_id, id) IN
 			(SELECT agent_id, id FROM usage_reservations WHERE state IN (1, 2, 3) AND due < ? LIMIT ?)`, []any{before, limit}},
 		{`DELETE FROM outcomes WHERE id IN (SELECT o.id
-			FROM usage_accounts a CROSS JOIN outcomes o WHERE o.agent_id = a.agent_id AND o.at < ? LIMIT ?)`, []any{before, limit}},
+			FROM agents a CROSS JOIN outcomes o WHERE o.agent_id = a.id AND o.at < ? LIMIT ?)`, []any{before, limit}},
+		{`DELETE FROM usage_resets WHERE (agent_id, day, id) IN (SELECT r.agent_id, r.day, r.id FROM usage_resets r WHERE r.day < ? LIMIT ?)`,
+			[]any{day, limit}},
+		{`DELETE FROM budget_additions WHERE (agent_id, id) IN (SELECT b.agent_id, b.id FROM budget_additions b WHERE b.expires_at < ? LIMIT ?)`,
+			[]any{before, limit}},
 	} {
 		n, err := tx.exec(d.statement, d.args...)
 		if err != nil {

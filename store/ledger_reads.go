@@ -59,7 +59,14 @@ func (s *Snapshot) spending(id string, now time.Time) (Spending, error) {
 	if err != nil {
 		return out, err
 	}
-	day := max(now.Unix()/86400, out.Account.Day)
+	today := now.Unix() / 86400
+	if a := &out.Account; a.Day < today || a.Day > today+models.MaxDayAhead { // as a decision would enter today
+		a.Day = today
+		if err := s.queryRow(ownUsed, []any{id, today * 24, today*24 + 24, id, today}, &a.Used, &a.Forgiven); err != nil {
+			return out, err
+		}
+	}
+	day := out.Account.Day
 	err = s.queryRow(`SELECT
 		(SELECT coalesce(sum(tokens), 0) FROM budget_additions WHERE agent_id = ? AND expires_at > ?),
 		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour = ?),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 
 	"comet/models"
@@ -26,7 +27,7 @@ func (s *Store) VerifyLedger(ctx context.Context) (models.Verification, error) {
 	v := verifier{now: s.Now(), out: models.Verification{Differences: []models.Difference{}}}
 	err := s.Snapshot(ctx, func(at *Snapshot) error {
 		v.Snapshot = at
-		for _, check := range []func() error{v.counts, v.windows, v.accounts, v.subtrees} {
+		for _, check := range []func() error{v.counts, v.windows, v.accounts, v.settlements, v.additions, v.subtrees} {
 			if err := check(); err != nil {
 				return err
 			}
@@ -97,9 +98,9 @@ func (v *verifier) accounts() error {
 	if err != nil {
 		return err
 	}
-	// An account's day is not before its facts'; without an account there are none.
+	// Without an account there are no facts.
 	err = v.compare("used", `SELECT w.agent_id, 0, sum(w.tokens) FROM usage_windows w LEFT JOIN usage_accounts a ON a.agent_id = w.agent_id
-		WHERE w.hour >= ? AND w.hour >= (coalesce(a.day, -1) + 1) * 24 GROUP BY w.agent_id ORDER BY w.agent_id`, v.from*24)
+		WHERE w.hour >= ? AND a.agent_id IS NULL GROUP BY w.agent_id ORDER BY w.agent_id`, v.from*24)
 	if err != nil {
 		return err
 	}
@@ -117,6 +118,25 @@ func (v *verifier) accounts() error {
 		GROUP BY agent_id HAVING sum(stored) <> sum(computed) ORDER BY agent_id`)
 }
 
+// settlements compares what reservations were settled with and the facts of that.
+func (v *verifier) settlements() error {
+	return v.compare("settled", `SELECT agent_id, sum(stored), sum(computed) FROM (
+			SELECT agent_id, settled AS stored, 0 AS computed FROM usage_reservations WHERE state = 1 AND due >= ?
+			UNION ALL
+			SELECT agent_id, 0, tokens FROM usage_facts WHERE reservation_id <> '' AND at >= ?) AS sums
+		GROUP BY agent_id HAVING sum(stored) <> sum(computed) ORDER BY agent_id`, v.from*dayMicros, v.from*dayMicros)
+}
+
+// additions compares the additional budgets that accounts count. One that has ended
+// is counted until the next decision.
+func (v *verifier) additions() error {
+	return v.compare("extra", `SELECT agent_id, extra, computed FROM (
+			SELECT a.agent_id, a.extra, (SELECT coalesce(sum(b.tokens), 0) FROM budget_additions b
+				WHERE b.agent_id = a.agent_id AND b.expires_at > ?) AS computed
+			FROM usage_accounts a WHERE a.extra = 0 OR a.extra_until > ?) AS sums WHERE extra <> computed ORDER BY agent_id`,
+		micros(v.now), micros(v.now))
+}
+
 // subtrees compares the roll-ups that are kept with the windows, which have been
 // compared with the facts, and with what is held.
 func (v *verifier) subtrees() error {
@@ -127,18 +147,31 @@ func (v *verifier) subtrees() error {
 			kept = append(kept, a)
 			return err
 		})
+	if err != nil || len(kept) == 0 {
+		return err
+	}
+	held := map[string]int64{} // by each agent of a path
+	err = v.query(heldQuery, nil, func(rows *sql.Rows) error {
+		var path string
+		var n int64
+		err := rows.Scan(&path, &n)
+		for link := range strings.SplitSeq(path, "/") {
+			held[link] += n
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	for _, a := range kept {
-		if err := v.subtree(a); err != nil {
+		if err := v.subtree(a, held[a.AgentID]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (v *verifier) subtree(a models.Account) error {
+func (v *verifier) subtree(a models.Account, held int64) error {
 	var used, forgiven int64
 	query, args := subtreeUsed(models.Spender{ID: a.AgentID, Level: a.Level}, a.Day)
 	if err := v.queryRow(query, args, &used); err != nil {
@@ -148,16 +181,6 @@ func (v *verifier) subtree(a models.Account) error {
 	if err != nil {
 		return err
 	}
-	held := int64(0)
-	err = v.query(heldQuery, nil, func(rows *sql.Rows) error {
-		var path string
-		var n int64
-		err := rows.Scan(&path, &n)
-		if OnPath(path, a.AgentID) {
-			held += n
-		}
-		return err
-	})
 	for _, d := range []models.Difference{
 		{AgentID: a.AgentID, What: "subtree_used", Stored: a.SubtreeUsed, Computed: used},
 		{AgentID: a.AgentID, What: "subtree_forgiven", Stored: a.SubtreeForgiven, Computed: forgiven},
@@ -167,5 +190,5 @@ func (v *verifier) subtree(a models.Account) error {
 			v.differ(d)
 		}
 	}
-	return err
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // webhookColumns is scanned by webhookRow. The lease is not among them: it is the
 // dispatchers' own and changes beside everything else.
-const webhookColumns = "id, url, description, events, agent_id, subtree, ordering, enabled, disabled_reason, disabled_at, failing_since, " +
+const webhookColumns = "id, url, description, events, agent_id, subtree, ordering, enabled, disabled_reason, disabled_at, failing_since, failures, " +
 	"secret, signing_key, old_secret, old_signing_key, old_until, created_by, created_at, updated_at"
 
 // webhookRow is the scan target of webhookColumns.
@@ -27,7 +27,7 @@ type webhookRow struct {
 func (r *webhookRow) dest() []any {
 	w := &r.w
 	return []any{
-		&w.ID, &w.URL, &w.Description, &r.events, &w.AgentID, &r.subtree, &w.Ordering, &r.enabled, &w.DisabledReason, &r.disabledAt, &r.failingSince,
+		&w.ID, &w.URL, &w.Description, &r.events, &w.AgentID, &r.subtree, &w.Ordering, &r.enabled, &w.DisabledReason, &r.disabledAt, &r.failingSince, &w.Failures,
 		&w.Keys.Secret, &w.Keys.SigningKey, &w.Keys.OldSecret, &w.Keys.OldSigningKey, &r.oldUntil, &w.CreatedBy, &r.createdAt, &r.lastChange,
 	}
 }
@@ -67,7 +67,7 @@ func webhookValues(w models.Webhook) ([]any, error) {
 	}
 	return []any{
 		w.ID, w.URL, w.Description, events, nullable(w.AgentID), w.Subtree, string(w.Ordering), w.Enabled, w.DisabledReason,
-		nullable(microsPtr(w.DisabledAt)), nullable(microsPtr(w.FailingSince)), w.Keys.Secret, nullableBytes(w.Keys.SigningKey),
+		nullable(microsPtr(w.DisabledAt)), nullable(microsPtr(w.FailingSince)), w.Failures, w.Keys.Secret, nullableBytes(w.Keys.SigningKey),
 		nullableBytes(w.Keys.OldSecret), nullableBytes(w.Keys.OldSigningKey), oldUntil, w.CreatedBy, micros(w.CreatedAt), micros(w.UpdatedAt),
 	}, err
 }
@@ -140,6 +140,12 @@ func (tx *Tx) CountWebhooks() (n int, err error) {
 	return n, err
 }
 
+// CountEnabledWebhooks returns how many webhooks hear of events.
+func (tx *Tx) CountEnabledWebhooks() (n int, err error) {
+	err = tx.queryRow("SELECT count(*) FROM webhooks WHERE "+tx.store.dialect.isTrue("enabled"), nil, &n)
+	return n, err
+}
+
 // InsertWebhook stores a new webhook. It returns errs.Conflict when its id is taken
 // or its agent unknown.
 func (tx *Tx) InsertWebhook(w models.Webhook) error {
@@ -159,14 +165,15 @@ func (tx *Tx) SaveWebhook(w models.Webhook) error {
 	}
 	tx.wroteDeliveries = true // it may have been enabled
 	_, err = tx.exec(`UPDATE webhooks SET url = ?, description = ?, events = ?, agent_id = ?, subtree = ?, ordering = ?, enabled = ?,
-		disabled_reason = ?, disabled_at = ?, failing_since = ?, secret = ?, signing_key = ?, old_secret = ?, old_signing_key = ?,
+		disabled_reason = ?, disabled_at = ?, failing_since = ?, failures = ?, secret = ?, signing_key = ?, old_secret = ?, old_signing_key = ?,
 		old_until = ?, created_by = ?, created_at = ?, updated_at = ? WHERE id = ?`, append(slices.Clone(args[1:]), w.ID)...)
 	return err
 }
 
-// SaveFailing stores since when a webhook fails, nil where it works.
-func (tx *Tx) SaveFailing(id string, since *time.Time) error {
-	_, err := tx.exec("UPDATE webhooks SET failing_since = ? WHERE id = ?", nullable(microsPtr(since)), id)
+// SaveFailing stores since when a webhook fails, nil where it works, and how often it
+// has since.
+func (tx *Tx) SaveFailing(id string, since *time.Time, failures int) error {
+	_, err := tx.exec("UPDATE webhooks SET failing_since = ?, failures = ? WHERE id = ?", nullable(microsPtr(since)), failures, id)
 	return err
 }
 

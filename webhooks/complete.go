@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"net/url"
 	"time"
 
 	"comet/internal/errs"
@@ -132,48 +133,61 @@ func (w *Webhooks) endDelivery(tx *store.Tx, r result, gone bool) (ended bool, e
 	return false, tx.FailDelivery(d, r.attempt, tx.Now().Add(wait))
 }
 
-// judge keeps since when a webhook fails, and disables it where that is too long or it
-// is gone; it returns the reason. What an earlier URL answered does not count.
+// judge keeps since when a webhook fails and how often, and disables it where that is
+// too long or it is gone; it returns the reason. What an earlier URL answered does not
+// count.
 func judge(tx *store.Tx, hook models.Webhook, all []result) (reason string, err error) {
-	since := hook.FailingSince
+	since, failures := hook.FailingSince, hook.Failures
 	for _, r := range all {
 		switch {
 		case r.hook.URL != hook.URL:
 		case r.succeeded:
-			since = nil
+			since, failures = nil, 0
 		case since == nil:
-			since = &r.attempt.At
+			since, failures = &r.attempt.At, 1
+		default:
+			failures = min(failures+1, minFailures)
 		}
 		if r.goneFrom(hook) {
 			reason = reasonGone
 		}
 	}
-	if reason == "" && since != nil && tx.Now().Sub(*since) >= patience {
+	if reason == "" && since != nil && failures >= minFailures && tx.Now().Sub(*since) >= patience {
 		reason = reasonFailing
 	}
 	if !hook.Enabled || reason == "" {
-		if same(since, hook.FailingSince) {
+		if same(since, hook.FailingSince) && failures == hook.Failures {
 			return "", nil
 		}
-		return "", tx.SaveFailing(hook.ID, since)
+		return "", tx.SaveFailing(hook.ID, since, failures)
 	}
-	return reason, disable(tx, hook.ID, reason, since)
+	return reason, disable(tx, hook.ID, reason, since, failures)
 }
 
 func same(a, b *time.Time) bool { return a == b || a != nil && b != nil && a.Equal(*b) }
 
-func disable(tx *store.Tx, id, reason string, since *time.Time) error {
+func disable(tx *store.Tx, id, reason string, since *time.Time, failures int) error {
 	hook, err := tx.Webhook(id)
 	if err != nil {
 		return err
 	}
-	hook.Enabled, hook.DisabledReason, hook.DisabledAt, hook.FailingSince, hook.UpdatedAt = false, reason, new(tx.Now()), since, tx.Now()
+	hook.Enabled, hook.DisabledReason, hook.DisabledAt, hook.UpdatedAt = false, reason, new(tx.Now()), tx.Now()
+	hook.FailingSince, hook.Failures = since, failures
 	if err := tx.SaveWebhook(hook); err != nil {
 		return err
 	}
-	data := models.WebhookDisabled{ID: id, URL: hook.URL, Reason: reason}
+	data := models.WebhookDisabled{ID: id, Origin: origin(hook.URL), Description: hook.Description, Reason: reason}
 	if reason == reasonFailing {
 		data.FailingSince = since
 	}
 	return tx.Emit(models.EventWebhookDisabled, id, data)
+}
+
+// origin is what others may know of a URL, whose path and query may hold a secret.
+func origin(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "" // it was parsed when it was registered
+	}
+	return u.Scheme + "://" + u.Host
 }

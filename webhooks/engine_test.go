@@ -173,7 +173,7 @@ func TestDisabling(t *testing.T) {
 
 	rule(t, "FollowsA410AtOnce", func(t *testing.T, h *house) {
 		rec := receive(t, always(http.StatusGone))
-		hook := h.hook(t, rec.URL, nil)
+		hook := h.hook(t, rec.URL+"/secret?key=secret", func(d *models.WebhookDraft) { d.Description = "whose" })
 		watcher := receive(t, nil)
 		watching := h.hook(t, watcher.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} })
 		h.emit(t, "a", "b", "c")
@@ -191,7 +191,7 @@ func TestDisabling(t *testing.T) {
 		full, _, err := h.Delivery(t.Context(), watching.ID, told[0].ID)
 		require.NoError(t, err)
 		require.Equal(t, hook.ID, full.Key)
-		require.JSONEq(t, `{"id": "`+hook.ID+`", "url": "`+rec.URL+`", "reason": "the server answered 410 Gone", "failing_since": null}`, string(full.Data))
+		require.JSONEq(t, `{"id": "`+hook.ID+`", "origin": "`+rec.URL+`", "description": "whose", "reason": "the server answered 410 Gone", "failing_since": null}`, string(full.Data))
 		require.Len(t, watcher.got(), 1, "it is told once")
 		require.Len(t, rec.got(), 1, "a first attempt is made alone, and nothing follows it")
 
@@ -208,12 +208,12 @@ func TestDisabling(t *testing.T) {
 		watcher := receive(t, nil)
 		watching := h.hook(t, watcher.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} })
 		h.start(t)
-		h.emit(t, "a")
+		h.emit(t, make([]string, 10)...)
 		since := h.db.Now()
-		h.await(t, hook.ID, attempted(1))
+		h.await(t, hook.ID, attempted(10))
 		h.db.Clock.Advance(5*24*time.Hour - time.Second)
 		h.emit(t, "b")
-		h.await(t, hook.ID, attempted(3))
+		h.await(t, hook.ID, attempted(21))
 		got, err := h.Get(t.Context(), hook.ID)
 		require.NoError(t, err)
 		require.True(t, got.Enabled, "not yet")

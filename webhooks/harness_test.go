@@ -73,7 +73,7 @@ func newHouse(t *testing.T, db *storetest.DB, opts *webhooks.Options) *house {
 		opts = options()
 	}
 	h := &house{webhooks.New(db.Store, opts), db}
-	relayOpts := &events.Options{Poll: 2 * time.Millisecond, OnNumbered: h.Numbered}
+	relayOpts := &events.Options{Poll: 2 * time.Millisecond, OnNumbered: h.Numbered, PerEvent: h.PerEvent}
 	relay := events.NewRelay(db.Store, events.NewFeed(db.Store, relayOpts), relayOpts)
 	require.NoError(t, relay.Start(t.Context()))
 	t.Cleanup(func() {

@@ -8,6 +8,9 @@ import (
 	"comet/store"
 )
 
+// PerEvent returns how many deliveries an event may have; it is meant for the relay.
+func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.CountEnabledWebhooks() }
+
 // Numbered writes the deliveries of the events with the positions (after, upTo] in the
 // transaction that numbered them, so that each has its own exactly once. It is meant
 // for the relay.
@@ -36,12 +39,13 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	if err != nil {
 		return err
 	}
+	var all []store.NewDelivery
 	for _, s := range subs {
-		if err := insert(tx, s, selected(s, events, chains)); err != nil {
+		if all, err = appendDeliveries(all, tx, s, selected(s, events, chains)); err != nil {
 			return err
 		}
 	}
-	return nil
+	return tx.InsertDeliveries(all)
 }
 
 // concerned returns the webhooks that want an event of one of the types.
@@ -98,9 +102,9 @@ func ofAgent(s store.Subscription, e models.Event, chains map[string][]string) b
 	return e.Key == *s.AgentID
 }
 
-// insert writes a webhook's deliveries; in an ordered one, each waits behind an
+// appendDeliveries adds a webhook's deliveries; in an ordered one, each waits behind an
 // earlier one of its key.
-func insert(tx *store.Tx, s store.Subscription, events []*models.Event) error {
+func appendDeliveries(all []store.NewDelivery, tx *store.Tx, s store.Subscription, events []*models.Event) ([]store.NewDelivery, error) {
 	busy, ordered := map[string]bool{}, s.Ordering == models.OrderingAgent
 	if ordered {
 		keys := make([]string, len(events))
@@ -109,13 +113,12 @@ func insert(tx *store.Tx, s store.Subscription, events []*models.Event) error {
 		}
 		slices.Sort(keys)
 		if err := tx.UnfinishedKeys(s.WebhookID, slices.Compact(keys), busy); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	all := make([]store.NewDelivery, len(events))
-	for i, e := range events {
-		all[i] = store.NewDelivery{WebhookID: s.WebhookID, Event: e, Ordered: ordered, Waiting: busy[e.Key]}
+	for _, e := range events {
+		all = append(all, store.NewDelivery{WebhookID: s.WebhookID, Event: e, Ordered: ordered, Waiting: busy[e.Key]})
 		busy[e.Key] = ordered
 	}
-	return tx.InsertDeliveries(all)
+	return all, nil
 }

@@ -143,7 +143,7 @@ func TestEveryEventGetsItsDeliveryOnce(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		h := newHouse(t, db, nil)
-		opts := &events.Options{Poll: time.Millisecond, OnNumbered: h.Numbered}
+		opts := &events.Options{Poll: time.Millisecond, OnNumbered: h.Numbered, PerEvent: h.PerEvent}
 		second := events.NewRelay(db.Store, events.NewFeed(db.Store, opts), opts)
 		require.NoError(t, second.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, second.Stop(context.Background())) })

@@ -183,7 +183,7 @@ func (r *run) requireEnded(t *testing.T, id string, told models.WebhookDisabled)
 	require.Equal(t, "no delivery succeeded for 5 days", hook.DisabledReason)
 	require.Equal(t, r.begun, *hook.FailingSince)
 	require.GreaterOrEqual(t, hook.DisabledAt.Sub(r.begun), patience)
-	require.Equal(t, models.WebhookDisabled{ID: id, URL: hook.URL, Reason: hook.DisabledReason, FailingSince: &r.begun}, told)
+	require.Equal(t, models.WebhookDisabled{ID: id, Origin: hook.URL, Description: hook.Description, Reason: hook.DisabledReason, FailingSince: &r.begun}, told)
 	attempted := 0
 	for _, d := range r.deliveries(t, id) {
 		require.NotEqual(t, models.DeliverySucceeded, d.State)

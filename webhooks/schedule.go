@@ -8,6 +8,9 @@ const (
 	jitter = 0.1
 	// patience is how long a webhook may fail without a success in between.
 	patience = 5 * 24 * time.Hour
+	// minFailures is how often it fails in that time at least, or two failures with
+	// days of silence between them would end it.
+	minFailures = 10
 )
 
 // waits are those after each failure of a delivery; after one more it is dead.

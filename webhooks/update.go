@@ -14,7 +14,8 @@ import (
 // Update changes a webhook, or returns errs.NotFound before errs.InvalidRequest before
 // errs.AddressRefused. What has been sent is not taken back: an attempt that is being
 // made still counts. Enabling a webhook, or giving it another URL, forgets its
-// failures. A patch that changes nothing leaves no trace.
+// failures. Another ordering is errs.LimitReached while too much is pending. A patch
+// that changes nothing leaves no trace.
 func (w *Webhooks) Update(ctx context.Context, _ models.Principal, id string, p models.WebhookPatch) (models.Webhook, error) {
 	found := w.checkPatch(p)
 	var out models.Webhook
@@ -29,6 +30,9 @@ func (w *Webhooks) Update(ctx context.Context, _ models.Principal, id string, p 
 			if err := checkFilter(&v, after.AgentID, after.Subtree, tx.AgentExists); err != nil {
 				return err
 			}
+		}
+		if err := checkReorder(tx, &v, before, after); err != nil {
+			return err
 		}
 		if err := v.Err(); err != nil {
 			return err
@@ -76,7 +80,7 @@ func (w *Webhooks) checkPatch(p models.WebhookPatch) errs.Violations {
 // are none below it, so taking agent_id away takes subtree along.
 func apply(hook models.Webhook, p models.WebhookPatch, tx *store.Tx) models.Webhook {
 	if p.URL.Set && p.URL.Value != hook.URL {
-		hook.URL, hook.FailingSince = p.URL.Value, nil
+		hook.URL, hook.FailingSince, hook.Failures = p.URL.Value, nil, 0
 	}
 	set(&hook.Events, p.Events)
 	set(&hook.Description, p.Description)
@@ -89,7 +93,7 @@ func apply(hook models.Webhook, p models.WebhookPatch, tx *store.Tx) models.Webh
 	switch enabled := p.Enabled.Value; {
 	case !p.Enabled.Set || enabled == hook.Enabled:
 	case enabled:
-		hook.Enabled, hook.DisabledReason, hook.DisabledAt, hook.FailingSince = true, "", nil, nil
+		hook.Enabled, hook.DisabledReason, hook.DisabledAt, hook.FailingSince, hook.Failures = true, "", nil, nil, 0
 	default:
 		hook.Enabled, hook.DisabledAt = false, new(tx.Now())
 	}
@@ -107,6 +111,23 @@ func set[T any](field *T, o models.Optional[T]) {
 	if o.Set {
 		*field = o.Value
 	}
+}
+
+// maxReorder is how many pending deliveries may change their ordering: while they do,
+// nobody else writes in SQLite, and no event is numbered in PostgreSQL.
+const maxReorder = 5000
+
+// checkReorder refuses another ordering where that would take long.
+func checkReorder(tx *store.Tx, v *errs.Violations, before, after models.Webhook) error {
+	if before.Ordering == after.Ordering {
+		return nil
+	}
+	n, err := tx.Unfinished(before.ID, before.Ordering, maxReorder+1)
+	if err == nil && n > maxReorder {
+		v.Add(errs.LimitReached, "/ordering", "pending", "more than %d deliveries of this webhook are pending, "+
+			"too many to change their ordering; wait until fewer are, or make a new webhook and delete this one", maxReorder)
+	}
+	return err
 }
 
 // reorder makes the deliveries there are follow another ordering.

@@ -142,7 +142,7 @@ func (a *App) newWebhooks() *webhooks.Webhooks {
 }
 
 func (a *App) newRelay(hooks *webhooks.Webhooks) *events.Relay {
-	opts := &events.Options{Poll: a.cfg.Events.PollInterval, OnNumbered: hooks.Numbered, Logger: a.log}
+	opts := &events.Options{Poll: a.cfg.Events.PollInterval, OnNumbered: hooks.Numbered, PerEvent: hooks.PerEvent, Logger: a.log}
 	return events.NewRelay(a.store, events.NewFeed(a.store, opts), opts)
 }
 

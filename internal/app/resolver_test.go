@@ -32,13 +32,13 @@ func resolve(t *testing.T, names map[string]string) {
 			_, _ = server.WriteTo(answerTo(buf[:n], names), from)
 		}
 	}()
-	before := *net.DefaultResolver
+	preferGo, dial := net.DefaultResolver.PreferGo, net.DefaultResolver.Dial
 	net.DefaultResolver.PreferGo = true
 	net.DefaultResolver.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp4", server.LocalAddr().String())
 	}
 	t.Cleanup(func() {
-		net.DefaultResolver.PreferGo, net.DefaultResolver.Dial = before.PreferGo, before.Dial
+		net.DefaultResolver.PreferGo, net.DefaultResolver.Dial = preferGo, dial
 		_ = server.Close()
 		<-done
 	})

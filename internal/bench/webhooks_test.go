@@ -73,7 +73,7 @@ func openCourier(b *testing.B, database string, ordering models.Ordering) *couri
 	b.Helper()
 	p := &courier{house: buildHouse(b, newGround(b, database)), receiver: openReceiver(b, deliveries)}
 	p.hooks = webhooks.New(p.store, p.options())
-	opts := &events.Options{OnNumbered: p.hooks.Numbered}
+	opts := &events.Options{OnNumbered: p.hooks.Numbered, PerEvent: p.hooks.PerEvent}
 	relay := events.NewRelay(p.store, events.NewFeed(p.store, opts), opts)
 	require.NoError(b, relay.Start(b.Context()))
 	b.Cleanup(func() { require.NoError(b, relay.Stop(background())) })

@@ -25,6 +25,10 @@ type Options struct {
 	// from the start like any write; its error undoes the numbering, which is then
 	// tried again. Default nothing.
 	OnNumbered func(tx *store.Tx, after, upTo int64) error
+	// PerEvent returns how many rows OnNumbered writes for one event at most. It is
+	// called in the same transaction, which numbers as many events as make 5,000 rows
+	// at most, and one always. Default 1.
+	PerEvent func(tx *store.Tx) (int, error)
 	// Logger hears when the database stops answering and when it answers again;
 	// default discards.
 	Logger *slog.Logger
@@ -40,6 +44,9 @@ func (o *Options) orDefaults() Options {
 	}
 	if out.OnNumbered == nil {
 		out.OnNumbered = func(*store.Tx, int64, int64) error { return nil }
+	}
+	if out.PerEvent == nil {
+		out.PerEvent = func(*store.Tx) (int, error) { return 1, nil }
 	}
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)

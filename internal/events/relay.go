@@ -21,23 +21,20 @@ type Relay struct {
 	// running is set while the loop runs.
 	running atomic.Bool
 	head    int64 // the newest position the feed was woken for
-	batch   int   // how many events the next transaction numbers at most
 }
 
 // The relay's transaction keeps other writers waiting, and what follows from an event
-// may be a row for each of a thousand subscribers. So transactions that take long
-// number fewer events, down to minBatch.
+// may be a row for each of a thousand subscribers; so both are bounded.
 const (
-	minBatch = 10
-	maxBatch = 1000
-	longTime = 250 * time.Millisecond
+	maxBatch = 1000 // events
+	maxRows  = 5000 // what follows from them
 )
 
 // NewRelay returns a relay that wakes feed. It is the only one that may listen to
 // the store's EventsWritten.
 func NewRelay(s *store.Store, feed *Feed, opts *Options) *Relay {
 	o := opts.orDefaults()
-	r := &Relay{store: s, feed: feed, opts: o, batch: maxBatch, health: health{log: o.Logger, what: "numbering events"}}
+	r := &Relay{store: s, feed: feed, opts: o, health: health{log: o.Logger, what: "numbering events"}}
 	r.Loop = lifecycle.NewLoop(r.run)
 	return r
 }
@@ -106,20 +103,19 @@ func (r *Relay) round(ctx context.Context) error {
 // number gives the next events their positions. Whatever must exist exactly once
 // for each event is written here, in the transaction that numbers it.
 func (r *Relay) number(ctx context.Context) error {
-	begun := time.Now()
-	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		begun = time.Now() // without the wait for the transaction
-		after, upTo, err := tx.NumberAtMost(r.batch)
+	return r.store.Write(ctx, func(tx *store.Tx) error {
+		rows, err := r.opts.PerEvent(tx)
+		if err != nil {
+			return err
+		}
+		after, upTo, err := tx.NumberAtMost(batch(rows))
 		if err != nil || upTo == after {
 			return err
 		}
 		return r.opts.OnNumbered(tx, after, upTo)
 	})
-	switch took := time.Since(begun); {
-	case took > longTime:
-		r.batch = max(minBatch, r.batch/2)
-	case took < longTime/4:
-		r.batch = min(maxBatch, 2*r.batch)
-	}
-	return err
 }
+
+// batch is how many events one transaction numbers at most, from each of which follow
+// so many rows.
+func batch(rows int) int { return min(maxBatch, max(1, maxRows/max(1, rows))) }

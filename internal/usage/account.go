@@ -13,15 +13,6 @@ type account struct {
 	changed bool
 }
 
-// enter brings the account to a later day. What is held stays held.
-func (a *account) enter(day int64) {
-	if day <= a.Day {
-		return
-	}
-	a.Day, a.changed = day, true
-	a.Used, a.Forgiven, a.SubtreeUsed, a.SubtreeForgiven = 0, 0, 0, 0
-}
-
 // countsSubtree reports whether the budget is held against the roll-up too.
 func (a *account) countsSubtree() bool { return a.spender.BudgetScope == models.ScopeSubtree }
 

@@ -3,6 +3,7 @@ package usage
 import (
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -173,8 +174,13 @@ func (b *books) involved(ops []operation, reservations map[store.ReservationKey]
 // complete brings the accounts up to date with what is not kept in them: the day,
 // additional budgets that ended, a roll-up that begins to count.
 func (b *books) complete() error {
+	today := dayOf(b.now)
 	for _, a := range b.accounts {
-		a.enter(dayOf(b.now))
+		if a.Day < today || a.Day > today+models.MaxDayAhead { // a new day, or one that a wrong clock has begun
+			if err := b.enter(a, today); err != nil {
+				return err
+			}
+		}
 		if a.extraEnded(b.now) {
 			tokens, until, err := b.tx.ActiveAdditions(a.AgentID, b.now)
 			if err != nil {
@@ -191,20 +197,29 @@ func (b *books) complete() error {
 	return nil
 }
 
-// countSubtree computes the roll-up of an account whose scope has become subtree.
-// Its charges wait for the account's lock from now on.
+// enter brings an account to a day, with the sums of that day's facts; there are some
+// already where a clock was wrong. What is held stays held.
+func (b *books) enter(a *account, day int64) (err error) {
+	a.Day, a.changed = day, true
+	a.WarnedDay, a.ExceededDay = min(a.WarnedDay, day-1), min(a.ExceededDay, day-1)
+	if a.Used, a.Forgiven, err = b.tx.OwnUsed(a.AgentID, day); err != nil || !a.Subtree {
+		return err
+	}
+	return b.sumSubtree(a)
+}
+
+// countSubtree begins to count the roll-up of an account whose scope has become
+// subtree. Its charges wait for the account's lock from now on.
 func (b *books) countSubtree(a *account) error {
 	// Where the clock went back, agents below may have used something on a later day.
-	latest, err := b.tx.LatestDayBelow(a.AgentID, a.Day)
+	latest, err := b.tx.LatestDayBelow(a.AgentID, a.Day, dayOf(b.now)+models.MaxDayAhead)
 	if err != nil {
 		return err
 	}
-	a.enter(latest)
-	if a.SubtreeUsed, err = b.tx.SubtreeUsed(a.spender, a.Day); err != nil {
-		return err
-	}
-	if a.SubtreeForgiven, err = b.tx.SubtreeForgiven(a.AgentID, a.Day); err != nil {
-		return err
+	if latest > a.Day {
+		if err := b.enter(a, latest); err != nil {
+			return err
+		}
 	}
 	if a.SubtreeReserved, err = b.tx.HeldBelow(a.AgentID); err != nil {
 		return err
@@ -215,7 +230,16 @@ func (b *books) countSubtree(a *account) error {
 		}
 	}
 	a.Subtree, a.changed = true, true
-	return nil
+	return b.sumSubtree(a)
+}
+
+// sumSubtree computes the roll-up of the account's day.
+func (b *books) sumSubtree(a *account) (err error) {
+	if a.SubtreeUsed, err = b.tx.SubtreeUsed(a.spender, a.Day); err != nil {
+		return err
+	}
+	a.SubtreeForgiven, err = b.tx.SubtreeForgiven(a.AgentID, a.Day)
+	return err
 }
 
 // path returns the chain of ancestors that counts what an agent uses now.
@@ -236,16 +260,19 @@ func (b *books) counters(path string) []*account {
 
 // enterDay brings an account and those that count on the path to the same day, the
 // latest of any of them, and returns it.
-func (b *books) enterDay(a *account, counters []*account) int64 {
+func (b *books) enterDay(a *account, counters []*account) (int64, error) {
 	today := a.Day
 	for _, c := range counters {
 		today = max(today, c.Day)
 	}
-	a.enter(today)
-	for _, c := range counters {
-		c.enter(today)
+	for _, one := range append(counters, a) {
+		if one.Day < today {
+			if err := b.enter(one, today); err != nil {
+				return today, err
+			}
+		}
 	}
-	return today
+	return today, nil
 }
 
 // at is when something counts that happens now on a day: not before the day began.
@@ -273,9 +300,17 @@ func (b *books) charge(a *account, path string, facts []models.Fact, held int64)
 	for _, f := range facts {
 		sum += f.Tokens
 	}
-	today := b.enterDay(a, counters)
+	today, err := b.enterDay(a, counters)
+	if err != nil {
+		return err
+	}
 	if a.Used+sum > models.MaxTokensADay {
 		return errs.New(errs.LimitReached, "%q has used %d tokens today, and the ledger counts at most %d a day", a.AgentID, a.Used, int64(models.MaxTokensADay))
+	}
+	for _, c := range counters {
+		if c.SubtreeUsed > math.MaxInt64-sum {
+			return errs.New(errs.LimitReached, "%q and the agents below it have used more today than the ledger can count", c.AgentID)
+		}
 	}
 	for i := range facts {
 		facts[i].At, facts[i].Path = b.at(today), path

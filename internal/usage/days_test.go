@@ -122,6 +122,28 @@ func TestDays(t *testing.T) {
 		require.Equal(t, f.db.Now().Add(300*time.Second), r.ExpiresAt)
 	})
 
+	rule(t, "AWrongClockSentAheadAreTodayAgain", func(t *testing.T, f *fixture) {
+		f.scope(t, "spec", models.ScopeSubtree)
+		f.record(t, "help", 8_000)
+		f.clock(t, "2027-01-11T12:00:00")
+		f.record(t, "help", 9_000)
+		f.clock(t, "2026-01-10T16:00:00")
+		require.EqualValues(t, 8_000, f.usage(t, "help").UsedToday)
+		require.EqualValues(t, 17_000, *f.usage(t, "spec").SubtreeRemaining)
+		f.sound(t)
+		got := f.record(t, "help", 100)
+		require.Equal(t, f.db.Now(), got.At)
+		u := f.usage(t, "help")
+		require.EqualValues(t, 8_100, u.UsedToday)
+		require.Equal(t, time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), u.ResetAt)
+		require.EqualValues(t, 8_100, f.subtree(t, "spec"))
+		require.EqualValues(t, 16_900, *f.usage(t, "spec").SubtreeRemaining)
+		require.Equal(t, "help", f.refused(t, "help", 1_901))
+		f.sound(t)
+		f.clock(t, "2026-01-11T00:00:00")
+		require.Zero(t, f.usage(t, "help").UsedToday)
+	})
+
 	rule(t, "AreTheirOwnForABudgetThatWasLowered", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 5_000)
 		held := f.hold(t, "help", 1_000)

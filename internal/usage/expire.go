@@ -48,8 +48,8 @@ func (l *Ledger) expireDue(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// Purge deletes facts, windows, outcomes and ended reservations of days before the
-// retention began, a batch a transaction. It is meant to be done again and again. A
+// Purge deletes facts, windows, outcomes, ended reservations, resets and additional
+// budgets of days before the retention began, a batch a transaction. It is meant to be done again and again. A
 // request_id is forgotten with its fact.
 func (l *Ledger) Purge(ctx context.Context) error {
 	before := dayOf(l.store.Now().Add(-l.retention))

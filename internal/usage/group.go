@@ -4,12 +4,20 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"comet/internal/errs"
+	"comet/models"
 )
 
-// maxGroup bounds how many operations share one transaction.
-const maxGroup = 256
+const (
+	// maxGroup and maxGroupFacts bound how many operations share one transaction, and
+	// how many facts these may record.
+	maxGroup      = 256
+	maxGroupFacts = 2 * models.MaxFacts
+	// groupTimeout bounds how long a group waits for the database to begin.
+	groupTimeout = 30 * time.Second
+)
 
 // group collects the operations that wait at the same moment. One of their callers
 // leads: it commits them all in one transaction, and hands the lead to one of those
@@ -95,23 +103,34 @@ func (g *group) lead(c *call) {
 	g.decide(calls)
 }
 
-// take removes up to maxGroup calls, the leader's own among them.
+// take removes as many calls as make a group, the leader's own among them. What does
+// not fit may be overtaken, but not for long: who has waited longest leads next.
 func (g *group) take(leader *call) []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	calls, left := []*call{leader}, g.waiting[:0]
+	room := maxGroupFacts - facts(leader.op)
 	for _, c := range g.waiting {
-		switch {
+		switch n := facts(c.op); {
 		case c == leader:
-		case len(calls) < maxGroup:
-			calls = append(calls, c)
+		case len(calls) < maxGroup && n <= room:
+			calls, room = append(calls, c), room-n
 		default:
+
 			left = append(left, c)
 		}
 	}
 	clear(g.waiting[len(left):])
 	g.waiting = left
 	return calls
+}
+
+// facts is how many facts an operation may record.
+func facts(op operation) int {
+	if r, many := op.(*record); many {
+		return len(r.facts)
+	}
+	return 1
 }
 
 // pass hands the lead to the one who has waited longest.
@@ -136,7 +155,8 @@ func (g *group) decide(calls []*call) {
 	if len(ops) == 0 {
 		return
 	}
-	ctx := context.WithoutCancel(calls[0].ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(calls[0].ctx), groupTimeout)
+	defer cancel()
 	err := g.commit(ctx, ops)
 	for _, c := range asked {
 		own := err

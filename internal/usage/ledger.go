@@ -12,9 +12,11 @@
 //
 // Windows are UTC days and hours. An account belongs to a day, and its sums begin
 // anew with the first decision on a later one; what is held stays held over
-// midnight, and counts against the new day. A day never goes back: when the clock
-// does, or another replica's is behind, the account's day goes on, and a fact
-// recorded then counts at that day's first moment at the earliest. A budget that is
+// midnight, and counts against the new day. When the clock goes back, or another
+// replica's is behind, the account's day goes on, and a fact recorded then counts at
+// that day's first moment at the earliest. Only a day that is further ahead than
+// tomorrow was a wrong clock's: the account is brought back to today with the sums
+// of today's facts, and may be warned of a second time. A budget that is
 // lowered below what was used leaves nothing to reserve until the next day; facts
 // are recorded all the same. Warnings are judged when the ledger decides, so a
 // lowered budget is noticed with the agent's next charge or reservation.
@@ -102,7 +104,7 @@ func (l *Ledger) do(ctx context.Context, op operation, once *models.Once) error 
 	if r, refused := op.(*reserve); refused && errs.Is(err, errs.BudgetExceeded) {
 		// A refused request stores no answer, so its transaction was rolled back, and
 		// with it the event that tells of the refusal.
-		if err := l.group.do(ctx, &refusal{of: r}); err != nil {
+		if err := l.group.do(ctx, r.refusal()); err != nil {
 			return err
 		}
 	}

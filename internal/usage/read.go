@@ -19,7 +19,6 @@ func (l *Ledger) Usage(ctx context.Context, agentID string) (models.Usage, error
 		return models.Usage{}, err
 	}
 	a := account{Account: s.Account, spender: s.Spender}
-	a.enter(dayOf(now))
 	if a.extraEnded(now) {
 		a.Extra = s.Extra
 	}

@@ -76,8 +76,13 @@ func (op *reserve) judge(b *books) error {
 	if !a.spender.IsActive {
 		return errs.New(errs.AgentDeactivated, "the agent %q is deactivated and may not spend", op.agentID)
 	}
+	if a.Reserved+op.tokens > models.MaxTokensADay {
+		return errs.New(errs.LimitReached, "%q holds %d tokens, and the ledger holds at most %d", op.agentID, a.Reserved, int64(models.MaxTokensADay))
+	}
 	counters := b.counters(b.path(op.agentID))
-	b.enterDay(a, counters)
+	if _, err := b.enterDay(a, counters); err != nil {
+		return err
+	}
 	b.warn(a)
 	if !a.covers(a.own(), op.tokens) {
 		return op.refuse(b, a, a.own())
@@ -106,25 +111,37 @@ func (op *reserve) refuse(b *books, a *account, u use) error {
 }
 
 // refusal notes the events of a reservation that was refused in a transaction that
-// did not last. Should it be granted now, it is not: its caller was told no.
-type refusal struct{ of *reserve }
+// did not last. What stood in the way may be gone by now; the refusal was true when it
+// was given, on its day.
+type refusal struct {
+	agentID string // whose budget refused
+	scope   models.BudgetScope
+	day     int64
+	tokens  int64
+}
 
-func (op *refusal) agent() string        { return op.of.agentID }
+func (op *reserve) refusal() *refusal {
+	m := errs.From(op.err).Meta
+	return &refusal{
+		agentID: m["agent_id"].(string), scope: m["scope"].(models.BudgetScope),
+		day: dayOf(m["reset_at"].(time.Time)) - 1, tokens: op.tokens,
+	}
+}
+
+func (op *refusal) agent() string        { return op.agentID }
 func (op *refusal) reservation() string  { return "" }
 func (op *refusal) requestIDs() []string { return nil }
 func (op *refusal) failed() error        { return nil }
 
 func (op *refusal) decide(b *books) {
-	again := *op.of
-	_ = again.judge(b)
-	// What stood in the way may be gone; the refusal was true when it was given, on
-	// its day.
-	refused := errs.From(op.of.err)
-	if a := b.accounts[refused.Meta["agent_id"].(string)]; a != nil && refused.Meta["reset_at"] == startOf(a.Day+1) {
-		u := a.own()
-		if refused.Meta["scope"] == models.ScopeSubtree {
-			u = a.subtree()
-		}
-		b.exceed(a, u, op.of.tokens)
+	a := b.accounts[op.agentID]
+	if a == nil || a.Day != op.day {
+		return
 	}
+	b.warn(a)
+	u := a.own()
+	if op.scope == models.ScopeSubtree {
+		u = a.subtree()
+	}
+	b.exceed(a, u, op.tokens)
 }

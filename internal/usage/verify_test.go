@@ -85,9 +85,16 @@ func TestVerify(t *testing.T) {
 		{"WhatASubtreeReserved", func(t *testing.T, f *fixture) {
 			f.account(t, "spec", func(a *models.Account) { a.SubtreeReserved-- })
 		}, []models.Difference{{AgentID: "spec", What: "subtree_reserved", Stored: 299, Computed: 300}}},
-		{"ADayThatHasNotBegunForTheAccount", func(t *testing.T, f *fixture) {
-			f.account(t, "help", func(a *models.Account) { a.Day, a.Used = a.Day-1, 0 })
-		}, []models.Difference{{AgentID: "help", What: "used", Computed: 1_000}}},
+		{"ASettlementWithoutItsFact", func(t *testing.T, f *fixture) {
+			r := models.Reservation{
+				AgentID: "help", ID: "x", Path: "nova/orch/spec/help", Tokens: 9, State: models.ReservationSettled,
+				ExpiresAt: f.db.Now(), SettledTokens: new(int64(7)),
+			}
+			f.write(t, func(tx *store.Tx) error { return tx.SaveReservations([]models.Reservation{r}, f.db.Now()) })
+		}, []models.Difference{{AgentID: "help", What: "settled", Stored: 7}}},
+		{"AnAdditionalBudgetNobodyGave", func(t *testing.T, f *fixture) {
+			f.account(t, "help", func(a *models.Account) { a.Extra, a.ExtraUntil = 500, f.db.Now().Add(time.Hour) })
+		}, []models.Difference{{AgentID: "help", What: "extra", Stored: 500}}},
 		{"UseWithoutAnAccount", func(t *testing.T, f *fixture) {
 			lost := kept
 			lost.AgentID, lost.Path, lost.At = "aid", "nova/orch/other/aid", f.db.Now()

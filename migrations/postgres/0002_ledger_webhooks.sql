@@ -85,7 +85,8 @@ CREATE TABLE usage_kept (
     id       SMALLINT PRIMARY KEY CHECK (id = 1),
     from_day BIGINT NOT NULL
 );
-INSERT INTO usage_kept (id, from_day) VALUES (1, 0);
+-- Windows that are there already have no facts.
+INSERT INTO usage_kept (id, from_day) SELECT 1, coalesce(max(hour) / 24 + 1, 0) FROM usage_windows;
 
 -- An outcome says how it ended, not only whether well.
 CREATE TABLE outcomes_with_status (
@@ -115,6 +116,7 @@ CREATE TABLE webhooks (
     disabled_reason TEXT    NOT NULL DEFAULT '',
     disabled_at     BIGINT,
     failing_since   BIGINT, -- the first failure after the last success
+    failures        BIGINT  NOT NULL DEFAULT 0, -- since then, the first few only
     secret          BYTEA    NOT NULL, -- it signs, so it cannot be kept as a hash
     signing_key     BYTEA,             -- Ed25519 seed; NULL signs with the secret only
     old_secret      BYTEA,             -- signs too until old_until
@@ -193,6 +195,7 @@ DROP TABLE budget_additions;
 DROP TABLE usage_reservations;
 DROP TABLE usage_accounts;
 DROP TABLE usage_facts;
+DELETE FROM usage_windows; -- their facts are gone
 DROP INDEX usage_windows_rollup;
 ALTER TABLE audit DROP COLUMN reason;
 ALTER TABLE agents DROP COLUMN budget_scope;

@@ -85,7 +85,8 @@ CREATE TABLE usage_kept (
     id       INTEGER PRIMARY KEY CHECK (id = 1),
     from_day INTEGER NOT NULL
 ) STRICT;
-INSERT INTO usage_kept (id, from_day) VALUES (1, 0);
+-- Windows that are there already have no facts.
+INSERT INTO usage_kept (id, from_day) SELECT 1, coalesce(max(hour) / 24 + 1, 0) FROM usage_windows;
 
 -- An outcome says how it ended, not only whether well.
 CREATE TABLE outcomes_with_status (
@@ -114,6 +115,7 @@ CREATE TABLE webhooks (
     disabled_reason TEXT    NOT NULL DEFAULT '',
     disabled_at     INTEGER,
     failing_since   INTEGER, -- the first failure after the last success
+    failures        INTEGER NOT NULL DEFAULT 0, -- since then, the first few only
     secret          BLOB    NOT NULL, -- it signs, so it cannot be kept as a hash
     signing_key     BLOB,             -- Ed25519 seed; NULL signs with the secret only
     old_secret      BLOB,             -- signs too until old_until
@@ -191,6 +193,7 @@ DROP TABLE budget_additions;
 DROP TABLE usage_reservations;
 DROP TABLE usage_accounts;
 DROP TABLE usage_facts;
+DELETE FROM usage_windows; -- their facts are gone
 DROP INDEX usage_windows_rollup;
 ALTER TABLE audit DROP COLUMN reason;
 ALTER TABLE agents DROP COLUMN budget_scope;

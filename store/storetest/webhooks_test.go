@@ -42,7 +42,7 @@ func TestWebhooks(t *testing.T) {
 		w := webhook(db, "w")
 		w.Description, w.Events = "“línea” 1\n2 \\ '", models.WebhookEvents()
 		w.AgentID, w.Subtree, w.Ordering, w.Enabled = new("finance"), true, models.OrderingAgent, false
-		w.DisabledReason, w.DisabledAt, w.FailingSince = "gone", new(db.Now()), new(db.Now().Add(-time.Hour))
+		w.DisabledReason, w.DisabledAt, w.FailingSince, w.Failures = "gone", new(db.Now()), new(db.Now().Add(-time.Hour)), 7
 		w.Keys = models.WebhookKeys{
 			Secret: []byte{0, 1, 255}, SigningKey: []byte{2, 0}, OldSecret: []byte("old"), OldSigningKey: []byte("older"), OldUntil: db.Now().Add(time.Hour),
 		}
@@ -54,7 +54,7 @@ func TestWebhooks(t *testing.T) {
 			require.Equal(t, want, got)
 		}
 		plain.URL, plain.Description, plain.Events, plain.UpdatedAt = "http://other", "d", nil, db.Now().Add(time.Second)
-		w.Keys, w.AgentID, w.Subtree, w.Enabled, w.DisabledReason, w.DisabledAt, w.FailingSince = plain.Keys, nil, false, true, "", nil, nil
+		w.Keys, w.AgentID, w.Subtree, w.Enabled, w.DisabledReason, w.DisabledAt, w.FailingSince, w.Failures = plain.Keys, nil, false, true, "", nil, nil, 0
 		write(t, db, func(tx *store.Tx) error { return errors.Join(tx.SaveWebhook(w), tx.SaveWebhook(plain)) })
 		plain.Events = []models.EventType{}
 		for _, want := range []models.Webhook{w, plain} {
@@ -300,8 +300,14 @@ func TestDeliveries(t *testing.T) {
 		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error { return tx.FailDelivery(d, failure, tx.Now()) })
 		success := models.DeliveryAttempt{At: db.Now().Add(time.Second), DurationMS: 84, Status: 204, ResponseExcerpt: "ok"}
 		write(t, db, func(tx *store.Tx) error {
-			rest, err := tx.SucceedDeliveries("w", []store.Ended{{all[0].ID, success}, {all[1].ID, success}, {"gone", success}, {all[2].ID, success}})
-			require.Equal(t, []store.Ended{{all[0].ID, success}, {"gone", success}}, rest, "what is not there, and what was tried before")
+			ended := func(ids ...string) (out []store.Ended) {
+				for _, id := range ids {
+					out = append(out, store.Ended{DeliveryID: id, Attempt: success})
+				}
+				return out
+			}
+			rest, err := tx.SucceedDeliveries("w", ended(all[0].ID, all[1].ID, "gone", all[2].ID))
+			require.Equal(t, ended(all[0].ID, "gone"), rest, "what is not there, and what was tried before")
 			return err
 		})
 		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error { return tx.SucceedDelivery(d, success) })

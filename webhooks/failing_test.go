@@ -1,0 +1,64 @@
+package webhooks_test
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+)
+
+// TestAFewFailuresWithSilenceBetweenEndNoWebhook: five days are not five days of
+// failure where next to nothing was sent.
+func TestAFewFailuresWithSilenceBetweenEndNoWebhook(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "AndTheTenthEndsIt", func(t *testing.T, h *house) {
+		hook := h.hook(t, receive(t, always(http.StatusInternalServerError)).URL, nil)
+		h.start(t)
+		since := h.db.Now()
+		for n := 1; n <= 10; n++ {
+			h.emit(t, "a")
+			h.await(t, hook.ID, attempted(n*(n+1)/2)) // every one before is due again
+			got, err := h.db.Webhook(t.Context(), hook.ID)
+			require.NoError(t, err)
+			require.Equal(t, since, *got.FailingSince)
+			if got.Failures < 10 {
+				require.True(t, got.Enabled, "after %d failures", got.Failures)
+			} else {
+				require.False(t, got.Enabled)
+				require.Equal(t, "no delivery succeeded for 5 days", got.DisabledReason)
+				return
+			}
+			h.db.Clock.Advance(6 * 24 * time.Hour)
+		}
+		require.FailNow(t, "it was not ended")
+	})
+
+	rule(t, "AndASuccessBeginsAnew", func(t *testing.T, h *house) {
+		var well atomic.Bool
+		hook := h.hook(t, receive(t, func(request, http.Header) int { return statusOf(well.Load()) }).URL, nil)
+		h.start(t)
+		h.emit(t, make([]string, 12)...)
+		h.await(t, hook.ID, attempted(12))
+		got, err := h.db.Webhook(t.Context(), hook.ID)
+		require.NoError(t, err)
+		require.Equal(t, 10, got.Failures, "no more are counted than need be")
+		well.Store(true)
+		h.db.Clock.Advance(5 * time.Second)
+		h.await(t, hook.ID, settled(12))
+		well.Store(false)
+		for range 2 {
+			h.db.Clock.Advance(6 * 24 * time.Hour)
+			h.emit(t, "a")
+		}
+		h.await(t, hook.ID, func(all []models.Delivery) bool { return len(all) == 14 && attempted(26)(all) })
+		got, err = h.db.Webhook(t.Context(), hook.ID)
+		require.NoError(t, err)
+		require.True(t, got.Enabled)
+		require.Equal(t, 2, got.Failures)
+	})
+}
