@@ -88,7 +88,7 @@ func (s *Server) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 	}
 	limit := q.Limit
 	q.Limit++ // one more tells whether there is a next page
-	deliveries, err := s.webhooks.Deliveries(r.Context(), id, q)
+	deliveries, err := s.webhooks.Deliveries(r.Context(), caller(r), id, q)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *Server) getDelivery(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d, attempts, err := s.webhooks.Delivery(r.Context(), id, deliveryID)
+	d, attempts, err := s.webhooks.Delivery(r.Context(), caller(r), id, deliveryID)
 	if err != nil {
 		return err
 	}

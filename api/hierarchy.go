@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/base64"
 	"net/http"
 	"strconv"
 
@@ -182,17 +181,7 @@ func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	limit := q.Int("limit", 1, maxLimit, defaultLimit)
-	before := int64(0)
-	if text := q.OptString("cursor", 100); text != nil {
-		raw, err := base64.RawURLEncoding.DecodeString(*text)
-		if err == nil {
-			before, err = strconv.ParseInt(string(raw), 10, 64)
-		}
-		if err != nil || before <= 0 {
-			q.Fail("cursor", "cursor", "cursor is not one this server gave out")
-		}
-	}
+	limit, before := q.Int("limit", 1, maxLimit, defaultLimit), q.numberCursor()
 	if err := q.Err(); err != nil {
 		return err
 	}
@@ -208,6 +197,3 @@ func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.writeJSON(w, r, http.StatusOK, page)
 }
-
-// opaque makes a cursor of a simple key.
-func opaque(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -210,6 +211,49 @@ func (q *query) Enum(name, def string, allowed ...string) string {
 	}
 	return text
 }
+
+// idCursor reads the cursor of a list that goes by id, "" where it was not sent.
+func (q *query) idCursor() string {
+	id, ok := q.cursor()
+	if ok && (id == "" || !storable(id)) {
+		q.foreignCursor()
+	}
+	return id
+}
+
+// numberCursor reads the cursor of a list that goes by a number from 1 on, 0 where it
+// was not sent.
+func (q *query) numberCursor() int64 {
+	key, ok := q.cursor()
+	if !ok {
+		return 0
+	}
+	n, err := strconv.ParseInt(key, 10, 64)
+	if err != nil || n <= 0 {
+		q.foreignCursor()
+	}
+	return n
+}
+
+// cursor returns the key of which opaque made the cursor.
+func (q *query) cursor() (key string, ok bool) {
+	text := q.OptString("cursor", 100)
+	if text == nil {
+		return "", false
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(*text)
+	if err != nil {
+		return "", true // which is no key
+	}
+	return string(raw), true
+}
+
+func (q *query) foreignCursor() {
+	q.Fail("cursor", "cursor", "cursor is not one this server gave out")
+}
+
+// opaque makes a cursor of a simple key.
+func opaque(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
 
 // isDigits reports whether text is a whole number, perhaps one too large to hold.
 func isDigits(text string) bool {

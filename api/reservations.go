@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/base64"
 	"net/http"
 
 	"comet/models"
@@ -110,14 +109,7 @@ func (s *Server) listReservations(w http.ResponseWriter, r *http.Request) error 
 	}
 	state := q.Enum("state", "", string(models.ReservationHeld), string(models.ReservationSettled),
 		string(models.ReservationReleased), string(models.ReservationExpired))
-	limit, before := q.Int("limit", 1, maxLimit, defaultLimit), ""
-	if text := q.OptString("cursor", 100); text != nil {
-		raw, err := base64.RawURLEncoding.DecodeString(*text)
-		if err != nil || len(raw) == 0 || !storable(string(raw)) {
-			q.Fail("cursor", "cursor", "cursor is not one this server gave out")
-		}
-		before = string(raw)
-	}
+	limit, before := q.Int("limit", 1, maxLimit, defaultLimit), q.idCursor()
 	if err := q.Err(); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/base64"
 	"net/http"
 	"time"
 
@@ -154,14 +153,7 @@ func (s *Server) writeIssued(w http.ResponseWriter, r *http.Request, status int,
 //	@Router			/api/v1/tokens [get]
 func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "limit", "cursor")
-	limit, after := q.Int("limit", 1, maxLimit, defaultLimit), ""
-	if text := q.OptString("cursor", 100); text != nil {
-		raw, err := base64.RawURLEncoding.DecodeString(*text)
-		if err != nil || len(raw) == 0 || !storable(string(raw)) {
-			q.Fail("cursor", "cursor", "cursor is not one this server gave out")
-		}
-		after = string(raw)
-	}
+	limit, after := q.Int("limit", 1, maxLimit, defaultLimit), q.idCursor()
 	if err := q.Err(); err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ type webhookTested struct {
 // testWebhook sends a test event.
 //
 //	@Summary		Test a webhook
-//	@Description	Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+//	@Description	Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
 //	@ID				testWebhook
 //	@Tags			webhooks
 //	@Produce		json

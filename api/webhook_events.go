@@ -59,7 +59,7 @@ func _() {}
 // comet has given a webhook up.
 //
 //	@Summary		A webhook was disabled
-//	@Description	By comet itself, because nothing could be delivered for five days or because the receiver answered 410.
+//	@Description	By comet itself, because nothing could be delivered for five days and at least ten attempts, or because the receiver answered 410.
 //	@ID				onWebhookDisabled
 //	@Tags			webhooks
 //	@Param			data	body	models.WebhookDisabled	true	"Which one, and why"

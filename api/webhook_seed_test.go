@@ -86,10 +86,10 @@ func (h *house) deliverDue(t testing.TB) {
 // due reports whether an enabled webhook has something to deliver now.
 func (h *house) due(t testing.TB) bool {
 	t.Helper()
-	hooks, err := h.hooks.List(t.Context(), "", 100)
+	hooks, err := h.hooks.List(t.Context(), models.System(), "", 100)
 	require.NoError(t, err)
 	for _, hook := range hooks {
-		pending, err := h.hooks.Deliveries(t.Context(), hook.ID, models.DeliveryQuery{State: models.DeliveryPending, Limit: 1000})
+		pending, err := h.hooks.Deliveries(t.Context(), models.System(), hook.ID, models.DeliveryQuery{State: models.DeliveryPending, Limit: 1000})
 		require.NoError(t, err)
 		for _, d := range pending {
 			if hook.Enabled && d.NextAttemptAt != nil && !d.NextAttemptAt.After(h.db.Clock.Now()) {

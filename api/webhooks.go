@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/base64"
 	"net/http"
 
 	"comet/models"
@@ -13,7 +12,7 @@ const webhooksPath = "/api/v1/webhooks"
 // createWebhook registers a webhook (CHE·NU §9).
 //
 //	@Summary		Create a webhook
-//	@Description	From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+//	@Description	From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
 //	@ID				createWebhook
 //	@Tags			webhooks
 //	@Accept			json
@@ -26,6 +25,7 @@ const webhooksPath = "/api/v1/webhooks"
 //	@Header			201	{string}	Cache-Control
 //	@Header			201	{string}	Idempotency-Replayed
 //	@Failure		400	"A field is missing or malformed, an event is unknown, or the agent does not exist"
+//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to an agent that agent_id does not name"
 //	@Failure		409	"The key was used with another request"
 //	@Failure		422	"The server may not connect to the address, or there are 1,000 webhooks already"
 //	@Router			/api/v1/webhooks [post]
@@ -71,7 +71,7 @@ func (s *Server) writeWebhook(w http.ResponseWriter, r *http.Request, status int
 // listWebhooks lists webhooks.
 //
 //	@Summary		List webhooks
-//	@Description	Every webhook in the order of creation, disabled ones too, without their secrets.
+//	@Description	Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
 //	@ID				listWebhooks
 //	@Tags			webhooks
 //	@Produce		json
@@ -91,7 +91,7 @@ func (s *Server) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 	if err := q.Err(); err != nil {
 		return err
 	}
-	hooks, err := s.webhooks.List(r.Context(), after, limit+1)
+	hooks, err := s.webhooks.List(r.Context(), caller(r), after, limit+1)
 	if err != nil {
 		return err
 	}
@@ -106,19 +106,6 @@ func (s *Server) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 		page.Webhooks[i] = s.newWebhookView(hook)
 	}
 	return s.writeJSON(w, r, http.StatusOK, page)
-}
-
-// idCursor reads the cursor of a list that goes by id, "" where it was not sent.
-func (q *query) idCursor() string {
-	text := q.OptString("cursor", 100)
-	if text == nil {
-		return ""
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(*text)
-	if err != nil || len(raw) == 0 || !storable(string(raw)) {
-		q.Fail("cursor", "cursor", "cursor is not one this server gave out")
-	}
-	return string(raw)
 }
 
 // getWebhook returns one webhook.
@@ -141,7 +128,7 @@ func (s *Server) getWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	hook, err := s.webhooks.Get(r.Context(), id)
+	hook, err := s.webhooks.Get(r.Context(), caller(r), id)
 	if err != nil {
 		return err
 	}
@@ -151,7 +138,7 @@ func (s *Server) getWebhook(w http.ResponseWriter, r *http.Request) error {
 // updateWebhook changes a webhook.
 //
 //	@Summary		Update a webhook
-//	@Description	Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+//	@Description	Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 //	@ID				updateWebhook
 //	@Tags			webhooks
 //	@Accept			json,application/merge-patch+json
@@ -161,8 +148,9 @@ func (s *Server) getWebhook(w http.ResponseWriter, r *http.Request) error {
 //	@Param			body		body	models.WebhookPatch	true	"What changes"
 //	@Success		200	{object}	webhookView	"The webhook as it is now"
 //	@Failure		400	"A field is malformed, an event is unknown, or the agent does not exist"
+//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to an agent that agent_id does not name"
 //	@Failure		404	"No such webhook"
-//	@Failure		422	"The server may not connect to the address"
+//	@Failure		422	"The server may not connect to the address, or too many deliveries are pending for another ordering"
 //	@Router			/api/v1/webhooks/{webhook_id} [patch]
 func (s *Server) updateWebhook(w http.ResponseWriter, r *http.Request) error {
 	id, err := pathID(r, "webhook_id")
@@ -183,7 +171,7 @@ func (s *Server) updateWebhook(w http.ResponseWriter, r *http.Request) error {
 // deleteWebhook removes a webhook.
 //
 //	@Summary		Delete a webhook
-//	@Description	Ends the webhook together with its deliveries, those that wait too.
+//	@Description	Ends the webhook together with its deliveries, those that wait too. It is disabled at once and its deliveries go piece by piece, so where there are very many the request may run into the server's time limit; repeat it, and it goes on where it was.
 //	@ID				deleteWebhook
 //	@Tags			webhooks
 //	@Security		BearerAuth[webhooks:write]

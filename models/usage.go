@@ -116,6 +116,11 @@ type Usage struct {
 	// SubtreeUsedToday is the sum of today's facts of the agent and of those that
 	// stood below it when they spent; no reset changes it.
 	SubtreeUsedToday int64 `json:"subtree_used_today" example:"19400"`
+	// SubtreeReserved is what is held by the agent and by those below it, and
+	// SubtreeForgivenToday what resets wrote off of the roll-up today, both with
+	// budget_scope subtree.
+	SubtreeReserved      *int64 `json:"subtree_reserved,omitempty" example:"1500"`
+	SubtreeForgivenToday *int64 `json:"subtree_forgiven_today,omitempty" example:"0"`
 	// SubtreeRemaining is what the agent and all below it may still use together,
 	// with budget_scope subtree; null otherwise.
 	SubtreeRemaining *int64 `json:"subtree_remaining" example:"5600" extensions:"x-nullable"`
@@ -169,6 +174,8 @@ type Reservation struct {
 	ExpiresAt time.Time        `json:"expires_at" example:"2026-01-10T15:35:00Z"`
 	// SettledTokens is what it was settled with.
 	SettledTokens *int64 `json:"settled_tokens,omitempty" example:"1730"`
+	// EndedAt is when it was settled, released or freed; nil while it is held.
+	EndedAt *time.Time `json:"-"`
 
 	// Path is the chain of ancestors that granted it.
 	Path string `json:"-"`

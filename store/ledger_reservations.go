@@ -63,6 +63,9 @@ func scanReservation(rows *sql.Rows) (models.Reservation, error) {
 	}
 	r.Tokens, r.State = whole(tokens), reservationStates()[whole(state)]
 	r.ExpiresAt, r.CreatedAt = fromMicros(whole(expires)), fromMicros(whole(created))
+	if r.State != models.ReservationHeld {
+		r.EndedAt = new(fromMicros(whole(due)))
+	}
 	if r.State == models.ReservationSettled {
 		r.SettledTokens = new(whole(settled))
 	}
@@ -78,6 +81,9 @@ func (tx *Tx) SaveReservations(list []models.Reservation, at time.Time) error {
 		due, settled, digest := r.ExpiresAt, int64(0), []byte(nil)
 		if r.State != models.ReservationHeld {
 			due = at
+		}
+		if r.EndedAt != nil {
+			due = *r.EndedAt
 		}
 		if r.SettledTokens != nil {
 			settled, digest = *r.SettledTokens, r.Digest[:]

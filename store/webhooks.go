@@ -89,10 +89,14 @@ func (s *Store) Webhook(ctx context.Context, id string) (models.Webhook, error) 
 }
 
 // Webhooks returns up to limit webhooks in the order of their ids, which is that of
-// their creation, after the id after ("" starts at the first).
-func (s *Store) Webhooks(ctx context.Context, after string, limit int) ([]models.Webhook, error) {
-	out := []models.Webhook{}
-	err := s.query(ctx, s.dialect.bind("SELECT "+webhookColumns+" FROM webhooks WHERE id > ? ORDER BY id LIMIT ?"), []any{after, limit},
+// their creation, after the id after ("" starts at the first); of an agent only its
+// own, nil for all.
+func (s *Store) Webhooks(ctx context.Context, agentID *string, after string, limit int) ([]models.Webhook, error) {
+	out, where, args := []models.Webhook{}, "id > ?", []any{after}
+	if agentID != nil {
+		where, args = where+" AND agent_id = ?", append(args, *agentID)
+	}
+	err := s.query(ctx, s.dialect.bind("SELECT "+webhookColumns+" FROM webhooks WHERE "+where+" ORDER BY id LIMIT ?"), append(args, limit),
 		func(rows *sql.Rows) error {
 			var r webhookRow
 			if err := rows.Scan(r.dest()...); err != nil {
@@ -185,7 +189,10 @@ func (tx *Tx) DeleteWebhook(id string) error {
 
 func webhookMissing(err error, id string) error {
 	if errs.Is(err, errs.NotFound) {
-		return errs.New(errs.NotFound, "there is no webhook %q", id)
+		return WebhookMissing(id)
 	}
 	return err
 }
+
+// WebhookMissing is the errs.NotFound of a webhook.
+func WebhookMissing(id string) error { return errs.New(errs.NotFound, "there is no webhook %q", id) }

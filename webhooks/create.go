@@ -19,10 +19,13 @@ type Created struct {
 }
 
 // Create registers a webhook (CHE·NU §9). It reports every broken rule of the lowest
-// class at once: errs.InvalidRequest before AddressRefused and LimitReached. With
+// class at once: errs.ForeignAgent before errs.InvalidRequest before AddressRefused and LimitReached. With
 // once, a repeated request has no second effect; its answer is the caller's to store
 // without the secret.
 func (w *Webhooks) Create(ctx context.Context, by models.Principal, d models.WebhookDraft, once *models.Once) (Created, error) {
+	if err := checkBound(by, d.AgentID); err != nil {
+		return Created{}, err
+	}
 	v := validate.Struct(d)
 	if d.URL != nil && !v.Has("/url") {
 		w.checkURL(&v, *d.URL)
@@ -50,6 +53,9 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d models.Web
 	})
 	if err != nil {
 		return Created{}, err
+	}
+	if fresh(once) {
+		w.tell(ctx, by, out.Webhook.ID, "a webhook was created")
 	}
 	return out, nil
 }

@@ -58,7 +58,7 @@ func TestCreate(t *testing.T) {
 			CreatedBy: "ops", CreatedAt: h.db.Now(), UpdatedAt: h.db.Now(),
 		}
 		require.Equal(t, want, hook)
-		got, err := h.Get(t.Context(), hook.ID)
+		got, err := h.Get(t.Context(), ops(), hook.ID)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	})
@@ -75,10 +75,10 @@ func TestCreate(t *testing.T) {
 		require.Nil(t, one.Webhook.DisabledAt)
 		require.Equal(t, models.OrderingNone, one.Webhook.Ordering)
 		require.Nil(t, one.Webhook.Keys.SigningKey)
-		all, err := h.List(t.Context(), "", 10)
+		all, err := h.List(t.Context(), ops(), "", 10)
 		require.NoError(t, err)
 		require.Equal(t, []models.Webhook{one.Webhook, two.Webhook}, all)
-		all, err = h.List(t.Context(), one.Webhook.ID, 10)
+		all, err = h.List(t.Context(), ops(), one.Webhook.ID, 10)
 		require.NoError(t, err)
 		require.Equal(t, []models.Webhook{two.Webhook}, all)
 	})
@@ -100,7 +100,7 @@ func TestCreate(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, created.Webhook.ID, string(second.Replay.Body))
 		require.Equal(t, 1, rendered)
-		all, err := h.List(t.Context(), "", 10)
+		all, err := h.List(t.Context(), ops(), "", 10)
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 	})
@@ -142,7 +142,7 @@ func TestCreate(t *testing.T) {
 			}
 		}
 		require.Equal(t, callers-2, refused, "%v", codes)
-		all, err := h.List(t.Context(), "", 2*models.MaxWebhooks)
+		all, err := h.List(t.Context(), ops(), "", 2*models.MaxWebhooks)
 		require.NoError(t, err)
 		require.Len(t, all, models.MaxWebhooks)
 	})

@@ -14,9 +14,9 @@ const deleteBatch = 1000
 // Delete removes a webhook with its deliveries, or returns errs.NotFound. A long
 // history goes piece by piece, behind the webhook's being disabled: where ctx ends
 // before that is done, the webhook is still there, and the call may be repeated.
-func (w *Webhooks) Delete(ctx context.Context, _ models.Principal, id string) error {
+func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) error {
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
-		hook, err := tx.Webhook(id)
+		hook, err := lock(tx, by, id)
 		if err != nil || !hook.Enabled {
 			return err
 		}
@@ -31,18 +31,22 @@ func (w *Webhooks) Delete(ctx context.Context, _ models.Principal, id string) er
 	if err != nil {
 		return err
 	}
-	return w.store.Write(ctx, func(tx *store.Tx) error {
-		if _, err := tx.Webhook(id); err != nil { // deleted by somebody else meanwhile
+	err = w.store.Write(ctx, func(tx *store.Tx) error {
+		if _, err := lock(tx, by, id); err != nil { // deleted by somebody else meanwhile
 			return err
 		}
 		return tx.DeleteWebhook(id)
 	})
+	if err == nil {
+		w.tell(ctx, by, id, "a webhook was deleted")
+	}
+	return err
 }
 
 // Purge deletes the deliveries that ended longer ago than the retention, with their
 // attempts; it is to be done again and again.
 func (w *Webhooks) Purge(ctx context.Context) error {
-	hooks, err := w.store.Webhooks(ctx, "", models.MaxWebhooks)
+	hooks, err := w.store.Webhooks(ctx, nil, "", models.MaxWebhooks)
 	if err != nil {
 		return err
 	}

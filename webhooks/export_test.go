@@ -1,6 +1,9 @@
 package webhooks
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Schedule is the waits between the attempts at a delivery.
 func Schedule() []time.Duration { return waits() }
@@ -9,3 +12,6 @@ func Schedule() []time.Duration { return waits() }
 func Next(try int, random float64, retryAfter time.Duration) (time.Duration, bool) {
 	return next(try, random, retryAfter)
 }
+
+// TakeSlot takes the place of one attempt, if ctx lives long enough.
+func (w *Webhooks) TakeSlot(ctx context.Context) bool { return w.takeSlot(ctx, time.Hour) }

@@ -135,7 +135,7 @@ func emit(s *store.Store, kind models.EventType, keys ...string) error {
 // deliveries returns all of a webhook's, the oldest first.
 func (h *house) deliveries(t *testing.T, id string) []models.Delivery {
 	t.Helper()
-	all, err := h.Deliveries(context.Background(), id, models.DeliveryQuery{Limit: 100_000})
+	all, err := h.Deliveries(context.Background(), ops(), id, models.DeliveryQuery{Limit: 100_000})
 	require.NoError(t, err)
 	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
 		all[i], all[j] = all[j], all[i]

@@ -103,7 +103,7 @@ func TestLease(t *testing.T) {
 		release()
 		all := h.await(t, hook.ID, attempted(3))
 		require.Equal(t, 2, all[0].Attempts, "both are kept")
-		_, attempts, err := h.Delivery(t.Context(), hook.ID, all[0].ID)
+		_, attempts, err := h.Delivery(t.Context(), ops(), hook.ID, all[0].ID)
 		require.NoError(t, err)
 		require.Equal(t, []int{1, 2}, []int{attempts[0].Attempt, attempts[1].Attempt})
 		for _, d := range all {
@@ -183,7 +183,7 @@ func TestStop(t *testing.T) {
 		require.Equal(t, models.DeliveryPending, d.State)
 		require.Zero(t, d.Attempts)
 		require.Equal(t, h.db.Now(), *d.NextAttemptAt)
-		got, err := h.Get(t.Context(), hook.ID)
+		got, err := h.Get(t.Context(), ops(), hook.ID)
 		require.NoError(t, err)
 		require.Nil(t, got.FailingSince)
 	})

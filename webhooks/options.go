@@ -21,6 +21,9 @@ type Options struct {
 	// Concurrency is how many attempts are made at one webhook at the same time while
 	// it works, default 16.
 	Concurrency int
+	// MaxAttempts is how many attempts are made at all webhooks together at the same
+	// time, tests included, default 512; more of them wait.
+	MaxAttempts int
 	// Poll is how often the dispatcher looks for what this process was not told of:
 	// retries that are due, and what other replicas created; default 500 ms.
 	Poll time.Duration
@@ -49,6 +52,9 @@ func (o *Options) orDefaults() Options {
 	}
 	if out.Concurrency <= 0 {
 		out.Concurrency = 16
+	}
+	if out.MaxAttempts <= 0 {
+		out.MaxAttempts = 512
 	}
 	out.Timeout = orElse(out.Timeout, defaultTimeout)
 	out.Poll = orElse(out.Poll, 500*time.Millisecond)

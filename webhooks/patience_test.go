@@ -97,7 +97,7 @@ func TestFiveDaysOfFailureEndAWebhook(t *testing.T) {
 
 		told := map[string]models.WebhookDisabled{}
 		for _, d := range r.deliveries(t, watching.ID) {
-			full, _, err := r.Delivery(t.Context(), watching.ID, d.ID)
+			full, _, err := r.Delivery(t.Context(), ops(), watching.ID, d.ID)
 			require.NoError(t, err)
 			var data models.WebhookDisabled
 			require.NoError(t, json.Unmarshal(full.Data, &data))
@@ -161,7 +161,7 @@ func nobodyAt(t *testing.T) string {
 func (r *run) requireFailing(t *testing.T, since time.Time, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		hook, err := r.Get(t.Context(), id)
+		hook, err := r.Get(t.Context(), ops(), id)
 		require.NoError(t, err)
 		require.True(t, hook.Enabled)
 		require.Empty(t, hook.DisabledReason)
@@ -177,7 +177,7 @@ func (r *run) requireFailing(t *testing.T, since time.Time, ids ...string) {
 func (r *run) requireEnded(t *testing.T, id string, told models.WebhookDisabled) {
 	t.Helper()
 	const patience = 5 * 24 * time.Hour
-	hook, err := r.Get(t.Context(), id)
+	hook, err := r.Get(t.Context(), ops(), id)
 	require.NoError(t, err)
 	require.False(t, hook.Enabled)
 	require.Equal(t, "no delivery succeeded for 5 days", hook.DisabledReason)
@@ -188,7 +188,7 @@ func (r *run) requireEnded(t *testing.T, id string, told models.WebhookDisabled)
 	for _, d := range r.deliveries(t, id) {
 		require.NotEqual(t, models.DeliverySucceeded, d.State)
 		require.False(t, d.CreatedAt.After(*hook.DisabledAt))
-		_, attempts, err := r.Delivery(t.Context(), id, d.ID)
+		_, attempts, err := r.Delivery(t.Context(), ops(), id, d.ID)
 		require.NoError(t, err)
 		for _, a := range attempts {
 			attempted++

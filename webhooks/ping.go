@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
 )
@@ -19,9 +20,9 @@ type Tested struct {
 
 // Test makes one attempt to deliver a webhook.test event, to a disabled webhook too,
 // and waits for its end. It is kept as a delivery that has ended, and nothing else
-// follows from it. It returns errs.NotFound.
-func (w *Webhooks) Test(ctx context.Context, _ models.Principal, id string) (Tested, error) {
-	hook, err := w.store.Webhook(ctx, id)
+// follows from it. It returns errs.NotFound, or errs.Busy.
+func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (Tested, error) {
+	hook, err := w.Get(ctx, by, id)
 	if err != nil {
 		return Tested{}, err
 	}
@@ -29,7 +30,11 @@ func (w *Webhooks) Test(ctx context.Context, _ models.Principal, id string) (Tes
 	if err != nil {
 		return Tested{}, err
 	}
+	if !w.takeSlot(ctx, w.opts.Timeout) {
+		return Tested{}, errs.New(errs.Busy, "so many deliveries are being made that the test could not begin; try again later")
+	}
 	out := w.attempt(ctx, hook, d)
+	w.leaveSlot()
 	out.attempt.Attempt = 1
 	d.State = models.DeliveryDead
 	if out.succeeded {

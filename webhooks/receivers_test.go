@@ -75,7 +75,7 @@ func (p *party) requireOrderlyHistory(t *testing.T) {
 	}
 	ids := map[string]label{}
 	for _, d := range all {
-		full, attempts, err := p.Delivery(t.Context(), p.hook.ID, d.ID)
+		full, attempts, err := p.Delivery(t.Context(), ops(), p.hook.ID, d.ID)
 		require.NoError(t, err)
 		var l label
 		require.NoError(t, json.Unmarshal(full.Data, &l))
@@ -127,7 +127,7 @@ func (p *party) histories(t *testing.T) (out map[label][]models.DeliveryAttempt,
 	t.Helper()
 	out, states = map[label][]models.DeliveryAttempt{}, map[label]models.Delivery{}
 	for _, d := range p.deliveries(t, p.hook.ID) {
-		full, attempts, err := p.Delivery(t.Context(), p.hook.ID, d.ID)
+		full, attempts, err := p.Delivery(t.Context(), ops(), p.hook.ID, d.ID)
 		require.NoError(t, err)
 		var l label
 		require.NoError(t, json.Unmarshal(full.Data, &l))
@@ -148,7 +148,7 @@ func (g *guests) requireSuccesses(t *testing.T, back time.Time) {
 			require.True(t, p.took[l], "%s has not got %v", p.name, l)
 			require.Equal(t, models.DeliverySucceeded, states[l].State, "%s: %v", p.name, l)
 		}
-		hook, err := g.Get(t.Context(), p.hook.ID)
+		hook, err := g.Get(t.Context(), ops(), p.hook.ID)
 		require.NoError(t, err)
 		require.True(t, hook.Enabled, p.name)
 		require.Nil(t, hook.FailingSince, p.name)
@@ -231,7 +231,7 @@ func (g *guests) requireShareOfFailures(t *testing.T) {
 // requireGone proves that 410 ends a webhook, and that it is told once.
 func (g *guests) requireGone(t *testing.T, watching string, requests int) {
 	t.Helper()
-	hook, err := g.Get(t.Context(), g.gone.hook.ID)
+	hook, err := g.Get(t.Context(), ops(), g.gone.hook.ID)
 	require.NoError(t, err)
 	require.False(t, hook.Enabled)
 	require.Equal(t, "the server answered 410 Gone", hook.DisabledReason)
@@ -245,7 +245,7 @@ func (g *guests) requireGone(t *testing.T, watching string, requests int) {
 	require.Len(t, told, 1)
 	require.Equal(t, 1, requests)
 	require.Equal(t, models.DeliverySucceeded, told[0].State)
-	full, _, err := g.Delivery(t.Context(), watching, told[0].ID)
+	full, _, err := g.Delivery(t.Context(), ops(), watching, told[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, models.EventWebhookDisabled, full.Type)
 	require.JSONEq(t, `{"id":"`+hook.ID+`","origin":"`+hook.URL+`","description":"`+hook.Description+`","reason":"the server answered 410 Gone","failing_since":null}`, string(full.Data))
@@ -281,7 +281,7 @@ func (g *guests) requireRevival(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, len(g.hanging.owed()), n)
 	for _, p := range []*party{g.redirecting, g.ordered} {
-		dead, err := g.Deliveries(t.Context(), p.hook.ID, models.DeliveryQuery{State: models.DeliveryDead, Limit: 1000})
+		dead, err := g.Deliveries(t.Context(), ops(), p.hook.ID, models.DeliveryQuery{State: models.DeliveryDead, Limit: 1000})
 		require.NoError(t, err)
 		for _, d := range dead {
 			_, err := g.Redeliver(t.Context(), ops(), p.hook.ID, d.ID)

@@ -13,10 +13,10 @@ import (
 // before it; the attempts there were stay in its history. One that waits behind an
 // earlier event of its agent keeps waiting. It returns errs.NotFound, or
 // errs.WebhookDisabled.
-func (w *Webhooks) Redeliver(ctx context.Context, _ models.Principal, id, deliveryID string) (models.Delivery, error) {
+func (w *Webhooks) Redeliver(ctx context.Context, by models.Principal, id, deliveryID string) (models.Delivery, error) {
 	var out models.Delivery
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
-		hook, err := tx.Webhook(id)
+		hook, err := lock(tx, by, id)
 		if err != nil {
 			return err
 		}
@@ -38,9 +38,9 @@ func (w *Webhooks) Redeliver(ctx context.Context, _ models.Principal, id, delive
 
 // RedeliverSince makes every dead delivery created at or after since due at once and
 // returns how many. It returns errs.NotFound, or errs.WebhookDisabled.
-func (w *Webhooks) RedeliverSince(ctx context.Context, _ models.Principal, id string, since time.Time) (int64, error) {
+func (w *Webhooks) RedeliverSince(ctx context.Context, by models.Principal, id string, since time.Time) (int64, error) {
 	return w.inBatches(ctx, func(tx *store.Tx) (int64, error) {
-		hook, err := tx.Webhook(id)
+		hook, err := lock(tx, by, id)
 		if err != nil {
 			return 0, err
 		}

@@ -55,7 +55,7 @@ func TestRedeliver(t *testing.T) {
 		_, err = h.Redeliver(t.Context(), ops(), hook.ID, d.ID)
 		require.NoError(t, err, "of one that succeeded")
 		h.await(t, hook.ID, attempted(11))
-		_, attempts, err := h.Delivery(t.Context(), hook.ID, d.ID)
+		_, attempts, err := h.Delivery(t.Context(), ops(), hook.ID, d.ID)
 		require.NoError(t, err)
 		require.Len(t, attempts, 11)
 		for i, a := range attempts {
@@ -89,7 +89,7 @@ func TestRedeliver(t *testing.T) {
 				h.await(t, hook.ID, func(all []models.Delivery) bool {
 					for _, d := range all {
 						if d.NextAttemptAt != nil && !d.NextAttemptAt.After(h.db.Now()) {
-							got, err := h.Get(t.Context(), hook.ID)
+							got, err := h.Get(t.Context(), ops(), hook.ID)
 							require.NoError(t, err)
 							return !got.Enabled
 						}
@@ -137,7 +137,7 @@ func TestRedeliver(t *testing.T) {
 			_, err := h.Redeliver(t.Context(), ops(), c.hook, c.delivery)
 			require.Equal(t, errs.NotFound, errs.CodeOf(err))
 			require.Contains(t, err.Error(), c.says)
-			_, _, err = h.Delivery(t.Context(), c.hook, c.delivery)
+			_, _, err = h.Delivery(t.Context(), ops(), c.hook, c.delivery)
 			require.Equal(t, errs.NotFound, errs.CodeOf(err))
 			require.Contains(t, err.Error(), c.says)
 		}
@@ -160,12 +160,12 @@ func TestPing(t *testing.T) {
 			require.Equal(t, 1, tested.Attempt.Attempt)
 			got := rec.got()
 			require.Equal(t, []request{{ID: tested.Delivery.EventID, Type: "webhook.test", Status: status}}, got)
-			kept, attempts, err := h.Delivery(t.Context(), hook.ID, tested.Delivery.ID)
+			kept, attempts, err := h.Delivery(t.Context(), ops(), hook.ID, tested.Delivery.ID)
 			require.NoError(t, err)
 			require.Equal(t, tested.Delivery, kept)
 			require.Equal(t, []models.DeliveryAttempt{tested.Attempt}, attempts)
 			require.Contains(t, string(kept.Data), hook.ID)
-			after, err := h.Get(t.Context(), hook.ID)
+			after, err := h.Get(t.Context(), ops(), hook.ID)
 			require.NoError(t, err)
 			require.Equal(t, hook, after, "nothing else follows")
 			_, err = uuid.Parse(tested.Delivery.EventID)
@@ -225,7 +225,7 @@ func TestPurge(t *testing.T) {
 		require.Equal(t, again.ID, left[0].ID, "it ended lately")
 		require.Equal(t, "young", left[1].Key)
 		require.Len(t, h.deliveries(t, waiting.ID), 1100, "what is pending stays")
-		_, attempts, err := h.Delivery(t.Context(), hook.ID, again.ID)
+		_, attempts, err := h.Delivery(t.Context(), ops(), hook.ID, again.ID)
 		require.NoError(t, err)
 		require.Len(t, attempts, 2)
 	})

@@ -14,24 +14,24 @@ import (
 // it had until now sign too for the grace period, those from an earlier rotation do
 // not any more. secret is the new one, "" to have one made. It returns errs.NotFound,
 // or errs.InvalidRequest.
-func (w *Webhooks) Rotate(ctx context.Context, _ models.Principal, id, secret string, grace time.Duration, once *models.Once) (Created, error) {
+func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id, secret string, grace time.Duration, once *models.Once) (Created, error) {
 	var found errs.Violations
-	fresh := checkSecret(&found, secret)
+	made := checkSecret(&found, secret)
 	if grace < 0 || grace > maxGrace {
 		found.Add(errs.InvalidRequest, "/grace_seconds", "max", "grace_seconds must be 0 to %d", int64(maxGrace/time.Second))
 	}
 	var out Created
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
 		return tx.Once(once, func() (any, error) {
-			hook, err := tx.Webhook(id)
+			hook, err := lock(tx, by, id)
 			if err != nil {
 				return nil, err
 			}
 			if err := found.Err(); err != nil {
 				return nil, err
 			}
-			hook.Keys, hook.UpdatedAt = rotated(hook.Keys, fresh, grace, tx.Now()), tx.Now()
-			out = Created{hook, signature.FormatSecret(fresh)}
+			hook.Keys, hook.UpdatedAt = rotated(hook.Keys, made, grace, tx.Now()), tx.Now()
+			out = Created{hook, signature.FormatSecret(made)}
 			return out, tx.SaveWebhook(hook)
 		})
 	})
@@ -39,6 +39,9 @@ func (w *Webhooks) Rotate(ctx context.Context, _ models.Principal, id, secret st
 		return Created{}, err
 	}
 	w.changed(id)
+	if fresh(once) {
+		w.tell(ctx, by, id, "a webhook got a new secret")
+	}
 	return out, nil
 }
 

@@ -40,19 +40,25 @@ func (r *runners) hand(k *worker, j job) {
 
 func (r *runners) runner(k *worker) {
 	for j := range r.jobs {
-		out := result{hook: j.hook, delivery: j.delivery}
-		if r.halt.Load() || k.outdated.Load() || k.ctx.Err() != nil || !k.inTime() {
-			out.skipped = true
-		} else {
-			out.outcome = k.attempt(k.work, *j.hook, j.delivery)
-			if !out.succeeded {
-				r.halt.Store(true)
+		out := result{hook: j.hook, delivery: j.delivery, skipped: true}
+		if r.mayBegin(k) && k.takeSlot(k.ctx, k.lease) {
+			if r.mayBegin(k) { // it may have waited for long
+				out.skipped, out.outcome = false, k.attempt(k.work, *j.hook, j.delivery)
+				if !out.succeeded {
+					r.halt.Store(true)
+				}
 			}
+			k.leaveSlot()
 		}
 		if r.put(out) > gather || len(r.jobs) <= k.opts.Concurrency || r.halt.Load() {
 			signal(r.arrived)
 		}
 	}
+}
+
+// mayBegin reports whether the next delivery is still to be sent.
+func (r *runners) mayBegin(k *worker) bool {
+	return !r.halt.Load() && !k.outdated.Load() && k.ctx.Err() == nil && k.inTime()
 }
 
 // put puts down a result and returns for how long nobody has collected any.

@@ -14,6 +14,8 @@ import (
 
 const (
 	defaultTimeout = 15 * time.Second
+	// bodyTimeout is how long the body of a response is waited for.
+	bodyTimeout = time.Second
 
 	idleConnections = 64 // to one host: about as many deliveries as are made side by side
 	allIdle         = 1024
@@ -92,7 +94,8 @@ func (s *sender) close() { s.transport.CloseIdleConnections() }
 
 // send makes one attempt to deliver at the time now. The status decides what became
 // of it, and what follows it does not matter: a receiver that has said 200 has taken
-// the event, even where the rest of its response never comes. While ctx ends the
+// the event, even where the rest of its response never comes, which is waited for for
+// a second. While ctx ends the
 // attempt is given up.
 func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Delivery, now time.Time) outcome {
 	started := time.Now()
@@ -102,12 +105,16 @@ func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Deliver
 	if resp, err := s.post(attempt, hook, d, now); err != nil {
 		out.attempt.Error = s.failure(ctx, err)
 	} else {
+		late := time.AfterFunc(bodyTimeout, cancel)
 		out.read(resp, now)
+		late.Stop()
 	}
 	out.attempt.DurationMS = time.Since(started).Milliseconds()
 	return out
 }
 
+// post makes one request. A POST without an Idempotency-Key is one that the transport
+// repeats by itself only where nothing of it was written yet.
 func (s *sender) post(ctx context.Context, hook models.Webhook, d models.Delivery, now time.Time) (*http.Response, error) {
 	body := payload(d)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, hook.URL, bytes.NewReader(body))
@@ -120,9 +127,6 @@ func (s *sender) post(ctx context.Context, hook models.Webhook, d models.Deliver
 		"Webhook-Id":        {d.EventID},
 		"Webhook-Timestamp": {signature.Timestamp(now)},
 		"Webhook-Signature": {signatures(hook.Keys, d.EventID, now, body)},
-		// It is not sent, but tells the transport to try again at once where a connection
-		// it had kept turns out to be closed; the receiver knows a repetition by its id.
-		"Idempotency-Key": nil,
 	}
 	return s.transport.RoundTrip(req)
 }

@@ -178,25 +178,27 @@ func TestTheTimeoutIsForTheWholeAttempt(t *testing.T) {
 	})
 }
 
-// TestAClosedConnectionCostsNoAttempt: the receiver closes a connection that was kept
-// at the moment at which it is used again.
-func TestAClosedConnectionCostsNoAttempt(t *testing.T) {
+// TestAnAttemptIsOneRequest: the receiver reads the request on a connection that was
+// kept and closes without an answer. It may have worked on it, so only the schedule
+// repeats it.
+func TestAnAttemptIsOneRequest(t *testing.T) {
 	t.Parallel()
 	const thanks = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-	connections := make(chan int, 3)
+	requests := make(chan int, 10)
 	url := wire(t, func(n int, c *net.TCPConn) {
-		connections <- n
 		request(c)
+		requests <- n
 		says(c, thanks)
 		request(c)
+		requests <- n
 	})
 	s := testSender(t)
-	for range 2 {
-		out := s.send(t.Context(), hookTo(url), delivery(), sentAt)
-		require.True(t, out.succeeded, out.attempt.Error)
-	}
-	require.Equal(t, 1, <-connections)
-	require.Equal(t, 2, <-connections)
+	out := s.send(t.Context(), hookTo(url), delivery(), sentAt)
+	require.True(t, out.succeeded, out.attempt.Error)
+	out = s.send(t.Context(), hookTo(url), delivery(), sentAt)
+	require.False(t, out.succeeded)
+	require.Equal(t, "the server closed the connection before it answered", out.attempt.Error)
+	require.Len(t, requests, 2)
 }
 
 func TestTLS(t *testing.T) {

@@ -11,21 +11,25 @@ import (
 	"comet/webhooks/signature"
 )
 
-// Update changes a webhook, or returns errs.NotFound before errs.InvalidRequest before
-// errs.AddressRefused. What has been sent is not taken back: an attempt that is being
+// Update changes a webhook, or returns errs.NotFound before errs.ForeignAgent before
+// errs.InvalidRequest before errs.AddressRefused. What has been sent is not taken back: an attempt that is being
 // made still counts. Enabling a webhook, or giving it another URL, forgets its
 // failures. Another ordering is errs.LimitReached while too much is pending. A patch
 // that changes nothing leaves no trace.
-func (w *Webhooks) Update(ctx context.Context, _ models.Principal, id string, p models.WebhookPatch) (models.Webhook, error) {
+func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p models.WebhookPatch) (models.Webhook, error) {
 	found := w.checkPatch(p)
 	var out models.Webhook
+	var same bool
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
-		before, err := tx.Webhook(id)
+		before, err := lock(tx, by, id)
 		if err != nil {
 			return err
 		}
 		v := append(errs.Violations(nil), found...)
 		after := apply(before, p, tx)
+		if err := checkBound(by, after.AgentID); err != nil {
+			return err
+		}
 		if p.AgentID.Set || p.Subtree.Set {
 			if err := checkFilter(&v, after.AgentID, after.Subtree, tx.AgentExists); err != nil {
 				return err
@@ -37,11 +41,11 @@ func (w *Webhooks) Update(ctx context.Context, _ models.Principal, id string, p 
 		if err := v.Err(); err != nil {
 			return err
 		}
-		out = after
+		out, same = after, true
 		if reflect.DeepEqual(before, after) {
 			return nil
 		}
-		out.UpdatedAt = tx.Now()
+		out.UpdatedAt, same = tx.Now(), false
 		if err := tx.SaveWebhook(out); err != nil {
 			return err
 		}
@@ -51,6 +55,9 @@ func (w *Webhooks) Update(ctx context.Context, _ models.Principal, id string, p 
 		return models.Webhook{}, err
 	}
 	w.changed(id)
+	if !same {
+		w.tell(ctx, by, id, "a webhook was changed")
+	}
 	return out, nil
 }
 

@@ -44,7 +44,7 @@ func TestUpdate(t *testing.T) {
 			got, err := h.Update(t.Context(), ops(), before.ID, step.patch)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
-			got, err = h.Get(t.Context(), before.ID)
+			got, err = h.Get(t.Context(), ops(), before.ID)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}
@@ -105,7 +105,7 @@ func TestUpdate(t *testing.T) {
 			require.Equal(t, c.code, code, "%s: %v", name, err)
 			require.Equal(t, c.places, places, name)
 		}
-		got, err := h.Get(t.Context(), hook.ID)
+		got, err := h.Get(t.Context(), ops(), hook.ID)
 		require.NoError(t, err)
 		require.Equal(t, hook, got)
 	})
@@ -156,7 +156,7 @@ func TestRotate(t *testing.T) {
 		require.Equal(t, old.SigningKey, keys.OldSigningKey)
 		require.NotEqual(t, old.SigningKey, keys.SigningKey)
 		require.Equal(t, h.db.Now().Add(time.Hour), keys.OldUntil)
-		got, err := h.Get(t.Context(), created.Webhook.ID)
+		got, err := h.Get(t.Context(), ops(), created.Webhook.ID)
 		require.NoError(t, err)
 		require.Equal(t, rotated.Webhook, got)
 
@@ -176,7 +176,7 @@ func TestRotate(t *testing.T) {
 		code, places := refusal(err)
 		require.Equal(t, errs.InvalidRequest, code)
 		require.Equal(t, []string{"/secret secret", "/grace_seconds max"}, places)
-		got, err := h.Get(t.Context(), hook.ID)
+		got, err := h.Get(t.Context(), ops(), hook.ID)
 		require.NoError(t, err)
 		require.Equal(t, hook, got)
 	})
@@ -192,7 +192,7 @@ func TestRotate(t *testing.T) {
 		_, err = h.Rotate(t.Context(), ops(), hook.ID, "", time.Hour, replayed)
 		require.NoError(t, err)
 		require.NotNil(t, replayed.Replay)
-		got, err := h.Get(t.Context(), hook.ID)
+		got, err := h.Get(t.Context(), ops(), hook.ID)
 		require.NoError(t, err)
 		require.Equal(t, first.Webhook.Keys, got.Keys, "it was rotated once")
 	})
@@ -208,8 +208,11 @@ func TestDelete(t *testing.T) {
 		h.heard(t, other.ID)
 		require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID))
 		for _, err := range []error{
-			func() error { _, err := h.Get(t.Context(), hook.ID); return err }(),
-			func() error { _, err := h.Deliveries(t.Context(), hook.ID, models.DeliveryQuery{Limit: 1}); return err }(),
+			func() error { _, err := h.Get(t.Context(), ops(), hook.ID); return err }(),
+			func() error {
+				_, err := h.Deliveries(t.Context(), ops(), hook.ID, models.DeliveryQuery{Limit: 1})
+				return err
+			}(),
 			h.Webhooks.Delete(t.Context(), ops(), hook.ID),
 		} {
 			require.Equal(t, errs.NotFound, errs.CodeOf(err))

@@ -26,6 +26,9 @@ type Webhooks struct {
 	owner string
 	lease time.Duration
 
+	// slots holds a value for each attempt that is being made.
+	slots chan struct{}
+
 	loop      *lifecycle.Loop
 	work      context.Context // that of the attempts, which Stop ends later than the loop's
 	interrupt context.CancelFunc
@@ -48,6 +51,7 @@ func New(s *store.Store, opts *Options) *Webhooks {
 		sender: newSender(senderOptions{Timeout: o.Timeout, Guard: o.Guard, UserAgent: o.UserAgent}),
 		// An attempt is only begun where it ends well before the lease does.
 		lease:   max(time.Minute, 4*o.Timeout),
+		slots:   make(chan struct{}, o.MaxAttempts),
 		workers: map[string]*worker{}, ended: make(chan struct{}, 1),
 	}
 	w.loop = lifecycle.NewLoop(w.dispatch)

@@ -12,8 +12,10 @@ import (
 )
 
 const (
-	// pageSize is how many due deliveries a worker reads at once.
-	pageSize = 256
+	// pageSize is how many due deliveries of a webhook that works a worker reads at once;
+	// of one that has to prove itself it reads pagesAhead times as many as it may begin.
+	pageSize   = 256
+	pagesAhead = 4
 	// ahead is how many times as many deliveries are handed to the runners of a webhook
 	// that works as they can make attempts at, so that they do not wait for the worker.
 	ahead = 4
@@ -193,6 +195,14 @@ func (k *worker) allowed() int {
 	return k.width
 }
 
+// pageSize is how many deliveries to read: few of a webhook at which they hang.
+func (k *worker) pageSize() int {
+	if k.width == k.opts.Concurrency {
+		return pageSize
+	}
+	return min(pageSize, pagesAhead*k.width)
+}
+
 // load reads the webhook and a page of what is due.
 func (k *worker) load() {
 	hook, err := k.store.Webhook(k.ctx, k.hook.ID)
@@ -204,9 +214,9 @@ func (k *worker) load() {
 		k.stall(k.ctx, err)
 		return
 	}
-	limit := pageSize + len(k.busy)
-	if k.place != (store.DuePlace{}) {
-		limit = pageSize
+	limit := k.pageSize()
+	if k.place == (store.DuePlace{}) {
+		limit += len(k.busy)
 	}
 	due, place, err := k.store.DueDeliveries(k.ctx, hook.ID, k.store.Now(), k.place, limit)
 	if err != nil {
@@ -236,7 +246,10 @@ func (k *worker) take(r result) {
 	k.over = k.over || r.gone
 	if r.succeeded {
 		k.width = min(2*k.width, k.opts.Concurrency)
-	} else {
-		k.width = 1
+		return
+	}
+	k.width = 1
+	if len(k.page) > k.pageSize() { // not to keep for as long as the next attempt hangs
+		k.page, k.more, k.place = nil, true, store.DuePlace{}
 	}
 }

@@ -146,8 +146,8 @@ func TestANameThatLeadsInsideIsRefusedAtEveryConnection(t *testing.T) {
 				test, delivery := attemptsAt(t, c, "http://"+name+":"+port+"/", "to-"+strings.TrimSuffix(name, ".example"))
 				require.Equal(t, test, delivery)
 				require.Zero(t, test.Status)
-				require.Regexp(t, "^"+netip.MustParseAddr(addr).Unmap().String()+
-					" is (a|an|the) [a-zA-Z0-9 -]+; comet connects to it only where webhooks.allow_networks has it$", test.Error)
+				require.Regexp(t, `^"`+name+`" leads to (a|an|the) [a-zA-Z0-9 -]+; comet connects to it only where webhooks.allow_networks has it$`, test.Error)
+				require.NotContains(t, test.Error, netip.MustParseAddr(addr).Unmap().String(), "what the name means inside is nobody's business")
 			})
 		}
 	})
@@ -161,7 +161,7 @@ func TestANameThatLeadsInsideIsRefusedAtEveryConnection(t *testing.T) {
 			require.Equal(t, test, delivery)
 			require.Greater(t, came.Load(), before)
 			test, delivery = attemptsAt(t, c, "http://other-loopback.example:"+port+"/", "not-there")
-			require.Contains(t, test.Error, "127.8.8.8 is a loopback address")
+			require.Contains(t, test.Error, `"other-loopback.example" leads to a loopback address`)
 			require.Equal(t, test, delivery)
 		})
 	})

@@ -132,7 +132,7 @@ func (p *courier) deliver(b *testing.B) int {
 		if p.receiver.got.Load()-before < deliveries {
 			return false
 		}
-		pending, err := engine.Deliveries(b.Context(), p.hook.ID, models.DeliveryQuery{State: models.DeliveryPending, Limit: 1})
+		pending, err := engine.Deliveries(b.Context(), models.System(), p.hook.ID, models.DeliveryQuery{State: models.DeliveryPending, Limit: 1})
 		require.NoError(b, err)
 		return len(pending) == 0
 	})
@@ -143,7 +143,7 @@ func (p *courier) deliver(b *testing.B) int {
 // requireDelivered checks that every event was delivered and that the books say so.
 func (p *courier) requireDelivered(b *testing.B) {
 	b.Helper()
-	all, err := p.hooks.Deliveries(background(), p.hook.ID, models.DeliveryQuery{State: models.DeliverySucceeded, Limit: p.emitted + 1})
+	all, err := p.hooks.Deliveries(background(), models.System(), p.hook.ID, models.DeliveryQuery{State: models.DeliverySucceeded, Limit: p.emitted + 1})
 	require.NoError(b, err)
 	require.Len(b, all, p.emitted)
 }

@@ -108,7 +108,10 @@ func TestANameIsJudgedByTheAddressThatIsConnectedTo(t *testing.T) {
 	first, err := g.dialer.Resolver.LookupNetIP(t.Context(), "ip4", "rebind.example")
 	require.NoError(t, err)
 	require.NoError(t, g.Check(first[0]))
-	require.Equal(t, errs.AddressRefused, errs.CodeOf(dial(t, g, "tcp4", "rebind.example:"+port)))
+	err = dial(t, g, "tcp4", "rebind.example:"+port)
+	require.Equal(t, errs.AddressRefused, errs.CodeOf(err))
+	require.Equal(t, `"rebind.example" leads to a loopback address; comet connects to it only where webhooks.allow_networks has it`, errs.From(err).Detail,
+		"which does not tell the address")
 	require.Zero(t, accepted.Load())
 
 	g.allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}

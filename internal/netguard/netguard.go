@@ -118,20 +118,45 @@ func endsInNumber(name string) bool {
 
 // DialContext connects to an address of the form host:port over TCP, as net.Dialer
 // does, to the first of the host's addresses that answers and is not refused. The
-// error is, or wraps, errs.AddressRefused where it was for that.
+// error is, or wraps, errs.AddressRefused where it was for that. Where the host is a
+// name, the sentence does not tell its address: whoever may make a webhook is not to
+// read the names of the network comet stands in.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch network {
 	case "tcp", "tcp4", "tcp6":
+		if host, _, err := net.SplitHostPort(address); err == nil && isName(host) {
+			ctx = context.WithValue(ctx, nameKey{}, host)
+		}
 		return g.dialer.DialContext(ctx, network, address)
 	}
 	return nil, errs.New(errs.AddressRefused, "comet makes TCP connections only, not %s", words.Quote(network))
 }
 
 // control is called with the address of each connection before it is made.
-func (g *Guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+func (g *Guard) control(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return errs.Wrap(errs.AddressRefused, err, "%s is no address of a TCP connection", words.Quote(address))
 	}
+	if name, ok := ctx.Value(nameKey{}).(string); ok {
+		return g.checkNamed(name, to.Addr())
+	}
 	return g.Check(to.Addr())
+}
+
+// nameKey is the key of the name that is dialled.
+type nameKey struct{}
+
+func isName(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return host != "" && err != nil
+}
+
+// checkNamed is Check for one of the addresses of a name.
+func (g *Guard) checkNamed(name string, addr netip.Addr) error {
+	reason, refused := g.Refused(addr)
+	if !refused {
+		return nil
+	}
+	return errs.New(errs.AddressRefused, "%s leads to %s; comet connects to it only where %s has it", words.Quote(name), reason, setting)
 }

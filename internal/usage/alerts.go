@@ -15,9 +15,10 @@ type alert struct {
 	data models.BudgetAlert
 }
 
-// warn notes the events of an account that was charged: agent.budget_warning at 80 %
-// of the budget, agent.budget_exceeded above all of it, each once a day.
-func (b *books) warn(a *account) {
+// warn notes the events of an account that is decided on: agent.budget_warning at 80 %
+// of the budget, agent.budget_exceeded above all of it, each once a day. requested is
+// the reservation that is about to be refused then, 0 for a charge.
+func (b *books) warn(a *account, requested int64) {
 	budget, limited := a.budget()
 	if !limited {
 		return
@@ -28,7 +29,7 @@ func (b *books) warn(a *account) {
 			b.alert(models.EventBudgetWarning, a, u, 0)
 		}
 		if u.used > budget {
-			b.exceed(a, u, 0)
+			b.exceed(a, u, requested)
 		}
 	}
 }

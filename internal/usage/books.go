@@ -326,9 +326,9 @@ func (b *books) charge(a *account, path string, facts []models.Fact, held int64)
 	}
 	b.hold(a, path, -held)
 	// Every sum is what it will be before an event tells of it.
-	b.warn(a)
+	b.warn(a, 0)
 	for _, c := range counters {
-		b.warn(c)
+		b.warn(c, 0)
 	}
 	return nil
 }

@@ -99,6 +99,22 @@ func TestDays(t *testing.T) {
 		require.Equal(t, f.db.Now(), other.At)
 	})
 
+	rule(t, "AreOneForAllRollUpsOnAPath", func(t *testing.T, f *fixture) {
+		f.record(t, "spec", 7)
+		f.scope(t, "spec", models.ScopeSubtree)
+		f.scope(t, "orch", models.ScopeSubtree)
+		f.record(t, "help", 20)
+		f.clock(t, "2026-01-11T00:00:01")
+		f.record(t, "other", 100)
+		f.clock(t, "23:00:00")
+		got := f.record(t, "help", 5)
+		require.Equal(t, time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), got.At)
+		require.EqualValues(t, 105, f.subtree(t, "orch"))
+		require.EqualValues(t, 5, f.subtree(t, "spec"), "with the nearer one it has gone to the later day")
+		require.EqualValues(t, 24_995, f.leftBelow(t, "spec"))
+		require.Equal(t, "spec", f.refused(t, "spec", 24_996))
+	})
+
 	rule(t, "OfARollUpThatBeginsToCountAreTheLatestBelowIt", func(t *testing.T, f *fixture) {
 		f.clock(t, "2026-01-11T00:00:01")
 		f.record(t, "help", 100)

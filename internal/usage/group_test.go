@@ -153,6 +153,16 @@ func TestGroup(t *testing.T) {
 		d.idle(t)
 	})
 
+	t.Run("LeavesNobodyBehindWhoWaitsAlone", func(t *testing.T) {
+		t.Parallel()
+		d, all := newDesk(), wishes(2)
+		answers := d.line(t, all...)
+		close(d.let)
+		require.NoError(t, <-answers[0])
+		require.NoError(t, <-answers[1])
+		d.idle(t)
+	})
+
 	t.Run("AnswersARefusalToItsCallerOnly", func(t *testing.T) {
 		t.Parallel()
 		d, all := newDesk(), wishes(3)

@@ -236,7 +236,13 @@ func (g *generator) change() step {
 	return step{
 		"change", fmt.Sprintf("%s becomes %d %s under %s, active: %t", s.ID, *s.TokenBudget, s.BudgetScope, s.ParentID, s.IsActive),
 		func() heard { return g.doChange(s) },
-		func(m *model) heard { m.agents[s.ID] = s; return heard{} },
+		func(m *model) heard {
+			if m.agents[s.ID].BudgetScope != s.BudgetScope {
+				delete(m.counting, s.ID)
+			}
+			m.agents[s.ID] = s
+			return heard{}
+		},
 	}
 }
 
@@ -249,8 +255,8 @@ func (g *generator) above(level models.Level) string {
 	}
 }
 
-// tick is how far the clock moves before an operation. It goes back now and then,
-// but not behind the end of an additional budget: those do not begin again.
+// tick is how far the clock moves before an operation. It goes back now and then, some
+// days too, but not behind the end of an additional budget: those do not begin again.
 func (g *generator) tick() time.Duration {
 	now := g.m.now
 	toMidnight := startOf(dayOf(now) + 1).Sub(now)
@@ -265,8 +271,13 @@ func (g *generator) tick() time.Duration {
 		return toMidnight - time.Microsecond
 	case n < 195:
 		return toMidnight
+	case n < 196:
+		return time.Duration(g.IntN(4)) * 24 * time.Hour
 	}
 	back := time.Duration(g.IntN(6 * int(time.Hour))).Truncate(time.Microsecond)
+	if g.chance(20) {
+		back *= 20
+	}
 	for _, a := range g.m.additions {
 		if !a.expires.After(now) && a.expires.After(now.Add(-back)) {
 			back = now.Sub(a.expires)

@@ -78,7 +78,7 @@ func answersAsTheModel(t *testing.T, db *storetest.DB, s uint64, n int) map[stri
 func newModelRun(t *testing.T, db *storetest.DB) *modelRun {
 	t.Helper()
 	r := &modelRun{Ledger: usage.New(db.Store, nil), t: t, db: db, m: &model{
-		agents: map[string]models.Spender{}, days: map[string]int64{}, warned: map[string]int64{}, exceeded: map[string]int64{},
+		agents: map[string]models.Spender{}, days: map[string]int64{}, counting: map[string]bool{}, warned: map[string]int64{}, exceeded: map[string]int64{},
 		alerts: []alert{}, answered: map[string]time.Time{},
 	}}
 	for _, link := range []struct {

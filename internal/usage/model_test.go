@@ -10,12 +10,13 @@ import (
 
 // model is the ledger in its simplest form: lists of what happened. Every number is
 // counted anew from them whenever it is asked for. What it keeps beside the lists is
-// the day of each account, which never goes back, and the day of each agent's last
-// events.
+// the day of each account, which does not follow a clock that goes back, and the day of
+// each agent's last events.
 type model struct {
 	now          time.Time
 	agents       map[string]models.Spender
 	days         map[string]int64
+	counting     map[string]bool // whose roll-up counts since its scope became subtree
 	facts        []modelFact
 	reservations []modelReservation
 	additions    []modelAddition
@@ -41,6 +42,7 @@ type modelReservation struct {
 	tokens  int64
 	state   models.ReservationState
 	expires time.Time
+	late    bool
 	content string // of the settlement
 }
 
@@ -66,6 +68,7 @@ func startOf(day int64) time.Time { return time.Unix(day*aDay, 0).UTC() }
 func (m *model) clone() *model {
 	c := *m
 	c.agents, c.days, c.answered = maps.Clone(m.agents), maps.Clone(m.days), maps.Clone(m.answered)
+	c.counting = maps.Clone(m.counting)
 	c.warned, c.exceeded = maps.Clone(m.warned), maps.Clone(m.exceeded)
 	c.facts, c.reservations, c.additions = slices.Clone(m.facts), slices.Clone(m.reservations), slices.Clone(m.additions)
 	c.resets, c.alerts = slices.Clone(m.resets), slices.Clone(m.alerts)
@@ -207,24 +210,40 @@ func (m *model) open(id string, path []string) {
 		accounts = append(accounts, m.counters(chain)...)
 	}
 	for _, account := range accounts {
-		m.enter(account, dayOf(m.now))
+		m.enter(account)
 	}
 }
 
-// enter brings an account to a day. One that counts its subtree is not behind any of
-// the days on which something was used there.
-func (m *model) enter(id string, day int64) {
+// enter brings an account to the present day, back too from one that only a wrong clock
+// can have begun. One that begins to count its subtree is not behind any of the days on
+// which something was used there.
+func (m *model) enter(id string) {
 	if _, known := m.agents[id]; !known {
 		return
 	}
-	if m.counts(id) {
+	today := dayOf(m.now)
+	if m.days[id] > today+models.MaxDayAhead {
+		m.days[id] = today
+		m.warned[id], m.exceeded[id] = min(m.warned[id], today-1), min(m.exceeded[id], today-1)
+	}
+	m.days[id] = max(m.days[id], today)
+	if m.counts(id) && !m.counting[id] {
+		m.counting[id] = true
 		for _, f := range m.facts {
-			if slices.Contains(f.path, id) {
-				day = max(day, dayOf(f.at))
+			if day := dayOf(f.at); slices.Contains(f.path, id) && day <= today+models.MaxDayAhead {
+				m.days[id] = max(m.days[id], day)
 			}
 		}
 	}
-	m.days[id] = max(m.days[id], day)
+}
+
+// day is the day an account is shown on.
+func (m *model) day(id string) int64 {
+	today := dayOf(m.now)
+	if day := m.days[id]; day > today && day <= today+models.MaxDayAhead {
+		return day
+	}
+	return today
 }
 
 // together brings an agent and all that count on a path to the latest of their days.
@@ -240,8 +259,9 @@ func (m *model) together(id string, path []string) int64 {
 	return day
 }
 
-// warn notes the events that the state of an account calls for.
-func (m *model) warn(id string) {
+// warn notes the events that the state of an account calls for; requested is what is
+// refused because of it, 0 for nothing.
+func (m *model) warn(id string, requested int64) {
 	budget := m.budget(id)
 	if budget == nil {
 		return
@@ -256,7 +276,7 @@ func (m *model) warn(id string) {
 			m.tell(models.EventBudgetWarning, id, u, 0)
 		}
 		if u.used > *budget {
-			m.exceed(id, u, 0)
+			m.exceed(id, u, requested)
 		}
 	}
 }
@@ -283,7 +303,7 @@ func (m *model) balance(id string) models.Balance {
 
 // usage is what the ledger must show of an agent.
 func (m *model) usage(id string) models.Usage {
-	s, budget, day := m.agents[id], m.budget(id), max(m.days[id], dayOf(m.now))
+	s, budget, day := m.agents[id], m.budget(id), m.day(id)
 	hour := max(m.now.Unix()/3600, day*24)
 	u := models.Usage{
 		AgentID: id, Budget: budget, UsedToday: m.used(id, day), ResetAt: startOf(day + 1), Reserved: m.reserved(id),
@@ -301,6 +321,8 @@ func (m *model) usage(id string) models.Usage {
 	}
 	u.Remaining = left(budget, modelUse{used: u.UsedToday, reserved: u.Reserved})
 	if m.counts(id) {
+		reserved, forgiven := m.reservedBelow(id), m.rollUp(id, day)-m.owed(id, day)
+		u.SubtreeReserved, u.SubtreeForgivenToday = &reserved, &forgiven
 		u.SubtreeRemaining = left(budget, modelUse{used: m.owed(id, day), reserved: m.reservedBelow(id)})
 	}
 	return u

@@ -88,9 +88,9 @@ func (m *model) charge(id string, path []string, facts []modelFact) time.Time {
 		f.at, f.path = at, path
 		m.facts = append(m.facts, f)
 	}
-	m.warn(id)
+	m.warn(id, 0)
 	for _, c := range m.counters(path) {
-		m.warn(c)
+		m.warn(c, 0)
 	}
 	return at
 }
@@ -106,7 +106,7 @@ func (m *model) reserve(id string, tokens int64, ttl time.Duration) heard {
 	}
 	path := m.chain(id)
 	m.together(id, path)
-	m.warn(id)
+	m.warn(id, tokens)
 	if budget := m.budget(id); budget != nil && *budget-m.own(id).used-m.own(id).reserved < tokens {
 		m.exceed(id, m.own(id), tokens)
 		return heard{code: errs.BudgetExceeded, whose: id}
@@ -137,9 +137,10 @@ func (m *model) settle(id string, n int, tokens int64, labels models.FactLabels)
 		if r.content != content {
 			return heard{code: errs.ReservationEnded}
 		}
-		return heard{replayed: []bool{true}, balance: new(m.balance(id))}
+		return heard{late: r.late, replayed: []bool{true}, balance: new(m.balance(id))}
 	}
 	m.reservations[n].state, m.reservations[n].content = models.ReservationSettled, content
+	m.reservations[n].late = r.state == models.ReservationExpired
 	var facts []modelFact
 	if tokens > 0 {
 		facts = append(facts, modelFact{agent: id, tokens: tokens})

@@ -79,6 +79,23 @@ func TestPurge(t *testing.T) {
 		requireCode(t, errs.NotFound, err)
 	})
 
+	// The fact counts on the day of the account, which is ahead of the clock; its
+	// reservation, which ended by the clock, is forgotten a day earlier.
+	rule(t, "ForgetsASettlementAndItsFact", func(t *testing.T, f *fixture) {
+		keep(f, 48*time.Hour)
+		f.clock(t, "2026-01-11T00:00:01")
+		f.record(t, "help", 1)
+		f.clock(t, "23:00:00")
+		held := f.hold(t, "help", 10)
+		_, err := f.settle("help", held.ID, 10)
+		require.NoError(t, err)
+		for _, day := range []string{"13", "14"} {
+			f.clock(t, "2026-01-"+day+"T00:00:00")
+			require.NoError(t, f.Purge(t.Context()))
+			f.sound(t)
+		}
+	})
+
 	rule(t, "TakesManyRowsInSeveralSteps", func(t *testing.T, f *fixture) {
 		keep(f, 48*time.Hour)
 		many := make([]models.FactDraft, models.MaxFacts)

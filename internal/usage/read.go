@@ -29,6 +29,7 @@ func (l *Ledger) Usage(ctx context.Context, agentID string) (models.Usage, error
 		Reserved: b.Reserved, AdditionalBudget: a.Extra, ForgivenToday: a.Forgiven, BudgetScope: s.Spender.BudgetScope, SubtreeUsedToday: s.SubtreeUsed,
 	}
 	if budget, limited := a.budget(); limited && a.countsSubtree() {
+		out.SubtreeReserved, out.SubtreeForgivenToday = &s.SubtreeHeld, &s.SubtreeExempt
 		out.SubtreeRemaining = new(remaining(budget, use{models.ScopeSubtree, s.SubtreeUsed - s.SubtreeExempt, s.SubtreeHeld}))
 	}
 	return out, nil

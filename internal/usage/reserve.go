@@ -76,14 +76,15 @@ func (op *reserve) judge(b *books) error {
 	if !a.spender.IsActive {
 		return errs.New(errs.AgentDeactivated, "the agent %q is deactivated and may not spend", op.agentID)
 	}
-	if a.Reserved+op.tokens > models.MaxTokensADay {
-		return errs.New(errs.LimitReached, "%q holds %d tokens, and the ledger holds at most %d", op.agentID, a.Reserved, int64(models.MaxTokensADay))
-	}
 	counters := b.counters(b.path(op.agentID))
 	if _, err := b.enterDay(a, counters); err != nil {
 		return err
 	}
-	b.warn(a)
+	if a.Used+a.Reserved+op.tokens > models.MaxTokensADay { // it could not be settled
+		return errs.New(errs.LimitReached, "%q has used %d tokens today and holds %d, and the ledger counts at most %d a day",
+			op.agentID, a.Used, a.Reserved, int64(models.MaxTokensADay))
+	}
+	b.warn(a, op.tokens)
 	if !a.covers(a.own(), op.tokens) {
 		return op.refuse(b, a, a.own())
 	}
@@ -99,12 +100,18 @@ func (op *reserve) judge(b *books) error {
 func (op *reserve) refuse(b *books, a *account, u use) error {
 	b.exceed(a, u, op.tokens)
 	budget, _ := a.budget()
-	whose, by := words.Quote(a.AgentID), ""
+	by, hint := "", ""
 	if u.scope == models.ScopeSubtree {
 		by = " by its subtree"
 	}
-	return errs.New(errs.BudgetExceeded, "the budget of %s does not cover %d tokens: %d of %d are left today, %d are used%s and %d reserved",
-		whose, op.tokens, remaining(budget, u), budget, u.used, by, u.reserved).
+	switch {
+	case op.tokens > budget:
+		hint = "; no day's budget covers so many"
+	case budget-u.used >= op.tokens:
+		hint = "; what is reserved may be free before the next day"
+	}
+	return errs.New(errs.BudgetExceeded, "the budget of %s does not cover %d tokens: %d of %d are left today, %d are used%s and %d reserved%s",
+		words.Quote(a.AgentID), op.tokens, remaining(budget, u), budget, u.used, by, u.reserved, hint).
 		With("agent_id", a.AgentID).With("scope", u.scope).With("budget", budget).With("used", u.used).
 		With("reserved", u.reserved).With("remaining", remaining(budget, u)).With("requested", op.tokens).
 		With("reset_at", startOf(a.Day+1))
@@ -138,7 +145,7 @@ func (op *refusal) decide(b *books) {
 	if a == nil || a.Day != op.day {
 		return
 	}
-	b.warn(a)
+	b.warn(a, op.tokens)
 	u := a.own()
 	if op.scope == models.ScopeSubtree {
 		u = a.subtree()

@@ -136,7 +136,7 @@ func TestSettlements(t *testing.T) {
 			r := f.hold(t, "help", 1_000)
 			s, err := f.settle("help", r.ID, used)
 			require.NoError(t, err)
-			r.State, r.SettledTokens = models.ReservationSettled, &used
+			r.State, r.SettledTokens, r.EndedAt = models.ReservationSettled, &used, new(f.db.Now())
 			s.Reservation.Digest = r.Digest
 			require.Equal(t, r, s.Reservation)
 			require.False(t, s.Late || s.Replayed)

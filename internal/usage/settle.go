@@ -102,7 +102,7 @@ func (op *settle) enter(b *books) error {
 		if r.Digest != op.fact.Digest {
 			return ended(r)
 		}
-		op.settled = models.Settled{Reservation: r, Replayed: true, Balance: a.balance()}
+		op.settled = models.Settled{Reservation: r, Late: !r.EndedAt.Before(r.ExpiresAt), Replayed: true, Balance: a.balance()}
 		return nil
 	}
 	late := r.State == models.ReservationExpired
@@ -118,7 +118,11 @@ func (op *settle) enter(b *books) error {
 		return err
 	}
 	b.outcome(op.fact, b.at(a.Day), op.outcome)
-	r.State, r.SettledTokens, r.Digest = models.ReservationSettled, &op.fact.Tokens, op.fact.Digest
+	at := b.now
+	if late && at.Before(r.ExpiresAt) { // the clock went back
+		at = r.ExpiresAt
+	}
+	r.State, r.EndedAt, r.SettledTokens, r.Digest = models.ReservationSettled, &at, &op.fact.Tokens, op.fact.Digest
 	b.end(r)
 	op.settled = models.Settled{Reservation: r, Late: late, Balance: a.balance()}
 	return nil

@@ -91,7 +91,7 @@ func TestVerify(t *testing.T) {
 				ExpiresAt: f.db.Now(), SettledTokens: new(int64(7)),
 			}
 			f.write(t, func(tx *store.Tx) error { return tx.SaveReservations([]models.Reservation{r}, f.db.Now()) })
-		}, []models.Difference{{AgentID: "help", What: "settled", Stored: 7}}},
+		}, []models.Difference{{AgentID: "help", What: "settled", Where: "x", Stored: 7}}},
 		{"AnAdditionalBudgetNobodyGave", func(t *testing.T, f *fixture) {
 			f.account(t, "help", func(a *models.Account) { a.Extra, a.ExtraUntil = 500, f.db.Now().Add(time.Hour) })
 		}, []models.Difference{{AgentID: "help", What: "extra", Stored: 500}}},

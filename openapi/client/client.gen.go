@@ -1482,8 +1482,8 @@ type Difference struct {
 	// Stored Example: 2100
 	Stored int64 `json:"stored" yaml:"stored"`
 
-	// What What names the sum: window, used, forgiven, reserved, subtree_used,
-	// subtree_forgiven or subtree_reserved.
+	// What What names the sum: window, used, forgiven, reserved, settled, extra,
+	// subtree_used, subtree_forgiven or subtree_reserved.
 	//
 	// Example: window
 	What string `json:"what" yaml:"what"`
@@ -2223,11 +2223,21 @@ type Usage struct {
 	// Example: 2026-01-11T00:00:00Z
 	ResetAt time.Time `json:"reset_at" yaml:"reset_at"`
 
+	// SubtreeForgivenToday Example: 0
+	SubtreeForgivenToday *int64 `json:"subtree_forgiven_today,omitempty" yaml:"subtree_forgiven_today,omitempty"`
+
 	// SubtreeRemaining SubtreeRemaining is what the agent and all below it may still use together,
 	// with budget_scope subtree; null otherwise.
 	//
 	// Example: 5600
 	SubtreeRemaining *int64 `json:"subtree_remaining" yaml:"subtree_remaining"`
+
+	// SubtreeReserved SubtreeReserved is what is held by the agent and by those below it, and
+	// SubtreeForgivenToday what resets wrote off of the roll-up today, both with
+	// budget_scope subtree.
+	//
+	// Example: 1500
+	SubtreeReserved *int64 `json:"subtree_reserved,omitempty" yaml:"subtree_reserved,omitempty"`
 
 	// SubtreeUsedToday SubtreeUsedToday is the sum of today's facts of the agent and of those that
 	// stood below it when they spent; no reset changes it.
@@ -3565,7 +3575,7 @@ type ClientInterface interface {
 
 	// ListWebhooks List webhooks
 	//
-	// Every webhook in the order of creation, disabled ones too, without their secrets.
+	// Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -3574,7 +3584,7 @@ type ClientInterface interface {
 
 	// CreateWebhookWithBody Create a webhook
 	//
-	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -3585,7 +3595,7 @@ type ClientInterface interface {
 
 	// CreateWebhook Create a webhook
 	//
-	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -3596,7 +3606,7 @@ type ClientInterface interface {
 
 	// DeleteWebhook Delete a webhook
 	//
-	// Ends the webhook together with its deliveries, those that wait too.
+	// Ends the webhook together with its deliveries, those that wait too. It is disabled at once and its deliveries go piece by piece, so where there are very many the request may run into the server's time limit; repeat it, and it goes on where it was.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -3614,7 +3624,7 @@ type ClientInterface interface {
 
 	// UpdateWebhookWithBody Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -3625,7 +3635,7 @@ type ClientInterface interface {
 
 	// UpdateWebhook Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -3636,7 +3646,7 @@ type ClientInterface interface {
 
 	// UpdateWebhookWithApplicationMergePatchPlusJSONBody Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -3718,7 +3728,7 @@ type ClientInterface interface {
 
 	// TestWebhook Test a webhook
 	//
-	// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+	// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -4554,7 +4564,7 @@ func (c *Client) RotateToken(ctx context.Context, tokenID string, params *Rotate
 
 // ListWebhooks List webhooks
 //
-// Every webhook in the order of creation, disabled ones too, without their secrets.
+// Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -4573,7 +4583,7 @@ func (c *Client) ListWebhooks(ctx context.Context, params *ListWebhooksParams, r
 
 // CreateWebhookWithBody Create a webhook
 //
-// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -4594,7 +4604,7 @@ func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhoo
 
 // CreateWebhook Create a webhook
 //
-// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -4615,7 +4625,7 @@ func (c *Client) CreateWebhook(ctx context.Context, params *CreateWebhookParams,
 
 // DeleteWebhook Delete a webhook
 //
-// Ends the webhook together with its deliveries, those that wait too.
+// Ends the webhook together with its deliveries, those that wait too. It is disabled at once and its deliveries go piece by piece, so where there are very many the request may run into the server's time limit; repeat it, and it goes on where it was.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -4653,7 +4663,7 @@ func (c *Client) GetWebhook(ctx context.Context, webhookID string, params *GetWe
 
 // UpdateWebhookWithBody Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -4674,7 +4684,7 @@ func (c *Client) UpdateWebhookWithBody(ctx context.Context, webhookID string, co
 
 // UpdateWebhook Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -4695,7 +4705,7 @@ func (c *Client) UpdateWebhook(ctx context.Context, webhookID string, body Updat
 
 // UpdateWebhookWithApplicationMergePatchPlusJSONBody Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -4857,7 +4867,7 @@ func (c *Client) RotateWebhookSecret(ctx context.Context, webhookID string, para
 
 // TestWebhook Test a webhook
 //
-// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -8348,7 +8358,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListWebhooksWithResponse List webhooks
 	//
-	// Every webhook in the order of creation, disabled ones too, without their secrets.
+	// Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -8359,7 +8369,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookWithBodyWithResponse Create a webhook
 	//
-	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -8370,7 +8380,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookWithResponse Create a webhook
 	//
-	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -8381,7 +8391,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteWebhookWithResponse Delete a webhook
 	//
-	// Ends the webhook together with its deliveries, those that wait too.
+	// Ends the webhook together with its deliveries, those that wait too. It is disabled at once and its deliveries go piece by piece, so where there are very many the request may run into the server's time limit; repeat it, and it goes on where it was.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -8403,7 +8413,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithBodyWithResponse Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -8414,7 +8424,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithResponse Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -8425,7 +8435,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -8513,7 +8523,7 @@ type ClientWithResponsesInterface interface {
 
 	// TestWebhookWithResponse Test a webhook
 	//
-	// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+	// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
 	//
 	// Needs the scope `webhooks:write`.
 	//
@@ -11219,7 +11229,7 @@ type CreateWebhookResponse struct {
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Forbidden
+	ApplicationProblemJSON403 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
 	ApplicationProblemJSON409 *Problem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
@@ -11250,7 +11260,7 @@ func (r CreateWebhookResponse) GetApplicationProblemJSON401() *Unauthenticated {
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r CreateWebhookResponse) GetApplicationProblemJSON403() *Forbidden {
+func (r CreateWebhookResponse) GetApplicationProblemJSON403() *Problem {
 	return r.ApplicationProblemJSON403
 }
 
@@ -11468,7 +11478,7 @@ type UpdateWebhookResponse struct {
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Forbidden
+	ApplicationProblemJSON403 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
@@ -11499,7 +11509,7 @@ func (r UpdateWebhookResponse) GetApplicationProblemJSON401() *Unauthenticated {
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r UpdateWebhookResponse) GetApplicationProblemJSON403() *Forbidden {
+func (r UpdateWebhookResponse) GetApplicationProblemJSON403() *Problem {
 	return r.ApplicationProblemJSON403
 }
 
@@ -13087,7 +13097,7 @@ func (c *ClientWithResponses) RotateTokenWithResponse(ctx context.Context, token
 
 // ListWebhooksWithResponse List webhooks
 //
-// Every webhook in the order of creation, disabled ones too, without their secrets.
+// Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -13104,7 +13114,7 @@ func (c *ClientWithResponses) ListWebhooksWithResponse(ctx context.Context, para
 
 // CreateWebhookWithBodyWithResponse Create a webhook
 //
-// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -13121,7 +13131,7 @@ func (c *ClientWithResponses) CreateWebhookWithBodyWithResponse(ctx context.Cont
 
 // CreateWebhookWithResponse Create a webhook
 //
-// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to.
+// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -13138,7 +13148,7 @@ func (c *ClientWithResponses) CreateWebhookWithResponse(ctx context.Context, par
 
 // DeleteWebhookWithResponse Delete a webhook
 //
-// Ends the webhook together with its deliveries, those that wait too.
+// Ends the webhook together with its deliveries, those that wait too. It is disabled at once and its deliveries go piece by piece, so where there are very many the request may run into the server's time limit; repeat it, and it goes on where it was.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -13172,7 +13182,7 @@ func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, webhoo
 
 // UpdateWebhookWithBodyWithResponse Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -13189,7 +13199,7 @@ func (c *ClientWithResponses) UpdateWebhookWithBodyWithResponse(ctx context.Cont
 
 // UpdateWebhookWithResponse Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -13206,7 +13216,7 @@ func (c *ClientWithResponses) UpdateWebhookWithResponse(ctx context.Context, web
 
 // UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. The secret changes with `rotate-secret`.
+// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -13342,7 +13352,7 @@ func (c *ClientWithResponses) RotateWebhookSecretWithResponse(ctx context.Contex
 
 // TestWebhookWithResponse Test a webhook
 //
-// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. The answer is 200 whatever became of it.
+// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
 //
 // Needs the scope `webhooks:write`.
 //
@@ -15728,7 +15738,7 @@ func ParseCreateWebhookResponse(rsp *http.Response) (*CreateWebhookResponse, err
 		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Forbidden
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -15938,7 +15948,7 @@ func ParseUpdateWebhookResponse(rsp *http.Response) (*UpdateWebhookResponse, err
 		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Forbidden
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -135,13 +135,13 @@ func TestRollUps(t *testing.T) {
 				return err
 			}
 			for id, want := range map[string]int64{"finance": day + 2, "bills": day + 2, "orch-a": day + 5, "nova": day + 5, "orch-b": day, "fin": day} {
-				got, err := tx.LatestDayBelow(id, day)
+				got, err := tx.LatestDayBelow(id, day, 1<<40)
 				if err != nil {
 					return err
 				}
 				require.Equal(t, want, got, id)
 			}
-			got, err := tx.LatestDayBelow("orch-a", day+9)
+			got, err := tx.LatestDayBelow("orch-a", day+9, 1<<40)
 			require.EqualValues(t, day+9, got, "never before the day that is asked of")
 			return err
 		})

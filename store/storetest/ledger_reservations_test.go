@@ -32,6 +32,7 @@ func TestStoredReservations(t *testing.T) {
 		save(t, db, db.Now(), a, b)
 		settled := a
 		settled.State, settled.SettledTokens, settled.Digest = models.ReservationSettled, new(int64(0)), [32]byte{7}
+		settled.EndedAt = new(db.Now())
 		save(t, db, db.Now(), settled)
 		write(t, db, func(tx *store.Tx) error {
 			got, err := tx.Reservations([]store.ReservationKey{{AgentID: "bills", ID: "a"}, {AgentID: "bills", ID: "b"}, {AgentID: "bills", ID: "c"}, {AgentID: "x", ID: "a"}})
@@ -51,7 +52,7 @@ func TestStoredReservations(t *testing.T) {
 		save(t, db, db.Now(), changed)
 		got, err := db.Reservation(t.Context(), "bills", "a")
 		require.NoError(t, err)
-		a.State = models.ReservationReleased
+		a.State, a.EndedAt = models.ReservationReleased, new(db.Now())
 		require.Equal(t, a, got)
 	})
 
@@ -144,6 +145,7 @@ func TestSnapshots(t *testing.T) {
 			defer close(done)
 			for i := range 200 {
 				f := usedFact(db, "", int64(i+1))
+				f.ReservationID = ""
 				err := db.Write(context.Background(), func(tx *store.Tx) error {
 					a, err := tx.LockAccounts([]string{"bills"})
 					if err != nil {

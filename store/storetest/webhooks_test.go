@@ -64,10 +64,10 @@ func TestWebhooks(t *testing.T) {
 				return err
 			})
 		}
-		all, err := db.Webhooks(t.Context(), "", 10)
+		all, err := db.Webhooks(t.Context(), nil, "", 10)
 		require.NoError(t, err)
 		require.Equal(t, []models.Webhook{w, plain}, all)
-		all, err = db.Webhooks(t.Context(), "w", 10)
+		all, err = db.Webhooks(t.Context(), nil, "w", 10)
 		require.NoError(t, err)
 		require.Equal(t, []models.Webhook{plain}, all)
 	})
