@@ -23,8 +23,10 @@ type hierarchyNode struct {
 
 // nodeUsage is what an agent in the tree may use and used today (CHE·NU §5).
 type nodeUsage struct {
-	TokenBudget *int64             `json:"token_budget" example:"25000"` // Tokens a UTC day. Null is unlimited, only for L0.
-	BudgetScope models.BudgetScope `json:"budget_scope" example:"own" enums:"own,subtree"`
+	TokenBudget *int64 `json:"token_budget" example:"25000"` // Tokens a UTC day. Null is unlimited, only for L0.
+	// AdditionalBudget is what temporary additions add to it today.
+	AdditionalBudget int64              `json:"additional_budget,omitempty" example:"50000"`
+	BudgetScope      models.BudgetScope `json:"budget_scope" example:"own" enums:"own,subtree"`
 	// UsedToday is what the agent itself used, less what a reset wrote off.
 	UsedToday int64 `json:"used_today" example:"12500"`
 	// SubtreeUsedToday is the sum of today's facts of the agent and of those that
@@ -104,7 +106,7 @@ func (s *Server) getHierarchy(w http.ResponseWriter, r *http.Request) error {
 // addUsage tells of the node, which is that of n, and of those below it what they
 // used.
 func (h *hierarchyNode) addUsage(n *registry.Node, used usage.TreeUsage) {
-	h.Usage = &nodeUsage{n.TokenBudget, n.BudgetScope, used.Used[n.ID], used.SubtreeUsed[n.ID]}
+	h.Usage = &nodeUsage{n.TokenBudget, used.Additional[n.ID], n.BudgetScope, used.Used[n.ID], used.SubtreeUsed[n.ID]}
 	for i, c := range n.Children {
 		h.Children[i].addUsage(c, used)
 	}

@@ -351,7 +351,7 @@ type Difference struct {
 	// What names the sum: window, used, forgiven, reserved, settled, extra,
 	// subtree_used, subtree_forgiven or subtree_reserved.
 	What string `json:"what" example:"window"`
-	// Where narrows it down: the hour and the path of a window.
+	// Where narrows it down: the hour and the path of a window, the id of a reservation.
 	Where    string `json:"where,omitempty" example:"2026-01-10T15:00:00Z nova/orch-personnel/finance-personal"`
 	Stored   int64  `json:"stored" example:"2100"`
 	Computed int64  `json:"computed" example:"2050"`

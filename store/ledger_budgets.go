@@ -46,6 +46,20 @@ func (s *Store) Additions(ctx context.Context, agentID string, now time.Time, al
 	return list, err
 }
 
+// AdditionsByAgent returns the sums of the additional budgets that count at now.
+func (s *Store) AdditionsByAgent(ctx context.Context, now time.Time) (map[string]int64, error) {
+	sums := map[string]int64{}
+	err := s.query(ctx, s.dialect.bind("SELECT agent_id, sum(tokens) FROM budget_additions WHERE expires_at > ? GROUP BY agent_id"), []any{micros(now)},
+		func(rows *sql.Rows) error {
+			var id string
+			var tokens int64
+			err := rows.Scan(&id, &tokens)
+			sums[id] = tokens
+			return err
+		})
+	return sums, err
+}
+
 func additionsQuery(all bool) string {
 	where := "WHERE agent_id = ?"
 	if !all {

@@ -55,11 +55,19 @@ func newBudgetsListCommand(flags *clientFlags) *cobra.Command {
 	})
 }
 
+// budgetToday is what an agent may use today, temporary additions included.
+func budgetToday(u *client.NodeUsage) string {
+	if u.TokenBudget == nil || u.AdditionalBudget == nil {
+		return budget(u.TokenBudget)
+	}
+	return fmt.Sprint(*u.TokenBudget + *u.AdditionalBudget)
+}
+
 // budgetRows adds a row for the node and for each below it.
 func budgetRows(rows [][]string, n client.HierarchyNode) [][]string {
 	if u := n.Usage; u != nil {
 		rows = append(rows, []string{
-			n.ID, fmt.Sprintf("L%d", n.Level), budget(u.TokenBudget), string(u.BudgetScope), fmt.Sprint(u.UsedToday), fmt.Sprint(u.SubtreeUsedToday),
+			n.ID, fmt.Sprintf("L%d", n.Level), budgetToday(u), string(u.BudgetScope), fmt.Sprint(u.UsedToday), fmt.Sprint(u.SubtreeUsedToday),
 		})
 	}
 	for _, child := range n.Children {

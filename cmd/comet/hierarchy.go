@@ -72,7 +72,7 @@ func usedToday(u *client.NodeUsage) string {
 	}
 	text := fmt.Sprintf(": %d", u.UsedToday)
 	if u.TokenBudget != nil {
-		text += fmt.Sprintf(" of %d", *u.TokenBudget)
+		text += fmt.Sprintf(" of %s", budgetToday(u))
 	}
 	if u.SubtreeUsedToday != u.UsedToday {
 		text += fmt.Sprintf(", %d with all below", u.SubtreeUsedToday)

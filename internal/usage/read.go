@@ -37,10 +37,11 @@ func (l *Ledger) Usage(ctx context.Context, agentID string) (models.Usage, error
 
 // TreeUsage is what agents used today: by themselves, less what resets wrote off,
 // and together with those that stood below them when they spent. Who used nothing
-// is left out.
+// is left out. Additional holds the additional budgets that count.
 type TreeUsage struct {
 	Used        map[string]int64
 	SubtreeUsed map[string]int64
+	Additional  map[string]int64
 }
 
 // Tree returns what every agent used today.
@@ -52,9 +53,13 @@ func (l *Ledger) Tree(ctx context.Context) (TreeUsage, error) {
 			t.SubtreeUsed[link] += u.Tokens
 		}
 	})
+	if err != nil {
+		return t, err
+	}
 	for id, tokens := range forgiven {
 		t.Used[id] -= tokens
 	}
+	t.Additional, err = l.store.AdditionsByAgent(ctx, l.store.Now())
 	return t, err
 }
 

@@ -1817,6 +1817,11 @@ type Level int
 
 // NodeUsage defines model for NodeUsage.
 type NodeUsage struct {
+	// AdditionalBudget AdditionalBudget is what temporary additions add to it today.
+	//
+	// Example: 50000
+	AdditionalBudget *int64 `json:"additional_budget,omitempty" yaml:"additional_budget,omitempty"`
+
 	// BudgetScope Example: own
 	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
 

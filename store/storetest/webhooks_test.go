@@ -377,23 +377,6 @@ func TestDeliveries(t *testing.T) {
 
 func TestTheLineOfAnOrderedWebhook(t *testing.T) {
 	t.Parallel()
-	// line writes down each delivery: its key where it is ready, in brackets where it
-	// waits, with an exclamation mark where it has ended.
-	line := func(t *testing.T, db *storetest.DB) string {
-		t.Helper()
-		var out []string
-		for _, d := range deliveries(t, db, models.DeliveryQuery{}) {
-			switch {
-			case d.State != models.DeliveryPending:
-				out = append(out, d.Key+"!")
-			case d.NextAttemptAt == nil:
-				out = append(out, "("+d.Key+")")
-			default:
-				out = append(out, d.Key)
-			}
-		}
-		return strings.Join(out, " ")
-	}
 	promote := func(keys ...string) func(*store.Tx) error {
 		return func(tx *store.Tx) error { return tx.PromoteDeliveries("w", keys) }
 	}
@@ -401,21 +384,21 @@ func TestTheLineOfAnOrderedWebhook(t *testing.T) {
 	rule(t, "MovesUpBehindWhatHasEnded", func(t *testing.T, db *storetest.DB) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		deliver(t, db, true, 1, "a", "b", "a", "a", "b")
-		require.Equal(t, "a b (a) (a) (b)", line(t, db))
+		require.Equal(t, "a b (a) (a) (b)", standing(t, db))
 		deliver(t, db, true, 6, "a", "c", "c")
-		require.Equal(t, "a b (a) (a) (b) (a) c (c)", line(t, db))
+		require.Equal(t, "a b (a) (a) (b) (a) c (c)", standing(t, db))
 		write(t, db, promote("a", "b", "c", "nobody"))
-		require.Equal(t, "a b (a) (a) (b) (a) c (c)", line(t, db), "nothing has ended")
+		require.Equal(t, "a b (a) (a) (b) (a) c (c)", standing(t, db), "nothing has ended")
 		ends(t, db, 0, succeed)
 		ends(t, db, 1, bury)
 		write(t, db, promote("a", "b"))
-		require.Equal(t, "a! b! a (a) b (a) c (c)", line(t, db))
+		require.Equal(t, "a! b! a (a) b (a) c (c)", standing(t, db))
 		ends(t, db, 3, succeed) // it was in flight when it was put in line
 		ends(t, db, 2, succeed)
 		write(t, db, promote("a"))
-		require.Equal(t, "a! b! a! a! b a c (c)", line(t, db))
+		require.Equal(t, "a! b! a! a! b a c (c)", standing(t, db))
 		deliver(t, db, true, 9, "a", "d")
-		require.Equal(t, "a! b! a! a! b a c (c) (a) d", line(t, db))
+		require.Equal(t, "a! b! a! a! b a c (c) (a) d", standing(t, db))
 	})
 
 	rule(t, "IsMadeAndGivenUp", func(t *testing.T, db *storetest.DB) {
@@ -423,11 +406,11 @@ func TestTheLineOfAnOrderedWebhook(t *testing.T) {
 		deliver(t, db, false, 1, "a", "b", "a", "a", "b")
 		ends(t, db, 0, succeed)
 		write(t, db, func(tx *store.Tx) error { return tx.OrderDeliveries("w") })
-		require.Equal(t, "a! b a (a) (b)", line(t, db))
+		require.Equal(t, "a! b a (a) (b)", standing(t, db))
 		write(t, db, func(tx *store.Tx) error { return tx.UnorderDeliveries("w") })
-		require.Equal(t, "a! b a a b", line(t, db))
+		require.Equal(t, "a! b a a b", standing(t, db))
 		write(t, db, func(tx *store.Tx) error { return tx.OrderDeliveries("w") })
-		require.Equal(t, "a! b a (a) (b)", line(t, db))
+		require.Equal(t, "a! b a (a) (b)", standing(t, db))
 	})
 
 	rule(t, "HasARedeliveredOneInItsPlace", func(t *testing.T, db *storetest.DB) {
@@ -436,23 +419,23 @@ func TestTheLineOfAnOrderedWebhook(t *testing.T) {
 		again := func(tx *store.Tx, d models.Delivery) error { return tx.RedeliverDelivery(d, models.OrderingAgent) }
 		ends(t, db, 0, succeed)
 		write(t, db, promote("a"))
-		require.Equal(t, "a! a (a) b", line(t, db))
+		require.Equal(t, "a! a (a) b", standing(t, db))
 		ends(t, db, 0, again)
-		require.Equal(t, "a (a) (a) b", line(t, db))
+		require.Equal(t, "a (a) (a) b", standing(t, db))
 		ends(t, db, 2, again)
-		require.Equal(t, "a (a) (a) b", line(t, db))
+		require.Equal(t, "a (a) (a) b", standing(t, db))
 		ends(t, db, 0, succeed)
 		write(t, db, promote("a"))
 		ends(t, db, 1, bury)
 		write(t, db, promote("a"))
-		require.Equal(t, "a! a! a b", line(t, db))
+		require.Equal(t, "a! a! a b", standing(t, db))
 		ends(t, db, 3, bury)
 		write(t, db, func(tx *store.Tx) error {
 			n, err := tx.RedeliverDead("w", time.Time{}, models.OrderingAgent, 10)
 			require.EqualValues(t, 2, n)
 			return err
 		})
-		require.Equal(t, "a! a (a) b", line(t, db))
+		require.Equal(t, "a! a (a) b", standing(t, db))
 		for _, d := range deliveries(t, db, models.DeliveryQuery{})[1:] {
 			require.Zero(t, d.Tries)
 		}
