@@ -143,6 +143,7 @@ func (s *Store) UsageByPath(ctx context.Context, day int64, each func(PathUsage)
 type HistoryRow struct {
 	Hour          int64
 	Label         string
+	Other         bool // all labels that are not named
 	Tokens, Facts int64
 }
 
@@ -159,19 +160,25 @@ func (s *Store) UsageHistory(ctx context.Context, agentID string, from, to time.
 		})
 }
 
-// UsageBreakdown is UsageHistory by a label of the facts, in each window the largest
-// sums first.
-func (s *Store) UsageBreakdown(ctx context.Context, agentID string, by models.HistoryBy, from, to time.Time, hours int64, each func(HistoryRow)) error {
+// UsageBreakdown is UsageHistory by a label of the facts: in each window the top
+// largest sums first, and then what the others come to, marked as other. The database
+// ranks them, so that nobody holds every label in memory.
+func (s *Store) UsageBreakdown(ctx context.Context, agentID string, by models.HistoryBy, from, to time.Time, hours int64, top int, each func(HistoryRow)) error {
 	column := map[models.HistoryBy]string{models.ByModel: "model", models.ByKind: "kind", models.ByTask: "task_id"}[by]
 	if column == "" {
 		return errs.New(errs.InvalidParameter, "a history cannot be broken down by %q", by)
 	}
-	const microsAnHour = int64(time.Hour / time.Microsecond)
-	return s.query(ctx, s.dialect.bind(`SELECT at / ? * ? AS start, `+column+`, sum(tokens) AS used, count(*) FROM usage_facts
-		WHERE agent_id = ? AND at >= ? AND at < ? GROUP BY start, `+column+` ORDER BY start, used DESC, `+column),
-		[]any{hours * microsAnHour, hours, agentID, micros(from), micros(to)}, func(rows *sql.Rows) error {
+	return s.query(ctx, s.dialect.bind(`SELECT start, place, min(label), sum(used), sum(facts) FROM (
+			SELECT start, label, used, facts, CASE WHEN place > ? THEN ? ELSE place END AS place FROM (
+				SELECT start, label, used, facts, row_number() OVER (PARTITION BY start ORDER BY used DESC, label) AS place FROM (
+					SELECT at / ? * ? AS start, `+column+` AS label, sum(tokens) AS used, count(*) AS facts FROM usage_facts
+						WHERE agent_id = ? AND at >= ? AND at < ? GROUP BY start, label) AS sums) AS ranked) AS cut
+		GROUP BY start, place ORDER BY start, place`),
+		[]any{top, top + 1, hours * hourMicros, hours, agentID, micros(from), micros(to)}, func(rows *sql.Rows) error {
 			var r HistoryRow
-			err := rows.Scan(&r.Hour, &r.Label, &r.Tokens, &r.Facts)
+			var place int
+			err := rows.Scan(&r.Hour, &place, &r.Label, &r.Tokens, &r.Facts)
+			r.Other = place > top
 			each(r)
 			return err
 		})

@@ -61,7 +61,7 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 		_ = writeDB.Close()
 		return fmt.Errorf("open %s: %w", filepath.Join(opts.Dir, sqliteFile), err)
 	}
-	if s.reads, err = openSQLitePool(opts.Dir, opts.ReadConnections, "query_only(1)"); err != nil {
+	if s.reads, err = openSQLitePool(opts.Dir, opts.ReadConnections, "query_only(1)", "temp_store(file)"); err != nil {
 		return err
 	}
 	if s.orm, err = openORM(gormsqlite.New(gormsqlite.Config{DriverName: "sqlite", Conn: s.reads})); err != nil {

@@ -197,6 +197,12 @@ func (g *guests) requireFailures(t *testing.T) {
 			require.GreaterOrEqual(t, met, c.least, "%s: %v: %+v", c.name, l, attempts)
 		}
 	}
+	for _, p := range []*party{g.healthy, g.flaky, g.ordered, g.slow, g.redirecting, g.busy} {
+		histories, _ := p.histories(t)
+		for l, attempts := range histories {
+			require.LessOrEqual(t, p.heard[l], len(attempts), "%s: every request at %v is an attempt", p.name, l)
+		}
+	}
 	g.requireShareOfFailures(t)
 	require.Zero(t, g.elsewhere.Load(), "nobody follows a redirect")
 	histories, _ := g.slow.histories(t)

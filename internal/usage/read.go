@@ -94,7 +94,7 @@ func (l *Ledger) History(ctx context.Context, agentID string, q models.HistoryQu
 		b.Tokens += r.Tokens
 		switch {
 		case q.By == models.ByNothing:
-		case len(b.Breakdown) < q.Top:
+		case !r.Other:
 			b.Breakdown = append(b.Breakdown, models.HistoryGroup{Value: r.Label, Tokens: r.Tokens, Facts: r.Facts})
 		default:
 			b.OtherTokens += r.Tokens
@@ -103,7 +103,7 @@ func (l *Ledger) History(ctx context.Context, agentID string, q models.HistoryQu
 	if q.By == models.ByNothing {
 		return buckets, l.store.UsageHistory(ctx, agentID, from, end, int64(width/time.Hour), fill)
 	}
-	return buckets, l.store.UsageBreakdown(ctx, agentID, q.By, from, end, int64(width/time.Hour), fill)
+	return buckets, l.store.UsageBreakdown(ctx, agentID, q.By, from, end, int64(width/time.Hour), q.Top, fill)
 }
 
 // maxBuckets is how many windows a history has at most.
