@@ -157,6 +157,9 @@ func (s *Server) updateWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := refuseIfMatch(r); err != nil {
+		return err
+	}
 	var p models.WebhookPatch
 	if _, err := s.decode(w, r, &p); err != nil {
 		return err
@@ -184,6 +187,9 @@ func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := refuseIfMatch(r); err != nil {
+		return err
+	}
 	if err := refuseBody(r); err != nil {
 		return err
 	}
@@ -195,3 +201,12 @@ func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 }
 
 func webhookURL(id string) string { return webhooksPath + "/" + id }
+
+// refuseIfMatch answers a request that makes its change depend on a version, which a
+// webhook has not: it would be made regardless.
+func refuseIfMatch(r *http.Request) error {
+	if r.Header.Get("If-Match") == "" {
+		return nil
+	}
+	return invalidHeader("If-Match", "unsupported", "webhooks have no version, so a change cannot depend on one; send it without If-Match")
+}
