@@ -96,7 +96,7 @@ func (g *generator) record() step {
 	return step{
 		"record", fmt.Sprintf("%s records %s %q", id, show(drafts), key),
 		func() heard { return g.doRecord(id, drafts, key) },
-		func(m *model) heard { return m.once(key, func(m *model) heard { return m.record(id, drafts) }) },
+		func(m *model) heard { return m.once(key, 0, func(m *model) heard { return m.record(id, drafts) }) },
 	}
 }
 
@@ -136,7 +136,7 @@ func (g *generator) reserve() step {
 		"reserve", fmt.Sprintf("%s reserves %d for %d s %q", id, tokens, ttl, key),
 		func() heard { return g.doReserve(id, tokens, ttl, key) },
 		func(m *model) heard {
-			return m.once(key, func(m *model) heard { return m.reserve(id, tokens, time.Duration(ttl)*time.Second) })
+			return m.once(key, tokens, func(m *model) heard { return m.reserve(id, tokens, time.Duration(ttl)*time.Second) })
 		},
 	}
 }
@@ -171,7 +171,7 @@ func (g *generator) settle() step {
 		"settle", fmt.Sprintf("%s settles %d with %d %s %q", id, n, tokens, labels.Kind, key),
 		func() heard { return g.doSettle(id, n, tokens, labels, key) },
 		func(m *model) heard {
-			return m.once(key, func(m *model) heard { return m.settle(id, n, tokens, labels) })
+			return m.once(key, 0, func(m *model) heard { return m.settle(id, n, tokens, labels) })
 		},
 	}
 }
@@ -194,7 +194,7 @@ func (g *generator) operate() step {
 		return step{
 			"add", fmt.Sprintf("%s gets %d for %s %q", id, tokens, term, key),
 			func() heard { return g.doAdd(id, tokens, term, key) },
-			func(m *model) heard { return m.once(key, func(m *model) heard { return m.add(id, tokens, term) }) },
+			func(m *model) heard { return m.once(key, 0, func(m *model) heard { return m.add(id, tokens, term) }) },
 		}
 	case 1:
 		n := g.IntN(len(g.m.additions)+1) - 1
@@ -210,7 +210,7 @@ func (g *generator) operate() step {
 		return step{
 			"reset", fmt.Sprintf("%s is reset %q", id, key),
 			func() heard { return g.doReset(id, key) },
-			func(m *model) heard { return m.once(key, func(m *model) heard { return m.reset(id) }) },
+			func(m *model) heard { return m.once(key, 0, func(m *model) heard { return m.reset(id) }) },
 		}
 	}
 }
@@ -290,7 +290,8 @@ func (g *generator) tick() time.Duration {
 func hear(err error) heard {
 	h := heard{code: errs.CodeOf(err)}
 	if h.code == errs.BudgetExceeded {
-		h.whose = errs.From(err).Meta["agent_id"].(string)
+		meta := errs.From(err).Meta
+		h.whose, h.scope = meta["agent_id"].(string), meta["scope"].(models.BudgetScope)
 	}
 	return h
 }

@@ -12,6 +12,7 @@ import (
 type heard struct {
 	code     errs.Code
 	whose    string // budget refused
+	scope    models.BudgetScope
 	balance  *models.Balance
 	replayed []bool
 	at       []time.Time // of facts
@@ -109,12 +110,12 @@ func (m *model) reserve(id string, tokens int64, ttl time.Duration) heard {
 	m.warn(id, tokens)
 	if budget := m.budget(id); budget != nil && *budget-m.own(id).used-m.own(id).reserved < tokens {
 		m.exceed(id, m.own(id), tokens)
-		return heard{code: errs.BudgetExceeded, whose: id}
+		return heard{code: errs.BudgetExceeded, whose: id, scope: models.ScopeOwn}
 	}
 	for _, c := range m.counters(path) {
 		if budget := m.budget(c); budget != nil && *budget-m.subtree(c).used-m.subtree(c).reserved < tokens {
 			m.exceed(c, m.subtree(c), tokens)
-			return heard{code: errs.BudgetExceeded, whose: c}
+			return heard{code: errs.BudgetExceeded, whose: c, scope: models.ScopeSubtree}
 		}
 	}
 	expires := m.now.Add(ttl)
@@ -209,9 +210,21 @@ func (m *model) reset(id string) heard {
 	return heard{balance: new(m.balance(id))}
 }
 
+// refuse notes the events of a refusal that was undone, on its day.
+func (m *model) refuse(h heard, day, tokens int64) {
+	m.open(h.whose, nil)
+	m.days[h.whose] = max(m.days[h.whose], day)
+	m.warn(h.whose, tokens)
+	u := m.own(h.whose)
+	if h.scope == models.ScopeSubtree {
+		u = m.subtree(h.whose)
+	}
+	m.exceed(h.whose, u, tokens)
+}
+
 // once is an operation with an Idempotency-Key: an answer is given once, and what
 // fails does not happen, but for the events of a refusal.
-func (m *model) once(key string, act func(*model) heard) heard {
+func (m *model) once(key string, tokens int64, act func(*model) heard) heard {
 	if key == "" {
 		return act(m)
 	}
@@ -225,7 +238,7 @@ func (m *model) once(key string, act func(*model) heard) heard {
 		attempt.answered[key] = m.now
 		*m = *attempt
 	case errs.BudgetExceeded:
-		*m = *attempt
+		m.refuse(out, attempt.days[out.whose], tokens)
 	}
 	return out
 }

@@ -130,6 +130,23 @@ func TestIdempotencyKeys(t *testing.T) {
 		require.Len(t, f.alerts(t), 4)
 	})
 
+	// The refusing account was taken along to the later day of a roll-up above it, and
+	// that was undone too.
+	rule(t, "KeepTheEventOfARefusalOnADayAhead", func(t *testing.T, f *fixture) {
+		f.record(t, "help", 20)
+		f.scope(t, "orch", models.ScopeSubtree)
+		f.clock(t, "2026-01-11T00:00:01")
+		f.record(t, "other", 1)
+		f.clock(t, "23:00:00")
+		_, err := f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: new(int64(10_001))}, keyed("k"))
+		requireCode(t, errs.BudgetExceeded, err)
+		got := allAlerts(t, f.db)
+		require.Len(t, got, 1)
+		require.Equal(t, "help 2026-01-11", got[0].AgentID+" "+got[0].Day)
+		f.refused(t, "help", 10_001)
+		require.Len(t, f.alerts(t), 1)
+	})
+
 	rule(t, "OfARequestThatFailedMayBeUsedAgain", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(5, named("r-1")))
 		require.NoError(t, err)

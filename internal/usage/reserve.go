@@ -125,6 +125,7 @@ type refusal struct {
 	scope   models.BudgetScope
 	day     int64
 	tokens  int64
+	err     error
 }
 
 func (op *reserve) refusal() *refusal {
@@ -138,11 +139,15 @@ func (op *reserve) refusal() *refusal {
 func (op *refusal) agent() string        { return op.agentID }
 func (op *refusal) reservation() string  { return "" }
 func (op *refusal) requestIDs() []string { return nil }
-func (op *refusal) failed() error        { return nil }
+func (op *refusal) failed() error        { return op.err }
 
 func (op *refusal) decide(b *books) {
+	op.err = nil
 	a := b.accounts[op.agentID]
-	if a == nil || a.Day != op.day {
+	if a != nil && a.Day < op.day { // an account that is ahead had taken it along
+		op.err = b.enter(a, op.day)
+	}
+	if a == nil || a.Day != op.day || op.err != nil {
 		return
 	}
 	b.warn(a, op.tokens)
