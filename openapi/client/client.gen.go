@@ -1488,7 +1488,7 @@ type Difference struct {
 	// Example: window
 	What string `json:"what" yaml:"what"`
 
-	// Where Where narrows it down: the hour and the path of a window.
+	// Where Where narrows it down: the hour and the path of a window, the id of a reservation.
 	//
 	// Example: 2026-01-10T15:00:00Z nova/orch-personnel/finance-personal
 	Where *string `json:"where,omitempty" yaml:"where,omitempty"`
