@@ -255,6 +255,8 @@ func TestConcurrentCallers(t *testing.T) {
 		}
 	})
 	run("RecordAFactOnce", recordOnce)
+	run("EndAReservationOnce", func(t *testing.T, c *crowd) { endOnce(t, c, 0) })
+	run("EndAnExpiredReservationOnce", func(t *testing.T, c *crowd) { endOnce(t, c, time.Hour) })
 	run("SpendWhileTheTreeChanges", spendWhileTheTreeChanges)
 }
 
@@ -350,114 +352,4 @@ func (c *crowd) requireEvents(t *testing.T, day int) {
 	}
 	require.Equal(t, want, got)
 	require.NotEmpty(t, c.refused)
-}
-
-// recordOnce lets every caller send the same facts, in batches of its own.
-func recordOnce(t *testing.T, c *crowd) {
-	const facts = 40
-	var fresh, replays atomic.Int64
-	c.all(callers*10/costly, func(l *usage.Ledger, r *rand.Rand, _ int) {
-		names := r.Perm(facts)
-		for len(names) > 0 {
-			n := min(len(names), 1+r.IntN(15))
-			var batch []models.FactDraft
-			for _, name := range names[:n] {
-				batch = append(batch, fact(int64(name+1), named(strconv.Itoa(name))))
-			}
-			names = names[n:]
-			out, err := l.Record(context.Background(), models.System(), "help", batch, nil)
-			if err != nil {
-				t.Errorf("facts are answered with %v", err)
-			}
-			for i, f := range out.Facts {
-				if f.Tokens != *batch[i].Tokens {
-					t.Errorf("%+v for %+v", f, batch[i])
-				}
-				if f.Replayed {
-					replays.Add(1)
-				} else {
-					fresh.Add(1)
-				}
-			}
-		}
-	})
-	require.EqualValues(t, facts, fresh.Load())
-	require.EqualValues(t, facts*(callers*10/costly)-facts, replays.Load())
-	require.EqualValues(t, facts*(facts+1)/2, c.usage(t, "help").UsedToday)
-}
-
-// shake changes the tree again and again until the function it returns is called.
-func (c *crowd) shake(t *testing.T) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	changes, done := 0, make(chan struct{})
-	go func() {
-		defer close(done)
-		for r := rand.New(rand.NewPCG(1, 2)); ctx.Err() == nil; changes++ {
-			id := []string{"help", "aid", "spec", "other", "orch", "rival"}[r.IntN(6)]
-			parents := map[string][]string{"help": {"spec", "other"}, "aid": {"spec", "other"}, "spec": {"orch", "rival"}, "other": {"orch", "rival"}}[id]
-			err := c.changed(id, func(a *models.Agent) {
-				if parents != nil && r.IntN(2) == 0 {
-					a.ParentID = &parents[r.IntN(2)]
-				} else {
-					a.BudgetScope = []models.BudgetScope{models.ScopeOwn, models.ScopeSubtree}[r.IntN(2)]
-				}
-			})
-			if err != nil {
-				t.Errorf("a change of %s is answered with %v", id, err)
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-		t.Logf("%d changes", changes)
-		require.Positive(t, changes)
-	}
-}
-
-// spendWhileTheTreeChanges moves agents about and switches scopes under the callers.
-func spendWhileTheTreeChanges(t *testing.T, c *crowd) {
-	stop := c.shake(t)
-	var held sync.Map
-	c.all(scaled(callers*30), func(l *usage.Ledger, r *rand.Rand, i int) {
-		id := []string{"help", "aid", "spec", "other"}[r.IntN(4)]
-		got, err := l.Reserve(context.Background(), models.System(), id, models.ReservationDraft{Tokens: new(1 + r.Int64N(200))}, nil)
-		if code := errs.CodeOf(err); code == errs.BudgetExceeded {
-			return
-		} else if code != "" {
-			t.Errorf("a reservation is answered with %v", err)
-			return
-		}
-		c.own[id].take(t, id, got.Tokens)
-		if r.IntN(4) == 0 {
-			held.Store(i, got) // for somebody later
-			return
-		}
-		if r.IntN(2) == 0 {
-			c.own[id].out.Add(-got.Tokens)
-			if err := l.Release(context.Background(), models.System(), id, got.ID); err != nil {
-				t.Errorf("a release is answered with %v", err)
-			}
-			return
-		}
-		c.own[id].out.Add(1 - got.Tokens)
-		if _, err := l.Settle(context.Background(), models.System(), id, got.ID, models.Settlement{Tokens: new(int64(1))}, nil); err != nil {
-			t.Errorf("a settlement is answered with %v", err)
-		}
-	})
-	stop()
-	c.sound(t)
-	held.Range(func(_, value any) bool {
-		r := value.(models.Reservation)
-		require.NoError(t, c.release(r.AgentID, r.ID))
-		return true
-	})
-	var used int64
-	for _, id := range []string{"help", "aid", "spec", "other", "orch", "rival"} {
-		require.Zero(t, c.usage(t, id).Reserved, id)
-		used += c.usage(t, id).UsedToday
-	}
-	require.Equal(t, used, c.subtree(t, "nova"))
-	require.Equal(t, used, c.subtree(t, "orch")+c.subtree(t, "rival"))
 }

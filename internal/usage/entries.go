@@ -1,0 +1,131 @@
+package usage
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+)
+
+// What operations enter into the books.
+
+// at is when something counts that happens now on a day: not before the day began.
+func (b *books) at(day int64) time.Time {
+	if dayOf(b.now) < day {
+		return startOf(day)
+	}
+	return b.now
+}
+
+// find returns the account of an operation, or errs.NotFound.
+func (b *books) find(agentID string) (*account, error) {
+	if a := b.accounts[agentID]; a != nil {
+		return a, nil
+	}
+	return nil, errs.New(errs.NotFound, "there is no agent %q", agentID)
+}
+
+// charge enters facts of one agent that count on one path, and gives back what a
+// reservation held for them. Their day and time are the account's where its day is
+// ahead of the clock. An error enters nothing.
+func (b *books) charge(a *account, path string, facts []models.Fact, held int64) error {
+	counters := b.counters(path)
+	var sum int64
+	for _, f := range facts {
+		sum += f.Tokens
+	}
+	today, err := b.enterDay(a, counters)
+	if err != nil {
+		return err
+	}
+	if a.Used+sum > models.MaxTokensADay {
+		return errs.New(errs.LimitReached, "%q has used %d tokens today, and the ledger counts at most %d a day", a.AgentID, a.Used, int64(models.MaxTokensADay))
+	}
+	for _, c := range counters {
+		if c.SubtreeUsed > math.MaxInt64-sum {
+			return errs.New(errs.LimitReached, "%q and the agents below it have used more today than the ledger can count", c.AgentID)
+		}
+	}
+	for i := range facts {
+		facts[i].At, facts[i].Path = b.at(today), path
+		b.windows[store.WindowOf(facts[i])] += facts[i].Tokens
+		if facts[i].RequestID != "" {
+			b.recorded[store.FactKey{AgentID: a.AgentID, RequestID: facts[i].RequestID}] = facts[i]
+		}
+	}
+	b.facts = append(b.facts, facts...)
+	a.Used, a.changed = a.Used+sum, true
+	for _, c := range counters {
+		c.SubtreeUsed, c.changed = c.SubtreeUsed+sum, true
+	}
+	b.hold(a, path, -held)
+	// Every sum is what it will be before an event tells of it.
+	b.warn(a, 0)
+	for _, c := range counters {
+		b.warn(c, 0)
+	}
+	return nil
+}
+
+// hold changes what is reserved on a path.
+func (b *books) hold(a *account, path string, tokens int64) {
+	a.Reserved, a.changed = a.Reserved+tokens, true
+	for _, c := range b.counters(path) {
+		c.SubtreeReserved, c.changed = c.SubtreeReserved+tokens, true
+	}
+}
+
+// end enters a reservation's new state.
+func (b *books) end(r models.Reservation) {
+	key := store.ReservationKey{AgentID: r.AgentID, ID: r.ID}
+	b.reservations[key], b.ended[key] = r, r
+}
+
+// expire frees a reservation whose lease has ended, unless somebody ended it
+// between the two reads.
+func (b *books) expire(key store.ReservationKey) {
+	r, found := b.reservations[key]
+	if !found || r.State != models.ReservationHeld {
+		return
+	}
+	if a := b.accounts[key.AgentID]; a != nil {
+		a.Reserved, a.changed = a.Reserved-r.Tokens, true
+	}
+	for _, c := range b.counters(r.Path) {
+		if c.Subtree {
+			c.SubtreeReserved, c.changed = c.SubtreeReserved-r.Tokens, true
+		}
+	}
+	r.State = models.ReservationExpired
+	b.end(r)
+}
+
+// close writes what was decided.
+func (b *books) close() error {
+	if err := b.tx.InsertFacts(b.facts); err != nil {
+		return err
+	}
+	if err := b.tx.AddToWindows(b.windows); err != nil {
+		return err
+	}
+	if err := b.tx.SaveReservations(slices.Collect(maps.Values(b.ended)), b.now); err != nil {
+		return err
+	}
+	if err := b.tx.AddOutcomes(b.outcomes); err != nil {
+		return err
+	}
+	var changed []models.Account
+	for _, a := range b.accounts {
+		if a.changed {
+			changed = append(changed, a.Account)
+		}
+	}
+	if err := b.tx.SaveAccounts(changed); err != nil {
+		return err
+	}
+	return b.tell()
+}
