@@ -36,6 +36,7 @@ type party struct {
 	// overtook names, for a fact that was first heard of while an earlier one of its
 	// agent was not taken, that earlier one.
 	overtook map[label]label
+	past     map[label]history // once it was read
 }
 
 // sight is a request as its receiver sees it.

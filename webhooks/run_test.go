@@ -128,7 +128,7 @@ func (r *run) settle(t *testing.T) (next time.Time) {
 			}
 		}
 		return true
-	}, 3*time.Minute, 2*time.Millisecond, "something stays due")
+	}, 3*time.Minute, 5*time.Millisecond, "something stays due")
 	return next
 }
 

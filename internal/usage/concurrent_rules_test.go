@@ -94,7 +94,7 @@ func endOnce(t *testing.T, c *crowd, later time.Duration) {
 	require.Positive(t, sum)
 	require.Equal(t, sum, c.usage(t, "help").UsedToday+c.usage(t, "aid").UsedToday)
 	require.Zero(t, c.usage(t, "help").Reserved+c.usage(t, "aid").Reserved)
-	require.EqualValues(t, 6_000-sum, c.leftBelow(t, "spec"))
+	require.Equal(t, 6_000-sum, c.leftBelow(t, "spec"))
 }
 
 // shake changes the tree again and again until the function it returns is called.
