@@ -73,3 +73,18 @@ func member[T any](o models.Optional[T]) any {
 	}
 	return o.Value
 }
+
+// requireWellFormed checks that an error can be shown to a client.
+func requireWellFormed(t *testing.T, err error) *errs.Error {
+	t.Helper()
+	var e *errs.Error
+	require.ErrorAs(t, err, &e)
+	require.Contains(t, []errs.Code{errs.MalformedJSON, errs.InvalidRequest}, e.Code)
+	require.NotEmpty(t, e.Fields)
+	for _, f := range e.Fields {
+		require.NotEmpty(t, f.Rule)
+		require.NotEmpty(t, f.Detail)
+		require.True(t, f.Pointer == "" || f.Pointer[0] == '/', f.Pointer)
+	}
+	return e
+}
