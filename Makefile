@@ -32,6 +32,10 @@ test: ## Run the tests, on PostgreSQL too where COMET_TEST_POSTGRES_URL is set
 race: ## Run the tests on both databases under the race detector
 	COMET_TEST_POSTGRES_URL=$${COMET_TEST_POSTGRES_URL:-$$(.ci/postgres start)} go test -race ./...
 
+.PHONY: ledger
+ledger: ## Let 64 callers ask for 640,000 reservations on each database; takes a good while
+	COMET_TEST_LEDGER_RESERVATIONS=640000 go test -run TestConcurrentCallers/NeverOverspend -timeout 180m -v ./internal/usage
+
 .PHONY: lint
 lint: $(GOLANGCI) ## Check the directions between rooms, and everything else golangci-lint knows
 	$(GOLANGCI) run --allow-serial-runners

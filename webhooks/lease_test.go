@@ -38,33 +38,45 @@ func TestOneWebhook(t *testing.T) {
 
 	rule(t, "ThatFailsGetsOneAttemptAtATimeUntilItWorks", func(t *testing.T, h *house) {
 		type meeting struct{ answer chan int }
-		meetings, open := make(chan meeting, 100), atomic.Int64{}
+		meetings, over := make(chan meeting, 100), make(chan struct{})
+		var open atomic.Int64
 		rec := receiveAsking(t, func() int {
 			open.Add(1)
 			m := meeting{make(chan int)}
 			meetings <- m
-			return <-m.answer
+			select {
+			case status := <-m.answer:
+				return status
+			case <-over:
+				return http.StatusOK
+			}
 		})
+		t.Cleanup(func() { close(over) })
 		hook := h.hook(t, rec, nil)
+		other := h.hook(t, receive(t, nil).URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventAgentCreated} })
 		h.emit(t, make([]string, 40)...)
 		h.heard(t, hook.ID)
 		h.start(t)
 		first := take(t, meetings)
-		for n := range int64(20) { // each failure is followed by one attempt, not by several
-			require.Equal(t, n+1, open.Load())
-			first.answer <- http.StatusBadGateway
-			first = take(t, meetings)
+		const failures = 8
+		for n := range failures + 1 { // each failure is followed by one attempt, not by several
+			require.NoError(t, emit(h.db.Store, models.EventAgentCreated, "a"))
+			h.await(t, other.ID, settled(n+1)) // more attempts would have come meanwhile
+			require.EqualValues(t, n+1, open.Load())
+			if n < failures {
+				first.answer <- http.StatusBadGateway
+				first = take(t, meetings)
+			}
 		}
-		require.EqualValues(t, 21, open.Load())
 		first.answer <- http.StatusOK
 		two := []meeting{take(t, meetings), take(t, meetings)} // side by side
 		for _, m := range two {
 			m.answer <- http.StatusOK
 		}
-		for range 17 {
+		for range 40 - failures - 3 {
 			take(t, meetings).answer <- http.StatusOK
 		}
-		h.await(t, hook.ID, settled(20))
+		h.await(t, hook.ID, settled(40-failures))
 	})
 }
 
