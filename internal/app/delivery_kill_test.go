@@ -41,7 +41,7 @@ func TestCommittedEventsAreDeliveredAcrossKill9(t *testing.T) {
 				c := newClient(t, p.url(t), token)
 				hook := w.subscribe(t, c, round)
 				done := s.flow(t, append([]*client{c, c, c}, others...), round)
-				target := 1 + rand.IntN(60)
+				target := 20 + rand.IntN(60)
 				eventually(t, func() bool { return w.count(hook) >= target }, "it is delivered")
 				p.kill()
 				done()
