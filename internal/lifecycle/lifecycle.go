@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // Service is a part of the program that runs in the background.
@@ -63,9 +64,21 @@ func (l *Loop) Stop(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
+	}
+	// Others may have used up the time. The function has only just been told, and ends
+	// soon if it is waiting for nothing.
+	soon := time.NewTimer(lastMoment)
+	defer soon.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-soon.C:
 		return ctx.Err()
 	}
 }
+
+// lastMoment is what Loop.Stop waits for at least.
+const lastMoment = time.Second
 
 // Group starts services in the order they were added and stops them in the
 // reverse order.
