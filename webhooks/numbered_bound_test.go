@@ -21,7 +21,7 @@ import (
 func TestNoTransactionWritesMoreThanAFewThousandDeliveries(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		const hooks, disabled, facts, most = 200, 50, 500, 5000
+		const hooks, disabled, facts, most = 100, 25, 120, 5000
 		w := &house{webhooks.New(db.Store, options()), db}
 		var ids []string
 		for i := range hooks + disabled {
