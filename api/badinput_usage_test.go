@@ -83,7 +83,7 @@ func badFacts() (all []badInput) {
 		{"request with NUL", "request_id", `"\u0000"`, "printable"},
 		{"request blank", "request_id", `" "`, "not_blank"},
 		{"request a number", "request_id", "1", "type"},
-		{"request null", "request_id", "null", "not_null"},
+		{"request empty", "request_id", `""`, "not_blank"},
 		{"session of 129", "session_id", long(129), "max"},
 		{"session blank", "session_id", `"\t"`, "not_blank"},
 		{"session true", "session_id", "true", "type"},

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -32,6 +33,12 @@ func TestAnswersOfTheLedgerAreAsDescribed(t *testing.T) {
 			described = doc.Components.Responses[strings.TrimPrefix(described.Ref, "#/components/responses/")]
 		}
 		doc.holds(t, where, described, header, text)
+		switch status { // whose description names members of its own
+		case http.StatusTooManyRequests:
+			requireMembers(t, text, new(budgetProblem))
+		case http.StatusConflict:
+			requireMembers(t, text, new(endedProblem))
+		}
 		var answer struct{ ID string }
 		if len(text) > 0 {
 			require.NoError(t, json.Unmarshal(text, &answer))
@@ -79,4 +86,12 @@ func TestAnswersOfTheLedgerAreAsDescribed(t *testing.T) {
 		return tx.AddToWindows(map[store.Window]int64{{AgentID: "nova", Hour: tx.Now().Unix() / 3600, Path: "nova"}: 5})
 	}))
 	ask("GET", "/api/v1/ledger/verify", "", "", 200) // with differences
+}
+
+// requireMembers checks that the description's type has every member of the answer.
+func requireMembers(t *testing.T, text []byte, into any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(into), "%s", text)
 }

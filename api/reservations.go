@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"time"
 
 	"comet/models"
 )
@@ -19,6 +20,29 @@ type reservationSettled struct {
 	Late     bool           `json:"late" example:"false"`     // It had expired before; what was used counts all the same.
 	Replayed bool           `json:"replayed" example:"false"` // It was settled before with the same body.
 	Balance  models.Balance `json:"balance"`
+}
+
+// budgetProblem describes the refusal of a reservation. A token that asks too often
+// gets the same status without the members below.
+type budgetProblem struct {
+	Problem
+	// AgentID is whose budget does not cover it: the agent's own, or that of one
+	// above it which is held against its subtree.
+	AgentID   string             `json:"agent_id,omitempty" example:"finance-personal"`
+	Scope     models.BudgetScope `json:"scope,omitempty" example:"own" enums:"own,subtree"`
+	Budget    int64              `json:"budget,omitempty" example:"25000"`
+	Used      int64              `json:"used,omitempty" example:"20250"`
+	Reserved  int64              `json:"reserved,omitempty" example:"4000"`
+	Remaining int64              `json:"remaining,omitempty" example:"750"`
+	Requested int64              `json:"requested,omitempty" example:"1500"`
+	ResetAt   time.Time          `json:"reset_at,omitzero" example:"2026-01-11T00:00:00Z"`
+}
+
+// endedProblem describes the refusal to end a reservation that ended otherwise.
+type endedProblem struct {
+	Problem
+	// State is how it ended; absent where the Idempotency-Key is what is wrong.
+	State models.ReservationState `json:"state,omitempty" example:"released" enums:"settled,released,expired"`
 }
 
 // createReservation asks for permission to spend.
@@ -40,7 +64,7 @@ type reservationSettled struct {
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		404	"No such agent"
 //	@Failure		409	"The agent is deactivated, or the key was used with another request"
-//	@Failure		429	"A budget does not cover it: `agent_id` and `scope` name the budget, `budget`, `used`, `reserved`, `remaining`, `requested` and `reset_at` tell why. Or the token asks too often"
+//	@Failure		429	{object}	budgetProblem	"A budget does not cover it: `agent_id` and `scope` name the budget, `budget`, `used`, `reserved`, `remaining`, `requested` and `reset_at` tell why. Or the token asks too often"
 //	@Header			429	{integer}	Retry-After
 //	@Header			429	{integer}	RateLimit-Limit
 //	@Header			429	{integer}	RateLimit-Remaining
@@ -172,7 +196,7 @@ func (s *Server) getReservation(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400	"A field is missing or malformed"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		404	"No such agent, or no such reservation of its"
-//	@Failure		409	"It was released, or settled in another way, or the key was used with another request"
+//	@Failure		409	{object}	endedProblem	"It was released, or settled in another way, or the key was used with another request"
 //	@Failure		422	"The agent's day is full"
 //	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id}/settle [post]
 func (s *Server) settleReservation(w http.ResponseWriter, r *http.Request) error {
@@ -219,7 +243,7 @@ func (s *Server) renderSettled(result any) (models.Answer, error) {
 //	@Success		204	"Released"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		404	"No such agent, or no such reservation of its"
-//	@Failure		409	"It was settled"
+//	@Failure		409	{object}	endedProblem	"It was settled"
 //	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id} [delete]
 func (s *Server) releaseReservation(w http.ResponseWriter, r *http.Request) error {
 	agent, id, err := pathIDs(r, "reservation_id")

@@ -75,7 +75,7 @@ func historyQuery(q *query, now time.Time) models.HistoryQuery {
 	h := models.HistoryQuery{
 		Window: models.HistoryWindow(q.Enum("window", string(models.WindowHour), string(models.WindowHour), string(models.WindowDay))),
 		By:     models.HistoryBy(q.Enum("by", "", string(models.ByModel), string(models.ByKind), string(models.ByTask))),
-		To:     now, Top: q.Int("top", 1, maxGroups, defaultTop),
+		To:     now.UTC().Truncate(time.Microsecond), Top: q.Int("top", 1, maxGroups, defaultTop),
 	}
 	if h.By == models.ByNothing && q.Has("top") {
 		q.Fail("top", "requires", "top needs by")

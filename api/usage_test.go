@@ -23,7 +23,7 @@ func TestUsageAtItsBounds(t *testing.T) {
 			"10^12 tokens":             `{"tokens":1000000000000}`,
 			"the longest texts":        fmt.Sprintf(`{"tokens":1,"task_id":%q,"model":%q,"kind":%q,"request_id":%q}`, robots, robots, robots[:256], robots),
 			"texts with what is odd":   `{"tokens":1,"task_id":" a ","model":"<script>'\"\\","kind":"\ud83e\udd16 é","request_id":"%s/../nova"}`,
-			"empty texts, not said":    `{"tokens":1,"task_id":"","model":"","kind":"","request_id":""}`,
+			"empty texts, not said":    `{"tokens":1,"task_id":"","model":"","kind":"","request_id":null}`,
 			"no duration":              `{"tokens":1,"outcome":"cancelled","duration_ms":null}`,
 			"a duration of 30 days":    `{"tokens":1,"outcome":"timeout","duration_ms":2592000000,"session_id":"s"}`,
 			"a duration of nothing":    `{"tokens":1,"outcome":"failed","duration_ms":0}`,

@@ -57,8 +57,9 @@ type FactLabels struct {
 type FactOutcome struct {
 	Outcome Outcome `json:"outcome,omitempty" validate:"omitempty,oneof=success failed timeout cancelled" example:"success" enums:"success,failed,timeout,cancelled"`
 	// DurationMS is how long the work took, in milliseconds, at most 30 days.
+	// It needs an outcome.
 	DurationMS *int64 `json:"duration_ms,omitempty" validate:"omitnil,min=0,max=2592000000" example:"234" minimum:"0" maximum:"2592000000"`
-	// SessionID groups work; without it the task counts as the session, without
+	// SessionID groups work and needs an outcome; without it the task counts as the session, without
 	// both every fact is one of its own.
 	SessionID string `json:"session_id,omitempty" validate:"omitempty,notblank,printable,max=128" example:"session-42" maxLength:"128"`
 }
@@ -69,7 +70,7 @@ type FactDraft struct {
 	FactLabels
 	FactOutcome
 	// RequestID makes the fact count once however often it is sent.
-	RequestID string `json:"request_id,omitempty" validate:"omitempty,notblank,printable,max=128" example:"req-01J9" maxLength:"128"`
+	RequestID *string `json:"request_id,omitempty" validate:"omitnil,notblank,printable,max=128" example:"req-01J9" minLength:"1" maxLength:"128" extensions:"x-nullable"`
 }
 
 // Fact is one recorded use of tokens. It never changes.

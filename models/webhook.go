@@ -28,7 +28,7 @@ const (
 type WebhookDraft struct {
 	URL         *string     `json:"url" validate:"required" example:"https://your-server.com/webhook" maxLength:"2048"`
 	Events      []EventType `json:"events" validate:"required,min=1,max=32,unique" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled" example:"agent.created,agent.updated,agent.budget_warning" minItems:"1"`
-	Description string      `json:"description" validate:"text,max=500" example:"budget alerts to the on-call channel" maxLength:"500"`
+	Description string      `json:"description" validate:"text,max=500" example:"budget alerts to the on-call channel" maxLength:"500" extensions:"x-nullable"`
 	// Secret is whsec_ and 24 to 64 bytes in base64; one is made where it is left out.
 	Secret *string `json:"secret" example:"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" maxLength:"128" extensions:"x-nullable"`
 	// AgentID selects the events of one agent, with subtree of the agents below it too.
@@ -150,7 +150,9 @@ type WebhookDisabled struct {
 	// Origin is the URL's scheme, host and port; its path may hold a secret.
 	Origin      string `json:"origin" example:"https://your-server.com"`
 	Description string `json:"description" example:"budget alerts to the on-call channel"`
-	Reason      string `json:"reason" example:"no delivery succeeded for 5 days"`
+	// AgentID is the agent it heard of, null for every agent.
+	AgentID *string `json:"agent_id" example:"finance-personal" extensions:"x-nullable"`
+	Reason  string  `json:"reason" example:"no delivery succeeded for 5 days"`
 	// FailingSince is null where the webhook answered 410.
 	FailingSince *time.Time `json:"failing_since" example:"2026-01-05T15:30:00Z" extensions:"x-nullable"`
 }

@@ -33,14 +33,14 @@ func stateOfAgain(ordering models.Ordering) (state, line int) {
 	return stateReady, 0
 }
 
-// RedeliverDead makes up to limit of a webhook's dead deliveries that were created at
-// or after since due at once and returns how many.
+// RedeliverDead makes up to limit of a webhook's dead deliveries of events that were
+// created at or after since due at once and returns how many. Tests are no events.
 func (tx *Tx) RedeliverDead(webhookID string, since time.Time, ordering models.Ordering, limit int) (n int64, err error) {
 	tx.wroteDeliveries = true
 	keys := map[string]bool{}
 	state, line := stateOfAgain(ordering)
 	err = tx.query(`UPDATE deliveries SET due = ?, tries = 0, state = ?, in_line = ? WHERE webhook_id = ? AND state = 3 AND id IN
-			(SELECT id FROM deliveries WHERE webhook_id = ? AND state = 3 AND id >= ? AND created_at >= ? ORDER BY id LIMIT ?)
+			(SELECT id FROM deliveries WHERE webhook_id = ? AND state = 3 AND position > 0 AND id >= ? AND created_at >= ? ORDER BY id LIMIT ?)
 		RETURNING key`, []any{micros(tx.now), state, line, webhookID, webhookID, firstUUID7(since), micros(since), limit},
 		func(rows *sql.Rows) error {
 			var key string

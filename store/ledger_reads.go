@@ -206,7 +206,8 @@ func (s *Store) Reservations(
 	switch state {
 	case "":
 	case models.ReservationHeld:
-		where, args = where+" AND state = 0 AND due > ?", append(args, micros(now))
+		// Few are held at any time, whoever holds them, and an agent's history is long.
+		where, args = "WHERE state = 0 AND agent_id || '' = ? AND due > ?", append(args, micros(now))
 	case models.ReservationExpired:
 		where, args = where+" AND (state = ? OR state = 0 AND due <= ?)", append(args, stateNumber(state), micros(now))
 	default:

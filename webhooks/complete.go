@@ -176,7 +176,7 @@ func disable(tx *store.Tx, id, reason string, since *time.Time, failures int) er
 	if err := tx.SaveWebhook(hook); err != nil {
 		return err
 	}
-	data := models.WebhookDisabled{ID: id, Origin: origin(hook.URL), Description: hook.Description, Reason: reason}
+	data := models.WebhookDisabled{ID: id, Origin: origin(hook.URL), Description: hook.Description, AgentID: hook.AgentID, Reason: reason}
 	if reason == reasonFailing {
 		data.FailingSince = since
 	}

@@ -191,7 +191,7 @@ func TestDisabling(t *testing.T) {
 		full, _, err := h.Delivery(t.Context(), ops(), watching.ID, told[0].ID)
 		require.NoError(t, err)
 		require.Equal(t, hook.ID, full.Key)
-		require.JSONEq(t, `{"id": "`+hook.ID+`", "origin": "`+rec.URL+`", "description": "whose", "reason": "the server answered 410 Gone", "failing_since": null}`, string(full.Data))
+		require.JSONEq(t, `{"id": "`+hook.ID+`", "origin": "`+rec.URL+`", "description": "whose", "agent_id": null, "reason": "the server answered 410 Gone", "failing_since": null}`, string(full.Data))
 		require.Len(t, watcher.got(), 1, "it is told once")
 		require.Len(t, rec.got(), 1, "a first attempt is made alone, and nothing follows it")
 

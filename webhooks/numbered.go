@@ -1,8 +1,8 @@
 package webhooks
 
 import (
+	"encoding/json"
 	"slices"
-	"strings"
 
 	"comet/models"
 	"comet/store"
@@ -69,15 +69,26 @@ func chainsOf(tx *store.Tx, subs []store.Subscription, events []models.Event) (m
 	}
 	var keys []string
 	for _, e := range events {
-		if aboutAgent(e) {
-			keys = append(keys, e.Key)
+		if id := agentOf(e); id != "" {
+			keys = append(keys, id)
 		}
 	}
 	slices.Sort(keys)
 	return tx.Chains(slices.Compact(keys))
 }
 
-func aboutAgent(e models.Event) bool { return strings.HasPrefix(string(e.Type), "agent.") }
+// agentOf returns the agent an event is about, "" for none: of a webhook that was given
+// up, the one it heard of.
+func agentOf(e models.Event) string {
+	if e.Type != models.EventWebhookDisabled {
+		return e.Key
+	}
+	var data models.WebhookDisabled
+	if json.Unmarshal(e.Data, &data) != nil || data.AgentID == nil {
+		return ""
+	}
+	return *data.AgentID
+}
 
 // selected returns the events that pass the filters of a subscription.
 func selected(s store.Subscription, events []models.Event, chains map[string][]string) (out []*models.Event) {
@@ -91,15 +102,11 @@ func selected(s store.Subscription, events []models.Event, chains map[string][]s
 }
 
 func ofAgent(s store.Subscription, e models.Event, chains map[string][]string) bool {
-	switch {
-	case s.AgentID == nil:
-		return true
-	case !aboutAgent(e):
-		return false
-	case s.Subtree && slices.Contains(chains[e.Key], *s.AgentID):
+	if s.AgentID == nil {
 		return true
 	}
-	return e.Key == *s.AgentID
+	id := agentOf(e)
+	return id == *s.AgentID || s.Subtree && slices.Contains(chains[id], *s.AgentID)
 }
 
 // appendDeliveries adds a webhook's deliveries; in an ordered one, each waits behind an

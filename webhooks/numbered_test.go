@@ -127,6 +127,25 @@ func TestFilters(t *testing.T) {
 		require.Empty(t, h.heard(t, below.ID))
 	})
 
+	rule(t, "PassWebhooksThatHeardOfTheirAgents", func(t *testing.T, h *house) {
+		tree(t, h.db)
+		listen := func(agent string, subtree bool) models.Webhook {
+			return h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) {
+				d.Events, d.AgentID, d.Subtree = []models.EventType{models.EventWebhookDisabled}, &agent, &subtree
+			})
+		}
+		finance, below, health := listen("finance", false), listen("finance", true), listen("health", true)
+		given := map[string]*string{"of all": nil, "of finance": new("finance"), "of bills": new("bills")}
+		for _, key := range []string{"of all", "of finance", "of bills"} {
+			require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+				return tx.Emit(models.EventWebhookDisabled, key, models.WebhookDisabled{ID: key, AgentID: given[key]})
+			}))
+		}
+		require.Equal(t, []string{"of finance"}, h.heard(t, finance.ID))
+		require.Equal(t, []string{"of finance", "of bills"}, h.heard(t, below.ID))
+		require.Empty(t, h.heard(t, health.ID))
+	})
+
 	rule(t, "ADisabledWebhookHearsOfNothing", func(t *testing.T, h *house) {
 		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.Enabled = new(false) })
 		h.emit(t, "a")

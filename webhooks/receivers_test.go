@@ -256,7 +256,7 @@ func (g *guests) requireGone(t *testing.T, watching string, requests int) {
 	full, _, err := g.Delivery(t.Context(), ops(), watching, told[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, models.EventWebhookDisabled, full.Type)
-	require.JSONEq(t, `{"id":"`+hook.ID+`","origin":"`+hook.URL+`","description":"`+hook.Description+`","reason":"the server answered 410 Gone","failing_since":null}`, string(full.Data))
+	require.JSONEq(t, `{"id":"`+hook.ID+`","origin":"`+hook.URL+`","description":"`+hook.Description+`","agent_id":null,"reason":"the server answered 410 Gone","failing_since":null}`, string(full.Data))
 }
 
 // requireOrder proves that no agent's later event was sent before an earlier one had

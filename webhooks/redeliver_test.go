@@ -121,6 +121,12 @@ func TestRedeliver(t *testing.T) {
 			h.await(t, hook.ID, func(all []models.Delivery) bool {
 				return all[0].State == models.DeliverySucceeded && all[1].State == models.DeliverySucceeded
 			})
+			status.Store(http.StatusInternalServerError)
+			_, err = h.Test(t.Context(), ops(), hook.ID)
+			require.NoError(t, err)
+			n, err = h.RedeliverSince(t.Context(), ops(), hook.ID, time.Time{})
+			require.NoError(t, err)
+			require.Zero(t, n, "a test that failed is not what was missed")
 		})
 	}
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"comet/internal/errs"
 	"comet/internal/nearest"
@@ -28,7 +29,9 @@ func (w *Webhooks) checkURL(v *errs.Violations, text string) {
 	}
 	u, err := url.Parse(text)
 	switch {
-	case err != nil || strings.TrimSpace(text) != text:
+	case strings.ContainsFunc(text, unicode.IsSpace):
+		refuse("url", "url must not hold blanks; write %20")
+	case err != nil:
 		refuse("url", "url cannot be read as a URL")
 	case u.Scheme != "https" && u.Scheme != "http":
 		refuse("url", "url must be absolute and begin with https:// or http://")

@@ -71,7 +71,7 @@ func (h *ledgerHouse) live(b *testing.B, db *sql.DB) {
 	const each = 100
 	facts := make([]models.FactDraft, each)
 	for i := range facts {
-		facts[i] = models.FactDraft{Tokens: new(int64(1250)), RequestID: fmt.Sprintf("earlier-%d", i)}
+		facts[i] = models.FactDraft{Tokens: new(int64(1250)), RequestID: new(fmt.Sprintf("earlier-%d", i))}
 	}
 	for _, id := range everyone(h.company) {
 		_, err := h.ledger.Record(b.Context(), models.System(), id, facts, nil)

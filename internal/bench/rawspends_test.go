@@ -52,16 +52,17 @@ func (l *rawLedger) record(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := rawRecorded{Fact: models.Fact{
-		ID: newID(), AgentID: chi.URLParam(r, "agent_id"), Tokens: *d.Tokens, FactLabels: d.FactLabels, RequestID: d.RequestID, Digest: digest(d),
+		ID: newID(), AgentID: chi.URLParam(r, "agent_id"), Tokens: *d.Tokens, FactLabels: d.FactLabels, Digest: digest(d),
 	}}
 	err := l.transact(r.Context(), func(ctx context.Context, b *rawBooks) error {
 		a, path, budget, err := b.open(ctx, out.AgentID)
 		if err != nil {
 			return err
 		}
-		if d.RequestID != "" {
+		if d.RequestID != nil {
 			var earlier string
-			if err := b.named.QueryRowContext(ctx, out.AgentID, d.RequestID).Scan(&earlier); !errors.Is(err, sql.ErrNoRows) {
+			out.RequestID = *d.RequestID
+			if err := b.named.QueryRowContext(ctx, out.AgentID, out.RequestID).Scan(&earlier); !errors.Is(err, sql.ErrNoRows) {
 				return errors.Join(err, errRefused) // nobody repeats himself here
 			}
 		}

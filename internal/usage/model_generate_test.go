@@ -109,21 +109,30 @@ func (g *generator) draft(id string) models.FactDraft {
 	if g.chance(70) {
 		return d
 	}
-	d.RequestID = "r-" + strconv.Itoa(g.IntN(12))
-	earlier, sent := g.named[id+" "+d.RequestID]
+	name := "r-" + strconv.Itoa(g.IntN(12))
+	d.RequestID = &name
+	earlier, sent := g.named[id+" "+name]
 	if sent && !g.chance(15) {
 		return earlier
 	}
-	g.named[id+" "+d.RequestID] = d
+	g.named[id+" "+name] = d
 	return d
 }
 
 func show(drafts []models.FactDraft) string {
 	text := ""
 	for _, d := range drafts {
-		text += fmt.Sprintf("[%d %s %s]", *d.Tokens, d.Model, d.RequestID)
+		text += fmt.Sprintf("[%d %s %s]", *d.Tokens, d.Model, nameOf(d))
 	}
 	return text
+}
+
+// nameOf returns the request_id, "" for none.
+func nameOf(d models.FactDraft) string {
+	if d.RequestID == nil {
+		return ""
+	}
+	return *d.RequestID
 }
 
 func (g *generator) reserve() step {

@@ -39,7 +39,7 @@ func (m *model) record(id string, drafts []models.FactDraft) heard {
 	out := heard{}
 	var fresh []modelFact
 	for _, d := range drafts {
-		f := modelFact{agent: id, path: m.chain(id), tokens: *d.Tokens, name: d.RequestID, content: contentOf(d)}
+		f := modelFact{agent: id, path: m.chain(id), tokens: *d.Tokens, name: nameOf(d), content: contentOf(d)}
 		earlier, replayed, code := m.named(f, fresh)
 		if code != "" {
 			return heard{code: code}

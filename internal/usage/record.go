@@ -74,8 +74,9 @@ func newRecord(by models.Principal, agentID string, drafts []models.FactDraft) (
 		if err != nil {
 			return nil, err
 		}
-		if op.facts[i].RequestID = d.RequestID; d.RequestID != "" {
-			op.ids = append(op.ids, d.RequestID)
+		if d.RequestID != nil {
+			op.facts[i].RequestID = *d.RequestID
+			op.ids = append(op.ids, *d.RequestID)
 		}
 	}
 	return op, nil

@@ -54,7 +54,7 @@ func TestFacts(t *testing.T) {
 		for i := range day {
 			day[i] = fact(models.MaxTokens)
 		}
-		day[0].RequestID = "first"
+		day[0].RequestID = new("first")
 		_, err := f.report("spec", day...)
 		require.NoError(t, err)
 		held := f.hold(t, "help", 10)

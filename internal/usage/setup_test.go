@@ -129,7 +129,7 @@ func fact(tokens int64, set ...func(*models.FactDraft)) models.FactDraft {
 
 // named gives a draft a request_id.
 func named(requestID string) func(*models.FactDraft) {
-	return func(d *models.FactDraft) { d.RequestID = requestID }
+	return func(d *models.FactDraft) { d.RequestID = &requestID }
 }
 
 // hold reserves tokens that must be granted.

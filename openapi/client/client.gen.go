@@ -1285,6 +1285,58 @@ type BudgetAdditionList struct {
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 }
 
+// BudgetProblem defines model for BudgetProblem.
+type BudgetProblem struct {
+	// AgentID AgentID is whose budget does not cover it: the agent's own, or that of one
+	// above it which is held against its subtree.
+	//
+	// Example: finance-personal
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// Budget Example: 25000
+	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
+
+	// Code Example: invalid-request
+	Code Code `json:"code" yaml:"code"`
+
+	// Detail Example: level must be an integer, not a string
+	Detail *string  `json:"detail,omitempty" yaml:"detail,omitempty"`
+	Errors *[]Field `json:"errors,omitempty" yaml:"errors,omitempty"`
+
+	// Instance Example: /api/v1/agents
+	Instance *string `json:"instance,omitempty" yaml:"instance,omitempty"`
+
+	// Remaining Example: 750
+	Remaining *int64 `json:"remaining,omitempty" yaml:"remaining,omitempty"`
+
+	// RequestID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// Requested Example: 1500
+	Requested *int64 `json:"requested,omitempty" yaml:"requested,omitempty"`
+
+	// Reserved Example: 4000
+	Reserved *int64 `json:"reserved,omitempty" yaml:"reserved,omitempty"`
+
+	// ResetAt Example: 2026-01-11T00:00:00Z
+	ResetAt *time.Time `json:"reset_at,omitempty" yaml:"reset_at,omitempty"`
+
+	// Scope Example: own
+	Scope *BudgetScope `json:"scope,omitempty" yaml:"scope,omitempty"`
+
+	// Status Example: 400
+	Status int `json:"status" yaml:"status"`
+
+	// Title Example: Invalid request
+	Title string `json:"title" yaml:"title"`
+
+	// Type Example: /problems/invalid-request
+	Type string `json:"type" yaml:"type"`
+
+	// Used Example: 20250
+	Used *int64 `json:"used,omitempty" yaml:"used,omitempty"`
+}
+
 // BudgetScope defines model for BudgetScope.
 type BudgetScope string
 
@@ -1494,6 +1546,36 @@ type Difference struct {
 	Where *string `json:"where,omitempty" yaml:"where,omitempty"`
 }
 
+// EndedProblem defines model for EndedProblem.
+type EndedProblem struct {
+	// Code Example: invalid-request
+	Code Code `json:"code" yaml:"code"`
+
+	// Detail Example: level must be an integer, not a string
+	Detail *string  `json:"detail,omitempty" yaml:"detail,omitempty"`
+	Errors *[]Field `json:"errors,omitempty" yaml:"errors,omitempty"`
+
+	// Instance Example: /api/v1/agents
+	Instance *string `json:"instance,omitempty" yaml:"instance,omitempty"`
+
+	// RequestID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// State State is how it ended; absent where the Idempotency-Key is what is wrong.
+	//
+	// Example: released
+	State *ReservationState `json:"state,omitempty" yaml:"state,omitempty"`
+
+	// Status Example: 400
+	Status int `json:"status" yaml:"status"`
+
+	// Title Example: Invalid request
+	Title string `json:"title" yaml:"title"`
+
+	// Type Example: /problems/invalid-request
+	Type string `json:"type" yaml:"type"`
+}
+
 // Fact defines model for Fact.
 type Fact struct {
 	// AgentID Example: finance-personal
@@ -1546,6 +1628,7 @@ type FactBatch struct {
 // FactDraft defines model for FactDraft.
 type FactDraft struct {
 	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
+	// It needs an outcome.
 	//
 	// Example: 234
 	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
@@ -1568,7 +1651,7 @@ type FactDraft struct {
 	// Example: req-01J9
 	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
 
-	// SessionID SessionID groups work; without it the task counts as the session, without
+	// SessionID SessionID groups work and needs an outcome; without it the task counts as the session, without
 	// both every fact is one of its own.
 	//
 	// Example: session-42
@@ -2061,6 +2144,7 @@ type Scope string
 // Settlement defines model for Settlement.
 type Settlement struct {
 	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
+	// It needs an outcome.
 	//
 	// Example: 234
 	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
@@ -2078,7 +2162,7 @@ type Settlement struct {
 	// Outcome Example: success
 	Outcome *Outcome `json:"outcome,omitempty" yaml:"outcome,omitempty"`
 
-	// SessionID SessionID groups work; without it the task counts as the session, without
+	// SessionID SessionID groups work and needs an outcome; without it the task counts as the session, without
 	// both every fact is one of its own.
 	//
 	// Example: session-42
@@ -9590,7 +9674,7 @@ type CreateReservationResponse struct {
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
 	ApplicationProblemJSON415 *UnsupportedMediaType
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
-	ApplicationProblemJSON429 *Problem
+	ApplicationProblemJSON429 *BudgetProblem
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationProblemJSONDefault *Failure
 }
@@ -9636,7 +9720,7 @@ func (r CreateReservationResponse) GetApplicationProblemJSON415() *UnsupportedMe
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r CreateReservationResponse) GetApplicationProblemJSON429() *Problem {
+func (r CreateReservationResponse) GetApplicationProblemJSON429() *BudgetProblem {
 	return r.ApplicationProblemJSON429
 }
 
@@ -9684,7 +9768,7 @@ type ReleaseReservationResponse struct {
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationProblemJSON409 *Problem
+	ApplicationProblemJSON409 *EndedProblem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *TooManyRequests
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -9707,7 +9791,7 @@ func (r ReleaseReservationResponse) GetApplicationProblemJSON404() *Problem {
 }
 
 // GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r ReleaseReservationResponse) GetApplicationProblemJSON409() *Problem {
+func (r ReleaseReservationResponse) GetApplicationProblemJSON409() *EndedProblem {
 	return r.ApplicationProblemJSON409
 }
 
@@ -9840,7 +9924,7 @@ type SettleReservationResponse struct {
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationProblemJSON409 *Problem
+	ApplicationProblemJSON409 *EndedProblem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *BodyTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
@@ -9879,7 +9963,7 @@ func (r SettleReservationResponse) GetApplicationProblemJSON404() *Problem {
 }
 
 // GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r SettleReservationResponse) GetApplicationProblemJSON409() *Problem {
+func (r SettleReservationResponse) GetApplicationProblemJSON409() *EndedProblem {
 	return r.ApplicationProblemJSON409
 }
 
@@ -14376,7 +14460,7 @@ func ParseCreateReservationResponse(rsp *http.Response) (*CreateReservationRespo
 		response.ApplicationProblemJSON415 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
-		var dest Problem
+		var dest BudgetProblem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -14433,7 +14517,7 @@ func ParseReleaseReservationResponse(rsp *http.Response) (*ReleaseReservationRes
 		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest Problem
+		var dest EndedProblem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -14572,7 +14656,7 @@ func ParseSettleReservationResponse(rsp *http.Response) (*SettleReservationRespo
 		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest Problem
+		var dest EndedProblem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

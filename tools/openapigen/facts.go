@@ -20,6 +20,8 @@ type member struct {
 	pointer bool
 	// format is the OpenAPI format of the value, or of each entry of a list.
 	format string
+	// minItems and maxItems bound a list; swag drops them where its entries are objects.
+	minItems, maxItems *uint64
 }
 
 // structs maps a type, as package.Name, to its members in the order of the source.
@@ -113,10 +115,13 @@ func memberOf(field *ast.Field) (member, bool) {
 		optional: jsonOption(field, "omitempty") || jsonOption(field, "omitzero"),
 		pointer:  pointer,
 		format:   format(field.Type),
+		minItems: count(field, "minItems"),
+		maxItems: count(field, "maxItems"),
 	}, true
 }
 
-func jsonTag(field *ast.Field) string {
+// tag returns the value of a field's tag, "" without one.
+func tag(field *ast.Field, key string) string {
 	if field.Tag == nil {
 		return ""
 	}
@@ -124,16 +129,25 @@ func jsonTag(field *ast.Field) string {
 	if err != nil {
 		return ""
 	}
-	return reflect.StructTag(text).Get("json")
+	return reflect.StructTag(text).Get(key)
+}
+
+// count returns the number in a tag, nil for none.
+func count(field *ast.Field, key string) *uint64 {
+	n, err := strconv.ParseUint(tag(field, key), 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
 }
 
 func jsonName(field *ast.Field) string {
-	name, _, _ := strings.Cut(jsonTag(field), ",")
+	name, _, _ := strings.Cut(tag(field, "json"), ",")
 	return name
 }
 
 func jsonOption(field *ast.Field, option string) bool {
-	_, options, _ := strings.Cut(jsonTag(field), ",")
+	_, options, _ := strings.Cut(tag(field, "json"), ",")
 	for o := range strings.SplitSeq(options, ",") {
 		if o == option {
 			return true

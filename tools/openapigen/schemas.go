@@ -51,6 +51,7 @@ func (n *normaliser) members(name string, schema *openapi3.Schema, answer bool) 
 		}
 		if ref.Ref == "" {
 			setFormat(ref.Value, m.format)
+			setBounds(ref.Value, m)
 		}
 	}
 }
@@ -66,6 +67,18 @@ func setFormat(s *openapi3.Schema, format string) {
 		format == "double" && s.Type.Is("number"),
 		format == "date-time" && s.Type.Is("string"):
 		s.Format = format
+	}
+}
+
+func setBounds(s *openapi3.Schema, m member) {
+	if !s.Type.Is("array") {
+		return
+	}
+	if m.minItems != nil {
+		s.MinItems = *m.minItems
+	}
+	if m.maxItems != nil {
+		s.MaxItems = m.maxItems
 	}
 }
 
