@@ -119,6 +119,21 @@ func spendingMeaning(code errs.Code) string {
 	case errs.AddressRefused:
 		return "The server does not connect to addresses of this kind: loopback, private, link-local and the like. webhooks.allow_networks opens ranges."
 	}
+	return workMeaning(code)
+}
+
+// workMeaning goes on with tasks.
+func workMeaning(code errs.Code) string {
+	switch code {
+	case errs.TaskState:
+		return "The task stands where it cannot take this step; state tells where. A task that has ended stays as it is."
+	case errs.TaskExists:
+		return "A task with this id exists, made by another request."
+	case errs.UnsupportedWork:
+		return "No registered agent offers what the task needs."
+	case errs.NoAgent:
+		return "Agents that could do it are registered, but none is there to take it. Try again after Retry-After."
+	}
 	return ""
 }
 

@@ -26,6 +26,25 @@ const (
 
 	// EventWebhookDisabled fires when comet gives a webhook up.
 	EventWebhookDisabled EventType = "webhook.disabled"
+	// The events of tasks. Their key is the task's id.
+	EventTaskCreated   EventType = "task.created"
+	EventTaskWaiting   EventType = "task.waiting"  // in line for an agent
+	EventTaskAssigned  EventType = "task.assigned" // an agent shall do it
+	EventTaskStarted   EventType = "task.started"  // and has it
+	EventTaskProgress  EventType = "task.progress"
+	EventTaskQuestion  EventType = "task.question" // its agent asked back
+	EventTaskAnswered  EventType = "task.answered"
+	EventTaskRetried   EventType = "task.retried" // another attempt follows
+	EventTaskCompleted EventType = "task.completed"
+	EventTaskFailed    EventType = "task.failed"
+	EventTaskCancelled EventType = "task.cancelled"
+	// EventSessionClosed fires when a session takes no further tasks.
+	EventSessionClosed EventType = "session.closed"
+	// EventWorkerChanged fires when an agent comes, leaves, or is busy.
+	EventWorkerChanged EventType = "worker.changed"
+	// EventBreakerOpened fires when an agent gets no new work for a while.
+	EventBreakerOpened EventType = "worker.breaker_opened"
+
 	// EventWebhookTest is what a webhook's test sends; nobody subscribes to it.
 	EventWebhookTest EventType = "webhook.test"
 )

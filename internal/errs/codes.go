@@ -66,6 +66,10 @@ const (
 	ReservationEnded Code = "reservation-ended"
 	// WebhookDisabled is a delivery to a webhook that is not enabled.
 	WebhookDisabled Code = "webhook-disabled"
+	// TaskState is a step that a task cannot take from where it stands (PROTOCOL_V5 §4.1).
+	TaskState Code = "task-state"
+	// TaskExists is a task whose id is taken by another request's.
+	TaskExists Code = "task-id-exists"
 	// IdempotencyKeyReused is an Idempotency-Key that came with another request.
 	IdempotencyKeyReused Code = "idempotency-key-reused"
 	// Conflict is a write that met a row it did not expect.
@@ -85,6 +89,8 @@ const (
 	LimitReached Code = "limit-reached"
 	// BudgetExceeded is a reservation that the budget does not cover.
 	BudgetExceeded Code = "budget-exceeded"
+	// UnsupportedWork is work that no agent offers (Chiffon 5006, PROTOCOL_V5 E19).
+	UnsupportedWork Code = "unsupported-work"
 	// RateLimited is a token that asks too often.
 	RateLimited Code = "rate-limited"
 
@@ -92,6 +98,8 @@ const (
 	Timeout Code = "timeout"
 	// Unavailable is a part of the ground (database, bus) that does not answer.
 	Unavailable Code = "unavailable"
+	// NoAgent is work whose agents are all away (Chiffon 5002, PROTOCOL_V5 E30).
+	NoAgent Code = "agent-unavailable"
 	// Busy is a queue of ours that is full.
 	Busy Code = "busy"
 )
@@ -154,6 +162,8 @@ var catalogue = map[Code]entry{
 	RequestIDReused:      {ClassConflict, "Request ID reused"},
 	ReservationEnded:     {ClassConflict, "Reservation has ended"},
 	WebhookDisabled:      {ClassConflict, "Webhook is disabled"},
+	TaskState:            {ClassConflict, "Task cannot take this step"},
+	TaskExists:           {ClassConflict, "Task ID already exists"},
 	IdempotencyKeyReused: {ClassConflict, "Idempotency key reused"},
 	Conflict:             {ClassConflict, "Conflict"},
 	PreconditionFailed:   {ClassPrecondition, "Precondition failed"},
@@ -162,10 +172,12 @@ var catalogue = map[Code]entry{
 	BudgetExceedsMaximum: {ClassUnprocessable, "Token budget exceeds maximum"},
 	AddressRefused:       {ClassUnprocessable, "Address refused"},
 	LimitReached:         {ClassUnprocessable, "Limit reached"},
+	UnsupportedWork:      {ClassUnprocessable, "Unsupported work"},
 	BudgetExceeded:       {ClassTooMany, "Token budget exceeded"},
 	RateLimited:          {ClassTooMany, "Too many requests"},
 	Timeout:              {ClassTimeout, "Request timed out"},
 	Unavailable:          {ClassUnavailable, "Service unavailable"},
+	NoAgent:              {ClassUnavailable, "Agent unavailable"},
 	Busy:                 {ClassUnavailable, "Service busy"},
 }
 

@@ -1,0 +1,181 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator/selection"
+	"comet/models"
+)
+
+// maxHold is how long a reservation lasts that nobody settles. An attempt's end always
+// settles or releases it; this is for a database that was put back from a copy.
+const maxHold = models.MaxReservationTTL * time.Second
+
+// ReasonOverBudget is why an agent is out whose budget does not cover the task. It is
+// found out in the ledger, so selection does not know it.
+const ReasonOverBudget selection.Reason = "over_budget"
+
+// assign gives a task to the best agent that has a place free and whose budget covers
+// it. The task is not saved yet. exclude are agents that shall not have it, unless
+// nobody else does. The verdict is Chosen, or why nobody was; the selection's answer is
+// stored on the task either way.
+func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
+	d := s.index.Select(request(*t, in, p, exclude))
+	if d.Verdict == selection.Excluded && in.Wanted == "" || d.Verdict == selection.Unavailable && len(exclude) > 0 {
+		d = s.index.Select(request(*t, in, p, nil)) // better one that failed than none
+	}
+	refused := 0
+	for i := 0; i < len(d.Candidates); i++ {
+		reason, err := s.take(t, d.Candidates[i].AgentID)
+		if err != nil {
+			return "", err
+		}
+		if reason == "" {
+			d.Candidates = append([]selection.Ranked{d.Candidates[i]}, append(d.Candidates[:i:i], d.Candidates[i+1:]...)...)
+			t.Decision, err = json.Marshal(d)
+			if err != nil {
+				return "", err
+			}
+			return selection.Chosen, s.give(t, p)
+		}
+		if reason == ReasonOverBudget {
+			refused++
+		}
+		d.Rejected = append(d.Rejected, selection.Rejection{Ranked: d.Candidates[i], Reason: reason})
+		d.Candidates = append(d.Candidates[:i:i], d.Candidates[i+1:]...)
+		i--
+	}
+	if d.Verdict == selection.Chosen {
+		d.Verdict = selection.Saturated
+		if refused > 0 && refused == d.Eligible {
+			d.Verdict = overBudget
+		}
+	}
+	d.Rejected = d.Rejected[:min(len(d.Rejected), selection.MaxListed)]
+	text, err := json.Marshal(d)
+	t.Decision = text
+	return d.Verdict, err
+}
+
+// overBudget is the verdict where the budgets of all who could do it refused.
+const overBudget selection.Verdict = "over_budget"
+
+// take takes a place of an agent and reserves the task's budget there; the reason says
+// why it could not.
+func (s *step) take(t *models.Task, agentID string) (selection.Reason, error) {
+	w, ok, err := s.tx.TakePlace(agentID)
+	if err != nil || !ok {
+		return selection.ReasonSaturated, err
+	}
+	t.AgentID = agentID
+	reservation := ""
+	if t.Budget != nil {
+		r, err := s.ledger.ReserveIn(s.tx, agentID, max(*t.Budget-t.Tokens, 1), maxHold)
+		if errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.AgentDeactivated) {
+			w.InFlight--
+			t.AgentID = ""
+			if err := s.tx.SaveWorker(&w); err != nil {
+				return "", err
+			}
+			if errs.Is(err, errs.AgentDeactivated) {
+				return selection.ReasonInactive, nil
+			}
+			return ReasonOverBudget, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		reservation = r.ID
+	}
+	s.workers = append(s.workers, w)
+	t.Attempt++
+	return "", s.tx.InsertAttempt(models.Attempt{
+		TaskID: t.ID, Attempt: t.Attempt, AgentID: agentID, State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: s.tx.Now(),
+	})
+}
+
+// give tells the agent and sets the deadline.
+func (s *step) give(t *models.Task, p Policy) error {
+	t.State, t.Waits, t.Deadline = models.TaskNew, models.WaitNothing, s.tx.Now().Add(p.Timeout)
+	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
+	_, err := s.tx.Tell(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	if err != nil {
+		return err
+	}
+	s.wake(WakeInbox, t.AgentID)
+	return s.emit(models.EventTaskAssigned, *t, nil)
+}
+
+// place does with a task what follows from the verdict of assign: it goes to its agent,
+// into the line, into the wait for a retry, or it fails. Where it has failed for good,
+// the failure is returned.
+func (s *step) place(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
+	verdict, err := s.assign(t, in, p, exclude)
+	switch {
+	case err != nil || verdict == selection.Chosen:
+		return "", err
+	case verdict == overBudget:
+		return FailureBudget, nil
+	case verdict == selection.Unsupported:
+		return FailureUnsupported, nil
+	case verdict == selection.Saturated:
+		return "", s.queue(t, p)
+	}
+	return s.nobody(t, p)
+}
+
+// queue puts a task into its line. What waited before goes on waiting until its old
+// deadline.
+func (s *step) queue(t *models.Task, p Policy) error {
+	if t.Waits == models.WaitAgent {
+		return nil
+	}
+	t.State, t.Waits, t.AgentID, t.Deadline = models.TaskNew, models.WaitAgent, "", s.tx.Now().Add(p.Line)
+	s.wake(WakeLine, t.Route) // a place may have become free since the index was asked
+	return s.emit(models.EventTaskWaiting, *t, nil)
+}
+
+const nobodyThere = "no agent was there to take it"
+
+// nobody counts an attempt for which no agent was there.
+func (s *step) nobody(t *models.Task, p Policy) (Failure, error) {
+	now := s.tx.Now()
+	t.Attempt++
+	t.AgentID = ""
+	err := s.tx.InsertAttempt(models.Attempt{
+		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: nobodyThere,
+		AssignedAt: now, EndedAt: &now,
+	})
+	if err != nil || !p.again(FailureUnavailable, *t) {
+		return FailureUnavailable, err
+	}
+	return "", s.postpone(t, p, FailureUnavailable)
+}
+
+// postpone sets the time of the next attempt.
+func (s *step) postpone(t *models.Task, p Policy, why Failure) error {
+	t.State, t.Waits, t.Deadline = models.TaskNew, models.WaitRetry, s.tx.Now().Add(p.pause(t.Attempt))
+	return s.emit(models.EventTaskRetried, *t, func(d *models.TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
+}
+
+// needs says in words what a task needs of an agent.
+func needs(in models.TaskInput) string {
+	text := strings.Join(in.Capabilities, ", ")
+	if text == "" {
+		text = "this"
+	}
+	if in.AgentType != "" {
+		text += fmt.Sprintf(" as an agent of the type %q", in.AgentType)
+	}
+	if in.Sphere != 0 {
+		text += fmt.Sprintf(" in sphere %d", in.Sphere)
+	}
+	if in.Wanted != "" {
+		text += fmt.Sprintf(" and is %q", in.Wanted)
+	}
+	return text
+}

@@ -1,0 +1,46 @@
+package orchestrator
+
+import (
+	"context"
+
+	"comet/internal/errs"
+	"comet/internal/jobs"
+	"comet/models"
+)
+
+// breakerKind is the kind of the job that asks a worker for a sign of life when the
+// pause of its breaker is over.
+const breakerKind = "worker.breaker"
+
+// openBreaker keeps new work from a worker whose line failed too often in a row
+// (Chiffon §Timeouts). What it has goes on.
+func (s *step) openBreaker(w *models.Worker, p Policy) error {
+	w.BreakerUntil, w.Probing = s.tx.Now().Add(p.BreakerPause), false
+	if err := s.tx.DropJob(breakerKind, w.AgentID); err != nil {
+		return err
+	}
+	if _, err := s.tx.Enqueue(models.Job{Kind: breakerKind, Key: w.AgentID, RunAt: w.BreakerUntil}); err != nil {
+		return err
+	}
+	return s.tx.Emit(models.EventBreakerOpened, w.AgentID, models.BreakerOpened{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
+}
+
+// probe asks for a sign of life: no task is the probe, so whoever holds the worker's
+// line pings it, or the next heartbeat closes the breaker.
+func (o *Orchestrator) probe(ctx context.Context, job *jobs.Job) error {
+	return o.do(ctx, func(s *step) error {
+		if err := job.Finish(s.tx); err != nil {
+			return err
+		}
+		w, err := s.tx.Worker(job.Key)
+		if errs.Is(err, errs.NotFound) || err == nil && w.BreakerUntil.IsZero() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		w.Probing = true
+		s.wake(WakeInbox, w.AgentID)
+		return s.saveWorker(&w, w.State)
+	})
+}

@@ -1,0 +1,98 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// Question is what an agent asks back (PROTOCOL_V5 §7).
+type Question struct {
+	Text    string
+	Options []string
+}
+
+// Clarify has an agent ask back: the task waits for an answer instead of for progress.
+// One question more than the policy allows ends the attempt (E18).
+func (o *Orchestrator) Clarify(ctx context.Context, agentID, taskID string, q Question) (out models.Task, err error) {
+	err = o.do(ctx, func(s *step) error {
+		out, err = s.clarify(agentID, taskID, q)
+		return err
+	})
+	return out, err
+}
+
+func (s *step) clarify(agentID, taskID string, q Question) (models.Task, error) {
+	t, err := s.task(taskID)
+	if err != nil {
+		return t, err
+	}
+	a, err := s.current(t, agentID)
+	if err != nil {
+		return t, err
+	}
+	if t.State.Ended() || a.State.Ended() || a.Attempt != t.Attempt {
+		return t, over(t)
+	}
+	before := t
+	_, p, err := s.terms(t)
+	if err != nil {
+		return t, err
+	}
+	if err := s.accept(&before, &t, &a); err != nil {
+		return t, err
+	}
+	if t.Questions++; t.Questions > p.MaxQuestions {
+		r := report{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked back too often", outcome: models.OutcomeFailed}
+		if err := s.giveUp(&t, r, p); err != nil {
+			return t, err
+		}
+		return t, s.save(before, &t)
+	}
+	t.Waits, t.Deadline = models.WaitAnswer, s.tx.Now().Add(p.Answer)
+	err = s.emit(models.EventTaskQuestion, t, func(d *models.TaskChanged) { d.Question, d.Options = q.Text, q.Options })
+	if err != nil {
+		return t, err
+	}
+	return t, s.save(before, &t)
+}
+
+// Answer answers what a task's agent has asked. It returns errs.TaskState for a task
+// that waits for no answer.
+func (o *Orchestrator) Answer(ctx context.Context, taskID, answer string) (out models.Task, err error) {
+	err = o.do(ctx, func(s *step) error {
+		t, err := s.task(taskID)
+		if err != nil {
+			return err
+		}
+		if t.Waits != models.WaitAnswer {
+			return errs.New(errs.TaskState, "the task %q waits for no answer", taskID).With("state", t.State)
+		}
+		before := t
+		_, p, err := s.terms(t)
+		if err != nil {
+			return err
+		}
+		data, err := json.Marshal(map[string]string{"answer": answer})
+		if err != nil {
+			return err
+		}
+		t.Waits, t.Deadline = models.WaitNothing, s.tx.Now().Add(p.Timeout)
+		_, err = s.tx.Tell(models.InboxMessage{
+			AgentID: t.AgentID, Kind: models.MessageAnswer, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt, Data: data,
+		})
+		if err != nil {
+			return err
+		}
+		s.wake(WakeInbox, t.AgentID)
+		if err := s.emit(models.EventTaskAnswered, t, func(d *models.TaskChanged) { d.Answer = answer }); err != nil {
+			return err
+		}
+		out = t
+		err = s.save(before, &out)
+		return err
+	})
+	return out, err
+}

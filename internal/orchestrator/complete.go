@@ -1,0 +1,211 @@
+package orchestrator
+
+import (
+	"context"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// Result is what an agent says at the end of an attempt.
+type Result struct {
+	// Failure is "" for a success.
+	Failure Failure
+	// Text says why it failed.
+	Text     string
+	ExitCode *int
+	// Output is the whole result, nil where it came in pieces before or there is none.
+	Output []byte
+	// Tokens is what the work has used; Model and Kind go with them into the ledger.
+	Tokens      int64
+	Model, Kind string
+}
+
+// Complete ends an attempt as its agent says, and with it the task, unless it failed in
+// a way that is tried again. A result that comes after its attempt was given up is as
+// good as any while the task has not ended: it ends the task, and the attempt that
+// is being made instead is withdrawn.
+//
+// The same result again changes nothing. It returns errs.NotFound for a task that the
+// agent never had, and errs.TaskState for one that has ended without it; what was used
+// is charged all the same.
+func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r Result) (out models.Task, err error) {
+	late := false
+	err = o.do(ctx, func(s *step) error {
+		out, late, err = s.complete(agentID, taskID, r)
+		return err
+	})
+	if err == nil && late {
+		err = over(out)
+	}
+	return out, err
+}
+
+func (s *step) complete(agentID, taskID string, r Result) (t models.Task, late bool, err error) {
+	if t, err = s.task(taskID); err != nil {
+		return t, false, err
+	}
+	a, err := s.current(t, agentID)
+	if err != nil {
+		return t, false, err
+	}
+	before := t
+	in, p, err := s.terms(t)
+	if err != nil {
+		return t, false, err
+	}
+	rep := r.report(in)
+	switch {
+	case a.State == models.AttemptSucceeded || a.State == models.AttemptFailed:
+		return t, false, nil // said before
+	case t.State.Ended():
+		return t, true, s.lateCharge(t, &a, rep)
+	case a.State.Ended():
+		if r.Failure != "" { // it had failed already
+			return t, false, s.lateCharge(t, &a, rep)
+		}
+		return t, false, s.adopt(before, &t, &a, r, rep, p)
+	}
+	if err := s.accept(&before, &t, &a); err != nil {
+		return t, false, err
+	}
+	if err := s.endAttempt(&t, &a, rep, p); err != nil {
+		return t, false, err
+	}
+	return t, false, s.conclude(before, &t, a, r, rep, p)
+}
+
+// conclude is what becomes of the task when its attempt has ended with a result.
+func (s *step) conclude(before models.Task, t *models.Task, a models.Attempt, r Result, rep report, p Policy) error {
+	t.ExitCode = r.ExitCode
+	if r.Output != nil {
+		if err := s.replaceOutput(t, a.Attempt, r.Output); err != nil {
+			return err
+		}
+	}
+	if r.Failure != "" {
+		if err := s.goOn(t, rep, p); err != nil {
+			return err
+		}
+		return s.save(before, t)
+	}
+	t.State, t.Waits, t.Progress, t.EndedAt = models.TaskDone, models.WaitNothing, 100, new(s.tx.Now())
+	if err := s.emit(models.EventTaskCompleted, *t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens }); err != nil {
+		return err
+	}
+	return s.save(before, t)
+}
+
+// adopt takes a success that came after its attempt was given up.
+func (s *step) adopt(before models.Task, t *models.Task, a *models.Attempt, r Result, rep report, p Policy) error {
+	if t.AgentID != "" && t.Waits == models.WaitNothing {
+		other, err := s.tx.Attempt(t.ID, t.Attempt)
+		if err != nil {
+			return err
+		}
+		if err := s.withdraw(t, &other, "another attempt has succeeded", p); err != nil {
+			return err
+		}
+	}
+	if err := s.lateCharge(*t, a, rep); err != nil {
+		return err
+	}
+	t.Tokens += rep.tokens
+	t.AgentID = a.AgentID
+	a.State, a.ErrorCode, a.Error = models.AttemptSucceeded, "", ""
+	if err := s.tx.SaveAttempt(*a); err != nil {
+		return err
+	}
+	if t.State == models.TaskNew { // it runs for the moment it takes to end
+		t.State = models.TaskRunning
+		if err := s.save(before, t); err != nil {
+			return err
+		}
+		before = *t
+	}
+	return s.conclude(before, t, *a, r, rep, p)
+}
+
+// lateCharge records what an attempt has used that had ended before it said so. Its
+// tokens are kept on it, so that the same message again records nothing.
+func (s *step) lateCharge(t models.Task, a *models.Attempt, r report) error {
+	if r.tokens == 0 || a.Tokens != 0 {
+		return nil
+	}
+	a.Tokens = r.tokens
+	if err := s.tx.SaveAttempt(*a); err != nil {
+		return err
+	}
+	r.labels.TaskID = t.ID
+	return s.ledger.ChargeIn(s.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels})
+}
+
+// report is what the result says of the attempt.
+func (r Result) report(in models.TaskInput) report {
+	rep := report{
+		state: models.AttemptSucceeded, tokens: r.Tokens, outcome: models.OutcomeSuccess, failure: r.Failure, text: r.Text,
+		labels: models.FactLabels{Model: r.Model, Kind: r.Kind},
+	}
+	if rep.labels.Kind == "" && len(in.Capabilities) > 0 && len(in.Capabilities[0]) <= maxKind {
+		rep.labels.Kind = in.Capabilities[0]
+	}
+	if r.Failure != "" {
+		rep.state, rep.outcome = models.AttemptFailed, models.OutcomeFailed
+	}
+	return rep
+}
+
+// maxKind is the longest kind the ledger takes.
+const maxKind = 64
+
+// terms returns what the task was asked for with, and the policy it follows.
+func (s *step) terms(t models.Task) (models.TaskInput, Policy, error) {
+	in, err := s.tx.TaskInput(t.ID)
+	if err != nil {
+		return in, Policy{}, err
+	}
+	o, err := override(in)
+	return in, s.policy(t, o), err
+}
+
+// Cancel ends a task that has not ended; its agent is told. A cancelled one stays as it
+// is; of one that ended otherwise it is errs.TaskState.
+func (o *Orchestrator) Cancel(ctx context.Context, taskID, why string, once *models.Once) (out models.Task, err error) {
+	err = o.once(ctx, once, func(s *step) (any, error) {
+		out, err = s.cancel(taskID, why)
+		return out, err
+	})
+	return out, err
+}
+
+func (s *step) cancel(taskID, why string) (models.Task, error) {
+	t, err := s.task(taskID)
+	switch {
+	case err != nil || t.State == models.TaskCancelled:
+		return t, err
+	case t.State.Ended():
+		return t, over(t)
+	}
+	before := t
+	_, p, err := s.terms(t)
+	if err != nil {
+		return t, err
+	}
+	if t.Waits != models.WaitAgent && t.Waits != models.WaitRetry {
+		a, err := s.tx.Attempt(t.ID, t.Attempt)
+		if err != nil {
+			return t, err
+		}
+		if err := s.withdraw(&t, &a, why, p); err != nil {
+			return t, err
+		}
+	}
+	t.State, t.Waits, t.Error, t.EndedAt = models.TaskCancelled, models.WaitNothing, why, new(s.tx.Now())
+	if err := s.emit(models.EventTaskCancelled, t, func(d *models.TaskChanged) { d.Error = why }); err != nil {
+		return t, err
+	}
+	return t, s.save(before, &t)
+}
+
+// Missing reports whether a verb's error says that there is no such task.
+func Missing(err error) bool { return errs.Is(err, errs.NotFound) }

@@ -1,0 +1,125 @@
+package orchestrator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+func TestATasksLife(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "FromSubmissionToResult", func(t *testing.T, h *house) {
+		h.worker(t, "infra-1", 1, "run_playbook")
+		task := h.submit(t, "run_playbook", nil)
+		require.Equal(t, models.TaskNew, task.State)
+		require.Equal(t, "infra-1", task.AgentID)
+		told := h.inbox(t, "infra-1")
+		require.Len(t, told, 1)
+		require.Equal(t, models.MessageAssign, told[0].Kind)
+		n, err := h.Acknowledge(t.Context(), "infra-1", []string{told[0].ID})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+
+		percent := 50
+		task, err = h.Progress(t.Context(), "infra-1", task.ID, orchestrator.Progress{Percent: &percent, Step: 2, Name: "Configure"})
+		require.NoError(t, err)
+		require.Equal(t, models.TaskRunning, task.State)
+		zero := 0
+		task, err = h.Complete(t.Context(), "infra-1", task.ID, orchestrator.Result{ExitCode: &zero, Output: []byte("done"), Tokens: 120})
+		require.NoError(t, err)
+		require.Equal(t, models.TaskDone, task.State)
+		again, err := h.Complete(t.Context(), "infra-1", task.ID, orchestrator.Result{ExitCode: &zero, Output: []byte("done"), Tokens: 120})
+		require.NoError(t, err, "said twice")
+		require.Equal(t, task, again)
+
+		used, err := h.ledger.Usage(t.Context(), "infra-1")
+		require.NoError(t, err)
+		require.EqualValues(t, 120, used.UsedToday)
+		detail, err := h.Detail(t.Context(), task.ID)
+		require.NoError(t, err)
+		var kinds []models.EventType
+		for _, e := range detail.Timeline {
+			kinds = append(kinds, e.Type)
+		}
+		require.Equal(t, []models.EventType{
+			models.EventTaskCreated, models.EventTaskAssigned, models.EventTaskStarted, models.EventTaskProgress, models.EventTaskCompleted,
+		}, kinds)
+		require.Equal(t, models.AttemptSucceeded, detail.Attempts[0].State)
+		var text []byte
+		require.NoError(t, h.Output(t.Context(), task.ID, models.StreamResult, 0, func(o models.Output) error { text = append(text, o.Data...); return nil }))
+		require.Equal(t, "done", string(text))
+	})
+
+	rule(t, "NobodyOffersIt", func(t *testing.T, h *house) {
+		h.worker(t, "infra-1", 1, "run_playbook")
+		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"fly"}}, nil)
+		require.Equal(t, errs.UnsupportedWork, errs.CodeOf(err))
+	})
+
+	rule(t, "WhoIsFullIsWaitedFor", func(t *testing.T, h *house) {
+		h.worker(t, "infra-1", 1, "run_playbook")
+		first := h.submit(t, "run_playbook", nil)
+		low := h.submit(t, "run_playbook", nil)
+		high := h.submit(t, "run_playbook", func(s *orchestrator.Submission) { s.Priority = 3 })
+		require.Equal(t, models.WaitAgent, low.Waits)
+		require.Equal(t, models.WaitAgent, high.Waits)
+		_, err := h.Complete(t.Context(), "infra-1", first.ID, orchestrator.Result{})
+		require.NoError(t, err)
+		h.until(t, high.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
+		_, err = h.Complete(t.Context(), "infra-1", high.ID, orchestrator.Result{})
+		require.NoError(t, err)
+		h.until(t, low.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
+	})
+
+	rule(t, "SilenceIsRetriedAndThenFails", func(t *testing.T, h *house) {
+		h.worker(t, "infra-1", 1, "run_playbook")
+		task := h.submit(t, "run_playbook", nil)
+		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+			h.db.Clock.Advance(30 * time.Second)
+			h.until(t, task.ID, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+			_, err := h.Heartbeat(t.Context(), "infra-1", orchestrator.Heartbeat{})
+			require.NoError(t, err)
+			h.db.Clock.Advance(pause)
+			h.until(t, task.ID, func(t models.Task) bool { return t.Attempt == n+2 })
+		}
+		h.db.Clock.Advance(30 * time.Second)
+		task = h.until(t, task.ID, ended)
+		require.Equal(t, models.TaskFailed, task.State)
+		require.Equal(t, string(orchestrator.FailureTimeout), task.ErrorCode)
+	})
+
+	rule(t, "ABudgetIsHeldAndSettled", func(t *testing.T, h *house) {
+		h.worker(t, "infra-1", 2, "run_playbook")
+		task := h.submit(t, "run_playbook", func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
+		used, err := h.ledger.Usage(t.Context(), "infra-1")
+		require.NoError(t, err)
+		require.EqualValues(t, 1000, used.Reserved)
+		_, err = h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"run_playbook"}, Budget: new(int64(49_500))}, nil)
+		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
+		_, err = h.Complete(t.Context(), "infra-1", task.ID, orchestrator.Result{Tokens: 300})
+		require.NoError(t, err)
+		used, err = h.ledger.Usage(t.Context(), "infra-1")
+		require.NoError(t, err)
+		require.Zero(t, used.Reserved)
+		require.EqualValues(t, 300, used.UsedToday)
+	})
+
+	rule(t, "ACancelledTaskStaysSo", func(t *testing.T, h *house) {
+		h.worker(t, "infra-1", 1, "run_playbook")
+		task := h.submit(t, "run_playbook", nil)
+		task, err := h.Cancel(t.Context(), task.ID, "not needed", nil)
+		require.NoError(t, err)
+		require.Equal(t, models.TaskCancelled, task.State)
+		_, err = h.Complete(t.Context(), "infra-1", task.ID, orchestrator.Result{Tokens: 5})
+		require.Equal(t, errs.TaskState, errs.CodeOf(err))
+		used, err := h.ledger.Usage(t.Context(), "infra-1")
+		require.NoError(t, err)
+		require.EqualValues(t, 5, used.UsedToday, "what was used is charged")
+	})
+}

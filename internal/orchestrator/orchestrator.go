@@ -1,0 +1,132 @@
+// Package orchestrator moves work: it takes tasks from whoever asks, gives each to an
+// agent that can do it, and sees to it that the task ends, once, whatever becomes of
+// agents, lines and processes on the way (Chiffon §Reliability Patterns, PROTOCOL_V5
+// §4). It knows no dialect. Its nouns are Task, Attempt, Session and Worker; every
+// door, of REST or of a protocol, calls the same verbs.
+//
+// # A verb
+//
+// Each verb is one transaction. It changes the task and whatever follows from that:
+// the attempt, the worker's places, the reservation in the ledger, the outcome that
+// statistics read, what the agent must be told (its inbox), the next timer (a job), and
+// the events that tell of it. Rows are locked in one order: task, session, worker, the
+// ledger's accounts. After the commit those who wait are woken; a wake-up that is lost
+// costs time and nothing else, because everybody who waits also looks.
+//
+// # A task
+//
+// A task is new until its agent says that it has it, running until it ends, and ends
+// done, failed or cancelled, once. While it has not ended, Waits says what for, and one
+// timer stands for the moment at which the wait is over (Deadline).
+package orchestrator
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"time"
+
+	"comet/internal/jobs"
+	"comet/internal/lifecycle"
+	"comet/internal/orchestrator/selection"
+	"comet/internal/usage"
+	"comet/models"
+	"comet/store"
+)
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Classes are policies by class, beside those that are always there and instead
+	// of those with the same name.
+	Classes map[string]Policy
+	// Waker wakes other replicas; default none.
+	Waker Waker
+	// Poll is how often is looked for what this process was not told of, default 500 ms.
+	Poll time.Duration
+	// Silence is how long a worker may be silent before it counts as offline, default
+	// 45 s: three heartbeats missed.
+	Silence time.Duration
+	// MaxLine is how many tasks may wait in one line, default 10,000.
+	MaxLine int
+	// SessionIdle is how long a session stays open without a task, default 1 h.
+	SessionIdle time.Duration
+	// Logger hears of what fails; default discards.
+	Logger *slog.Logger
+}
+
+// Waker carries wake-ups to other replicas, and theirs to Hear. Neither has to arrive.
+type Waker interface {
+	// Wake tells the other replicas that something of a kind has changed.
+	Wake(kind WakeKind, id string)
+}
+
+func (o *Options) orDefaults() Options {
+	var out Options
+	if o != nil {
+		out = *o
+	}
+	out.Poll = orElse(out.Poll, 500*time.Millisecond)
+	out.Silence = orElse(out.Silence, 45*time.Second)
+	out.SessionIdle = orElse(out.SessionIdle, time.Hour)
+	if out.MaxLine <= 0 {
+		out.MaxLine = 10_000
+	}
+	if out.Logger == nil {
+		out.Logger = slog.New(slog.DiscardHandler)
+	}
+	all := classes()
+	maps.Copy(all, out.Classes)
+	out.Classes = all
+	return out
+}
+
+func orElse(d, otherwise time.Duration) time.Duration {
+	if d <= 0 {
+		return otherwise
+	}
+	return d
+}
+
+// Orchestrator is safe for concurrent use. Start it to serve lines, to follow workers
+// of other replicas and to notice those that fall silent.
+type Orchestrator struct {
+	*lifecycle.Loop
+	store  *store.Store
+	ledger *usage.Ledger
+	opts   Options
+	log    *slog.Logger
+	index  *selection.Index
+	crowd  *crowd
+	hub    *hub
+}
+
+// New returns an orchestrator over the store whose tasks spend in the ledger.
+func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
+	o := &Orchestrator{store: s, ledger: ledger, opts: opts.orDefaults(), index: selection.New(), hub: newHub(),
+		crowd: &crowd{all: map[string]models.Worker{}}}
+	o.log = o.opts.Logger
+	o.Loop = lifecycle.NewLoop(o.run)
+	return o
+}
+
+// timerKind is the kind of the one job a task has while it has not ended.
+const timerKind = "task.timer"
+
+// Register has the runner keep the orchestrator's timers.
+func (o *Orchestrator) Register(r *jobs.Runner) {
+	r.Handle(timerKind, o.timer, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Handle(breakerKind, o.probe, jobs.Policy{MaxBackoff: 10 * time.Second})
+}
+
+// policy returns the policy of a task, whose class may be one that another version of
+// the program knew.
+func (o *Orchestrator) policy(t models.Task, override Override) Policy {
+	p, known := o.opts.Classes[t.Class]
+	if !known {
+		p = o.opts.Classes[ClassDefault]
+	}
+	return p.with(override)
+}
+
+// Check reports whether the index of agents is filled, for readiness.
+func (o *Orchestrator) Check(context.Context) error { return o.hub.ready() }

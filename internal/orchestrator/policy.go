@@ -1,0 +1,135 @@
+package orchestrator
+
+import (
+	"slices"
+	"time"
+
+	"comet/internal/orchestrator/selection"
+	"comet/models"
+)
+
+// The classes that every orchestrator knows. A dialect brings its own with
+// Options.Classes.
+const (
+	// ClassDefault is that of tasks asked for over REST.
+	ClassDefault = "default"
+	// ClassEnvelope is the envelope protocol's (Chiffon §Reliability Patterns).
+	ClassEnvelope = "envelope"
+)
+
+// Policy is how tasks of a class are timed, retried and given to agents. It is data:
+// each dialect states its own, and a task may differ in what an Override names.
+type Policy struct {
+	// Timeout is how long an attempt may be silent: since it was assigned, or since
+	// the last progress that named the task.
+	Timeout time.Duration
+	// Line is how long a task may wait for an agent that has a place free.
+	Line time.Duration
+	// Answer is how long an agent's question waits for its answer.
+	Answer time.Duration
+	// Retries is how many attempts follow the first.
+	Retries int
+	// Backoff is the wait before each further attempt; the last one repeats.
+	Backoff []time.Duration
+	// Retry lists the failures after which a further attempt is made.
+	Retry []Failure
+	// Elsewhere lists those after which another agent is preferred for it.
+	Elsewhere []Failure
+	// BreakerFailures in a row open an agent's breaker for BreakerPause.
+	BreakerFailures int
+	BreakerPause    time.Duration
+	// MaxDepth is how many hand-offs there may be, MaxQuestions how many
+	// clarifications.
+	MaxDepth     int
+	MaxQuestions int
+	// Threshold is the least part of the capabilities that an agent must have.
+	Threshold float64
+	// Rank orders the agents that could take a task; nil is selection.ByScore.
+	Rank selection.Ranking
+}
+
+// Failure says why an attempt, and in the end a task, failed. It is of the core; each
+// dialect has its own number for it.
+type Failure string
+
+// The failures.
+const (
+	// FailureTimeout is an attempt that was silent for too long (5001, E20-E22).
+	FailureTimeout Failure = "timeout"
+	// FailureUnavailable is an agent that is away, or left (5002, E30).
+	FailureUnavailable Failure = "unavailable"
+	// FailureSaturated is a line that was too long to wait in (5002, E31).
+	FailureSaturated Failure = "saturated"
+	// FailureResource is a limit of the agent's that was reached (5005, E32).
+	FailureResource Failure = "resource_limit"
+	// FailureBudget is a budget that does not cover the work (5005, E17).
+	FailureBudget Failure = "budget_exceeded"
+	// FailureUnsupported is work that the agent does not do after all (5006, E19).
+	FailureUnsupported Failure = "unsupported"
+	// FailureInvalid is work the agent could not read (5003, E10).
+	FailureInvalid Failure = "invalid"
+	// FailureWork is work that was done and failed: an exit code, a negative answer.
+	FailureWork Failure = "failed"
+	// FailureQuestions is one clarification more than allowed (E18), FailureUnanswered
+	// one that nobody answered in time (E23).
+	FailureQuestions  Failure = "too_many_questions"
+	FailureUnanswered Failure = "unanswered"
+)
+
+// Failures returns all of them.
+func Failures() []Failure {
+	return []Failure{
+		FailureTimeout, FailureUnavailable, FailureSaturated, FailureResource, FailureBudget, FailureUnsupported, FailureInvalid, FailureWork,
+		FailureQuestions, FailureUnanswered,
+	}
+}
+
+// ofLine reports whether the failure is one of the agent's line, which its breaker
+// counts; what came of the work itself says nothing about the line.
+func (f Failure) ofLine() bool { return f == FailureTimeout || f == FailureUnavailable }
+
+// classes are the policies there are before a dialect brings its own: the envelope's
+// are the document's numbers, and REST has no others.
+func classes() map[string]Policy {
+	envelope := Policy{
+		Timeout: 30 * time.Second, Line: 10 * time.Minute, Answer: time.Minute,
+		Retries: 3, Backoff: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second},
+		Retry:           []Failure{FailureTimeout, FailureUnavailable, FailureResource},
+		Elsewhere:       []Failure{FailureUnavailable, FailureResource},
+		BreakerFailures: 5, BreakerPause: time.Minute,
+		MaxDepth: 4, MaxQuestions: 2, Threshold: selection.DefaultThreshold,
+	}
+	return map[string]Policy{ClassDefault: envelope, ClassEnvelope: envelope}
+}
+
+// Override is what one task has differently from its class. It is stored as JSON.
+type Override struct {
+	// TimeoutMS replaces Policy.Timeout, in milliseconds; 0 does not.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// Retries replaces Policy.Retries.
+	Retries *int `json:"retries,omitempty"`
+}
+
+// with returns the policy with what a task has differently.
+func (p Policy) with(o Override) Policy {
+	if o.TimeoutMS > 0 {
+		p.Timeout = time.Duration(o.TimeoutMS) * time.Millisecond
+	}
+	if o.Retries != nil {
+		p.Retries = *o.Retries
+	}
+	return p
+}
+
+// pause is the wait before the attempt that follows as many as there were.
+func (p Policy) pause(attempts int) time.Duration {
+	if len(p.Backoff) == 0 {
+		return 0
+	}
+	return p.Backoff[min(max(attempts, 1), len(p.Backoff))-1]
+}
+
+// again reports whether an attempt follows one that failed so.
+func (p Policy) again(f Failure, t models.Task) bool {
+	return slices.Contains(p.Retry, f) && t.Attempt <= p.Retries
+}

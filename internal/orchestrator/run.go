@@ -1,0 +1,131 @@
+package orchestrator
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator/selection"
+	"comet/models"
+)
+
+const (
+	// maxRoutes is how many lines are looked at in one go.
+	maxRoutes = 256
+	// overlap is how far back changes of workers are read again: clocks of replicas
+	// differ, and a commit may come later than the time in its rows.
+	overlap = 10 * time.Second
+	// refill is how often the registered agents are read again as a whole, for what no
+	// event has told.
+	refill = time.Minute
+)
+
+// run keeps the index, serves the lines and notices who falls silent, until ctx ends.
+func (o *Orchestrator) run(ctx context.Context) {
+	line, stop := o.hub.listen(WakeLine, "")
+	defer stop()
+	tick := time.NewTicker(o.opts.Poll)
+	defer tick.Stop()
+	var filled, swept time.Time
+	for ctx.Err() == nil {
+		if time.Since(filled) >= refill {
+			if o.report(ctx, "reading the agents", o.fill(ctx)) {
+				filled = time.Now()
+			}
+		}
+		o.report(ctx, "following the workers", o.refresh(ctx))
+		o.report(ctx, "serving the lines", o.serve(ctx))
+		if time.Since(swept) >= o.opts.Poll {
+			o.report(ctx, "looking for silent workers", o.silence(ctx))
+			o.report(ctx, "closing idle sessions", o.closeIdle(ctx))
+			swept = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+		case <-line:
+		case <-tick.C:
+		}
+	}
+}
+
+// report logs an error that is not that of being stopped, and tells whether there was
+// none.
+func (o *Orchestrator) report(ctx context.Context, what string, err error) bool {
+	if err != nil && ctx.Err() == nil {
+		o.log.WarnContext(ctx, what+" failed and is tried again", "error", err)
+	}
+	return err == nil
+}
+
+// serve gives the tasks that wait to agents that have a place free, each line in its
+// order, until nobody is free or nobody waits.
+func (o *Orchestrator) serve(ctx context.Context) error {
+	routes, err := o.store.WaitingRoutes(ctx, maxRoutes)
+	for _, r := range routes {
+		for err == nil && ctx.Err() == nil {
+			more := false
+			err = o.do(ctx, func(s *step) (err error) {
+				more, err = s.next(r)
+				return err
+			})
+			if !more {
+				break
+			}
+		}
+	}
+	return err
+}
+
+// next gives the first task of a line to somebody; more tells whether it is worth
+// looking again.
+func (s *step) next(route string) (more bool, err error) {
+	t, found, err := s.tx.FirstInLine(route)
+	if err != nil || !found {
+		return false, err
+	}
+	in, p, err := s.terms(t)
+	if err != nil {
+		return false, err
+	}
+	if d := s.index.Select(request(t, in, p, nil)); d.Verdict == selection.Saturated || d.Verdict == selection.Unavailable {
+		return false, nil // nothing has changed for it
+	}
+	before := t
+	exclude, err := s.excluded(t, p)
+	if err != nil {
+		return false, err
+	}
+	failure, err := s.place(&t, in, p, exclude)
+	if err == nil && failure != "" {
+		err = s.fail(&t, failure, nobodyThere)
+	}
+	if err != nil || t.Waits == models.WaitAgent {
+		return false, err
+	}
+	return true, s.save(before, &t)
+}
+
+// silence takes workers off the line that have shown no sign of life for too long. What
+// they have goes on until its own deadline.
+func (o *Orchestrator) silence(ctx context.Context) error {
+	before := o.store.Now().Add(-o.opts.Silence)
+	ids, err := o.store.SilentWorkers(ctx, before, 100)
+	for _, id := range ids {
+		if err != nil {
+			break
+		}
+		err = o.do(ctx, func(s *step) error {
+			w, err := s.tx.Worker(id)
+			if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !w.SeenAt.Before(before)) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			was := w.State
+			w.State = models.WorkerOffline
+			return s.saveWorker(&w, was)
+		})
+	}
+	return err
+}

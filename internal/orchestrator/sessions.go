@@ -1,0 +1,117 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// OpenSession makes a session; an id of "" is made. facts is a JSON object, nil for an
+// empty one. It returns errs.Conflict for an id that is taken.
+func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id string, facts json.RawMessage) (out models.Session, err error) {
+	if id == "" {
+		made, err := uuid.NewV7()
+		if err != nil {
+			return out, err
+		}
+		id = made.String()
+	}
+	if facts = orEmpty(facts); !isObject(facts) {
+		return out, errs.New(errs.InvalidRequest, "facts must be a JSON object")
+	}
+	err = o.do(ctx, func(s *step) error {
+		now := s.tx.Now()
+		out = models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
+		if by.AgentID != nil {
+			out.AgentID = *by.AgentID
+		}
+		return s.tx.InsertSession(out)
+	})
+	return out, err
+}
+
+// CloseSession closes a session that has no open task; closed ones stay as they are. It
+// returns errs.NotFound, or errs.TaskState while a task is open.
+func (o *Orchestrator) CloseSession(ctx context.Context, id string) (out models.Session, err error) {
+	err = o.do(ctx, func(s *step) error {
+		if out, err = s.session(id); err != nil || out.State == models.SessionClosed {
+			return err
+		}
+		if out.OpenTasks > 0 {
+			return errs.New(errs.TaskState, "the session %q has %d open tasks; cancel them first", id, out.OpenTasks)
+		}
+		return s.closeSession(&out, "closed")
+	})
+	return out, err
+}
+
+func (s *step) session(id string) (models.Session, error) {
+	session, err := s.tx.Session(id)
+	if errs.Is(err, errs.NotFound) {
+		err = errs.New(errs.NotFound, "there is no session %q", id)
+	}
+	return session, err
+}
+
+// joinSession counts a new task in its session.
+func (s *step) joinSession(by models.Principal, t *models.Task) error {
+	if t.SessionID == "" {
+		return nil
+	}
+	session, err := s.session(t.SessionID)
+	switch {
+	case err != nil:
+		return err
+	case session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
+		return errs.New(errs.NotFound, "there is no session %q", t.SessionID)
+	case session.State == models.SessionClosed:
+		return errs.New(errs.TaskState, "the session %q is closed", t.SessionID).With("state", session.State)
+	}
+	session.OpenTasks++
+	session.Tasks++
+	return s.tx.SaveSession(session)
+}
+
+// leaveSession counts a task that has ended.
+func (s *step) leaveSession(t models.Task) error {
+	if t.SessionID == "" {
+		return nil
+	}
+	session, err := s.tx.Session(t.SessionID)
+	if err != nil {
+		return err
+	}
+	session.OpenTasks--
+	return s.tx.SaveSession(session)
+}
+
+func (s *step) closeSession(session *models.Session, why string) error {
+	session.State, session.ClosedAt = models.SessionClosed, new(s.tx.Now())
+	if err := s.tx.SaveSession(*session); err != nil {
+		return err
+	}
+	return s.tx.Emit(models.EventSessionClosed, session.ID, models.SessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
+}
+
+// closeIdle closes sessions in which nothing has happened for long (PROTOCOL_V5 §6.2).
+func (o *Orchestrator) closeIdle(ctx context.Context) error {
+	before := o.store.Now().Add(-o.opts.SessionIdle)
+	ids, err := o.store.IdleSessions(ctx, before, 100)
+	for _, id := range ids {
+		if err != nil {
+			break
+		}
+		err = o.do(ctx, func(s *step) error {
+			session, err := s.tx.Session(id)
+			if err != nil || session.State == models.SessionClosed || session.OpenTasks > 0 || !session.UpdatedAt.Before(before) {
+				return err
+			}
+			return s.closeSession(&session, "idle")
+		})
+	}
+	return err
+}

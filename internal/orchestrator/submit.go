@@ -1,0 +1,189 @@
+package orchestrator
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// Submission is a piece of work that is asked for.
+type Submission struct {
+	// ID is the task's id where the asker brings one, "" for one to be made.
+	ID string
+	// RequestID makes the submission happen once for its owner, however often it is
+	// repeated; "" for no such promise.
+	RequestID string
+	// Class names the policy, "" for ClassDefault.
+	Class string
+	// Capabilities are what an agent must be able to do; with none, AgentType or Agent
+	// says who is meant.
+	Capabilities []string
+	AgentType    string
+	Sphere       int
+	Agent        string
+	// Parameters is a JSON object; nil is an empty one.
+	Parameters json.RawMessage
+	// Priority is 0 to 3.
+	Priority int
+	// Budget is how many tokens all attempts together may use, nil for no limit.
+	Budget   *int64
+	Override Override
+	// Session is the id of an open session, "" for none.
+	Session string
+	// Meta is JSON that the asker's dialect gets back, nil for none.
+	Meta json.RawMessage
+	// Trace is a W3C traceparent, "" for none.
+	Trace string
+}
+
+// Submitted is what became of a submission.
+type Submitted struct {
+	Task models.Task
+	// Replayed is set where the same request had made the task before.
+	Replayed bool
+}
+
+// Submit makes a task and gives it to an agent, puts it into the line where all who do
+// it are full, or tries again later where they are all away.
+//
+// It returns errs.UnsupportedWork where nobody offers it, errs.BudgetExceeded where the
+// budgets of all who do refuse it, errs.Busy where the line is full, errs.NotFound for
+// an unknown session, errs.TaskExists for an id that is taken, errs.RequestIDReused for
+// a request that was made with another content; none of them leaves anything behind.
+func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Submission, once *models.Once) (Submitted, error) {
+	if err := sub.check(); err != nil {
+		return Submitted{}, err
+	}
+	if _, known := o.opts.Classes[sub.Class]; !known {
+		return Submitted{}, errs.New(errs.InvalidRequest, "there is no class of tasks %q", sub.Class)
+	}
+	if sub.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return Submitted{}, err
+		}
+		sub.ID = id.String()
+	}
+	var out Submitted
+	err := o.once(ctx, once, func(s *step) (result any, err error) {
+		out, err = s.submit(by, sub)
+		return out, err
+	})
+	return out, err
+}
+
+func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
+	if sub.RequestID != "" {
+		earlier, fresh, err := s.tx.ClaimRequest(models.TaskRequest{
+			Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.digest(), TaskID: sub.ID,
+		})
+		if err != nil || !fresh {
+			return s.replay(earlier, sub, err)
+		}
+	}
+	t, in, err := sub.task(by, s.tx.Now())
+	if err != nil {
+		return Submitted{}, err
+	}
+	if err := s.joinSession(by, &t); err != nil {
+		return Submitted{}, err
+	}
+	if err := s.emit(models.EventTaskCreated, t, nil); err != nil {
+		return Submitted{}, err
+	}
+	failure, err := s.place(&t, in, s.policy(t, sub.Override), nil)
+	if err == nil {
+		err = s.refused(t, in, failure)
+	}
+	if err == nil && t.Waits == models.WaitAgent {
+		err = s.lineHasRoom(t)
+	}
+	if err == nil && failure != "" {
+		err = s.fail(&t, failure, nobodyThere)
+	}
+	if err == nil {
+		err = s.insert(t, in)
+	}
+	return Submitted{Task: t}, err
+}
+
+// insert writes a new task, which what was done for it before refers to.
+func (s *step) insert(t models.Task, in models.TaskInput) error {
+	err := s.tx.InsertTask(t, in)
+	if errs.Is(err, errs.Conflict) {
+		return errs.New(errs.TaskExists, "a task with the id %q exists", t.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if t.State.Ended() {
+		return s.leaveSession(t)
+	}
+	_, err = s.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
+	return err
+}
+
+// refused is the error of a submission that is not taken on at all.
+func (s *step) refused(t models.Task, in models.TaskInput, f Failure) error {
+	switch f {
+	case FailureUnsupported:
+		return s.unsupported(in)
+	case FailureBudget:
+		return errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", needs(in), *t.Budget).With("requested", *t.Budget)
+	}
+	return nil
+}
+
+// lineHasRoom refuses one more task in a full line.
+func (s *step) lineHasRoom(t models.Task) error {
+	n, err := s.tx.CountWaiting(t.Route, s.opts.MaxLine)
+	if err == nil && n >= s.opts.MaxLine {
+		err = errs.New(errs.Busy, "%d tasks wait for such an agent already; try again later", n)
+	}
+	return err
+}
+
+// replay answers a request that was made before.
+func (s *step) replay(earlier models.TaskRequest, sub Submission, err error) (Submitted, error) {
+	if err != nil {
+		return Submitted{}, err
+	}
+	if earlier.Digest != sub.digest() {
+		return Submitted{}, errs.New(errs.RequestIDReused, "the request_id %q was used before with another content", sub.RequestID)
+	}
+	t, err := s.task(earlier.TaskID)
+	return Submitted{Task: t, Replayed: true}, err
+}
+
+// digest is of what is asked for, to tell a repeated request from another one.
+func (sub Submission) digest() [32]byte {
+	sub.Trace = "" // each repetition may have its own
+	if sub.Meta != nil {
+		sub.Meta = nil // the dialect's own, with the message's id and time in it
+	}
+	text, err := json.Marshal(sub)
+	if err != nil {
+		return [32]byte{} // check has read the raw members
+	}
+	return sha256.Sum256(text)
+}
+
+// route stands for what the task needs of an agent.
+func route(in models.TaskInput) string {
+	names := make([]string, len(in.Capabilities))
+	for i, c := range in.Capabilities {
+		names[i] = models.CapabilityKey(c)
+	}
+	slices.Sort(names)
+	sum := sha256.Sum256([]byte(strings.Join(append(slices.Compact(names), in.AgentType, strconv.Itoa(in.Sphere), in.Wanted), "\x00")))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,97 @@
+package orchestrator
+
+import (
+	"context"
+
+	"comet/internal/errs"
+	"comet/internal/jobs"
+	"comet/models"
+)
+
+// timer does what is due about a task: it gives up an attempt that was silent for too
+// long, a wait in the line or for an answer, or begins the next attempt. One that comes
+// too early, because the deadline has moved, is set again.
+func (o *Orchestrator) timer(ctx context.Context, job *jobs.Job) error {
+	return o.do(ctx, func(s *step) error {
+		if err := job.Finish(s.tx); err != nil {
+			return err
+		}
+		t, err := s.tx.Task(job.Key)
+		if errs.Is(err, errs.NotFound) || err == nil && t.State.Ended() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if s.tx.Now().Before(t.Deadline) {
+			return s.arm(t)
+		}
+		return s.due(t)
+	})
+}
+
+func (s *step) due(t models.Task) error {
+	before := t
+	in, p, err := s.terms(t)
+	if err != nil {
+		return err
+	}
+	switch t.Waits {
+	case models.WaitAgent:
+		err = s.fail(&t, FailureSaturated, "no agent had a place free in time")
+	case models.WaitRetry:
+		err = s.retry(&t, in, p)
+	case models.WaitAnswer:
+		err = s.giveUp(&t, report{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "nobody answered the agent's question in time", outcome: models.OutcomeTimeout}, p)
+	default:
+		err = s.giveUp(&t, report{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: models.OutcomeTimeout}, p)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.save(before, &t); err != nil || t.State.Ended() || s.armed {
+		return err
+	}
+	return s.arm(t) // the old timer is used up
+}
+
+// retry makes the next attempt.
+func (s *step) retry(t *models.Task, in models.TaskInput, p Policy) error {
+	exclude, err := s.excluded(*t, p)
+	if err != nil {
+		return err
+	}
+	failure, err := s.place(t, in, p, exclude)
+	if err != nil || failure == "" {
+		return err
+	}
+	return s.fail(t, failure, nobodyThere)
+}
+
+// giveUp ends the newest attempt and goes on.
+func (s *step) giveUp(t *models.Task, r report, p Policy) error {
+	a, err := s.tx.Attempt(t.ID, t.Attempt)
+	if err != nil {
+		return err
+	}
+	agent := a.AgentID
+	if err := s.endAttempt(t, &a, r, p); err != nil {
+		return err
+	}
+	if err := s.takeBack(*t, a, agent); err != nil {
+		return err
+	}
+	return s.goOn(t, r, p)
+}
+
+// takeBack tells an agent that may still work on an attempt that it is given up.
+func (s *step) takeBack(t models.Task, a models.Attempt, agent string) error {
+	if a.AcceptedAt == nil { // it never said that it has it
+		return nil
+	}
+	s.wake(WakeInbox, agent)
+	_, err := s.tx.Tell(models.InboxMessage{
+		AgentID: agent, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: []byte(`{"reason":"timeout"}`),
+	})
+	return err
+}

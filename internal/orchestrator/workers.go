@@ -1,0 +1,186 @@
+package orchestrator
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// MaxPlaces is how many attempts a worker may take at a time.
+const MaxPlaces = 1000
+
+// Joining is what an agent says when it comes.
+type Joining struct {
+	Dialect string
+	Link    string
+	// Places is how many attempts it takes at a time, default 1.
+	Places int
+}
+
+// Join makes an agent one that takes work, or brings it back. It returns errs.NotFound
+// for an unknown agent and errs.AgentInactive for one that is deactivated.
+func (o *Orchestrator) Join(ctx context.Context, agentID string, j Joining) (out models.Worker, err error) {
+	if j.Places == 0 {
+		j.Places = 1
+	}
+	if j.Places < 1 || j.Places > MaxPlaces {
+		return out, errs.New(errs.InvalidRequest, "places must be 1 to %d, not %d", MaxPlaces, j.Places)
+	}
+	agent, err := o.store.Agent(ctx, agentID)
+	if err != nil {
+		return out, err
+	}
+	if !agent.IsActive {
+		return out, errs.New(errs.AgentInactive, "the agent %q is deactivated", agentID)
+	}
+	err = o.do(ctx, func(s *step) error {
+		w, err := s.tx.Worker(agentID)
+		if errs.Is(err, errs.NotFound) {
+			w, err = models.Worker{AgentID: agentID}, nil
+		}
+		if err != nil {
+			return err
+		}
+		was := w.State
+		w.State, w.Dialect, w.Link, w.Places = models.WorkerOnline, j.Dialect, j.Link, j.Places
+		s.sign(&w)
+		if err := s.saveWorker(&w, was); err != nil {
+			return err
+		}
+		out = w
+		return nil
+	})
+	return out, err
+}
+
+// Heartbeat is a sign of life.
+type Heartbeat struct {
+	// State is "" where only life is shown.
+	State models.WorkerState
+	// Load is in percent, nil where it was not said.
+	Load *int
+}
+
+// Heartbeat notes a sign of life. It returns errs.NotFound for an agent that has not
+// joined.
+func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbeat) (out models.Worker, err error) {
+	err = o.do(ctx, func(s *step) error {
+		w, err := s.tx.Worker(agentID)
+		if err != nil {
+			return err
+		}
+		was := w.State
+		if h.State != "" {
+			w.State = h.State
+		} else if w.State == models.WorkerOffline {
+			w.State = models.WorkerOnline
+		}
+		if h.Load != nil {
+			w.Load = min(max(*h.Load, 0), 100)
+		}
+		s.sign(&w)
+		out = w
+		return s.saveWorker(&out, was)
+	})
+	return out, err
+}
+
+// Leave notes that an agent takes nothing any more. What it has goes on until it ends
+// or its deadline comes, unless it is not coming back: then its attempts fail at once.
+func (o *Orchestrator) Leave(ctx context.Context, agentID string, gone bool) error {
+	err := o.do(ctx, func(s *step) error {
+		w, err := s.tx.Worker(agentID)
+		if err != nil || w.State == models.WorkerOffline {
+			return err
+		}
+		was := w.State
+		w.State = models.WorkerOffline
+		return s.saveWorker(&w, was)
+	})
+	if err != nil || !gone {
+		return err
+	}
+	return o.abandon(ctx, agentID)
+}
+
+// abandon fails what a worker has that is gone.
+func (o *Orchestrator) abandon(ctx context.Context, agentID string) error {
+	for {
+		open, err := o.store.OpenTasksOf(ctx, agentID, 100)
+		if err != nil || len(open) == 0 {
+			return err
+		}
+		for _, id := range open {
+			err := o.do(ctx, func(s *step) error {
+				t, err := s.tx.Task(id)
+				if err != nil || t.State.Ended() || t.AgentID != agentID || t.Waits == models.WaitAgent || t.Waits == models.WaitRetry {
+					return err
+				}
+				before := t
+				_, p, err := s.terms(t)
+				if err != nil {
+					return err
+				}
+				r := report{state: models.AttemptFailed, failure: FailureUnavailable, text: "the agent left", outcome: models.OutcomeFailed}
+				if err := s.giveUp(&t, r, p); err != nil {
+					return err
+				}
+				return s.save(before, &t)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// sign notes a sign of life, which ends the pause of a breaker that has lasted long
+// enough.
+func (s *step) sign(w *models.Worker) {
+	now := s.tx.Now()
+	w.SeenAt = now
+	if !w.BreakerUntil.IsZero() && !now.Before(w.BreakerUntil) {
+		w.BreakerUntil, w.Probing, w.Failures = time.Time{}, false, 0
+	}
+}
+
+// saveWorker writes a worker and tells of it where its state has changed.
+func (s *step) saveWorker(w *models.Worker, was models.WorkerState) error {
+	if err := s.tx.SaveWorker(w); err != nil {
+		return err
+	}
+	s.workers = append(s.workers, *w)
+	if w.State == models.WorkerOnline {
+		s.wake(WakeLine, "")
+	}
+	if w.State == was {
+		return nil
+	}
+	return s.tx.Emit(models.EventWorkerChanged, w.AgentID, models.WorkerChanged{
+		AgentID: w.AgentID, State: w.State, Was: was, Dialect: w.Dialect, Link: w.Link, Places: w.Places,
+	})
+}
+
+// leavePlace gives a worker a place back and counts how the attempt went with it.
+func (s *step) leavePlace(agentID string, f Failure, p Policy) error {
+	w, err := s.tx.Worker(agentID)
+	if err != nil {
+		return err
+	}
+	w.InFlight = max(w.InFlight-1, 0)
+	switch {
+	case !f.ofLine():
+		w.Failures = 0
+	case w.Failures+1 < p.BreakerFailures || !w.BreakerUntil.IsZero():
+		w.Failures++
+	default:
+		w.Failures++
+		if err := s.openBreaker(&w, p); err != nil {
+			return err
+		}
+	}
+	s.wake(WakeLine, "")
+	return s.saveWorker(&w, w.State)
+}

@@ -1,0 +1,62 @@
+package usage
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/models"
+	"comet/store"
+)
+
+// What follows is for verbs of other rooms that spend in their own transaction, so that
+// their effect and the ledger's commit together. Rows are locked in one order in the
+// whole house: what the verb is about first, the ledger's accounts last.
+
+// Write is store.Write for a transaction in which ReserveIn, SettleIn, ReleaseIn or
+// ChargeIn are called. An error of theirs that is no refusal must end it.
+func (l *Ledger) Write(ctx context.Context, fn func(*store.Tx) error) error { return l.write(ctx, fn) }
+
+// ReserveIn is Reserve in the caller's transaction. After errs.BudgetExceeded the
+// transaction may go on; it keeps the event that tells of the refusal.
+func (l *Ledger) ReserveIn(tx *store.Tx, agentID string, tokens int64, ttl time.Duration) (models.Reservation, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return models.Reservation{}, err
+	}
+	op := &reserve{agentID: agentID, id: id.String(), tokens: tokens, ttl: min(ttl, models.MaxReservationTTL*time.Second)}
+	err = decideOne(tx, op)
+	return op.granted, err
+}
+
+// SettleIn is Settle in the caller's transaction.
+func (l *Ledger) SettleIn(tx *store.Tx, agentID, reservationID string, d models.Settlement) error {
+	fact, err := newFact(agentID, *d.Tokens, d.FactLabels, d)
+	if err != nil {
+		return err
+	}
+	fact.ReservationID = reservationID
+	return decideOne(tx, &settle{ending: ending{agentID: agentID, id: reservationID}, fact: fact, outcome: d.FactOutcome})
+}
+
+// ReleaseIn is Release in the caller's transaction.
+func (l *Ledger) ReleaseIn(tx *store.Tx, agentID, reservationID string) error {
+	return decideOne(tx, &release{ending{agentID: agentID, id: reservationID}})
+}
+
+// ChargeIn records a fact in the caller's transaction.
+func (l *Ledger) ChargeIn(tx *store.Tx, agentID string, d models.FactDraft) error {
+	fact, err := newFact(agentID, *d.Tokens, d.FactLabels, d)
+	if err != nil {
+		return err
+	}
+	return decideOne(tx, &record{agentID: agentID, drafts: []models.FactDraft{d}, facts: []models.Fact{fact}})
+}
+
+func decideOne(tx *store.Tx, op operation) error {
+	if err := decide(tx, []operation{op}); err != nil {
+		return err
+	}
+	return op.failed()
+}

@@ -1,0 +1,52 @@
+package models
+
+import "time"
+
+// TaskChanged is the data of the events of tasks.
+type TaskChanged struct {
+	TaskID     string    `json:"task_id"`
+	SessionID  string    `json:"session_id,omitempty"`
+	State      TaskState `json:"state"`
+	Waits      TaskWait  `json:"waits,omitempty"`
+	Attempt    int       `json:"attempt"`
+	AgentID    string    `json:"agent_id,omitempty"`
+	OwnerAgent string    `json:"owner_agent,omitempty"`
+	Progress   int       `json:"progress"`
+	Step       int       `json:"step,omitempty"`
+	StepName   string    `json:"step_name,omitempty"`
+	ExitCode   *int      `json:"exit_code,omitempty"`
+	Tokens     int64     `json:"tokens,omitempty"`
+	// Failure and Error say why an attempt, or the task, failed.
+	Failure       string     `json:"failure,omitempty"`
+	Error         string     `json:"error,omitempty"`
+	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
+	// Question and Options, or Answer, are of a clarification.
+	Question string   `json:"question,omitempty"`
+	Options  []string `json:"options,omitempty"`
+	Answer   string   `json:"answer,omitempty"`
+	Version  int64    `json:"version"`
+}
+
+// WorkerChanged is the data of worker.changed.
+type WorkerChanged struct {
+	AgentID string      `json:"agent_id"`
+	State   WorkerState `json:"state"`
+	Was     WorkerState `json:"was,omitempty"`
+	Dialect string      `json:"dialect"`
+	Link    string      `json:"link"`
+	Places  int         `json:"places"`
+}
+
+// BreakerOpened is the data of worker.breaker_opened.
+type BreakerOpened struct {
+	AgentID  string    `json:"agent_id"`
+	Failures int       `json:"failures"`
+	Until    time.Time `json:"until"`
+}
+
+// SessionChanged is the data of session.closed.
+type SessionChanged struct {
+	SessionID string `json:"session_id"`
+	Tasks     int    `json:"tasks"`
+	Reason    string `json:"reason"`
+}

@@ -1,0 +1,94 @@
+package models
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// WorkerState is what an agent says of itself.
+type WorkerState string
+
+// The states of a worker.
+const (
+	WorkerOffline WorkerState = "offline"
+	WorkerOnline  WorkerState = "online"
+	// WorkerBusy is there and takes nothing.
+	WorkerBusy WorkerState = "busy"
+)
+
+// Worker is an agent that takes work, and how it goes with it.
+type Worker struct {
+	AgentID string
+	State   WorkerState
+	// Dialect is what it speaks, Link how it is reached.
+	Dialect string
+	Link    string
+	// Places is how many attempts it takes at a time, InFlight how many it has.
+	Places   int
+	InFlight int
+	// Load is in percent, as it says itself.
+	Load   int
+	SeenAt time.Time
+	UsedAt time.Time // the last assignment, zero before the first
+	// Failures counts the timeouts and lost lines since the last success.
+	Failures int
+	// BreakerUntil is until when it gets no new work, zero while the breaker is closed;
+	// Probing is set from then on until it shows that it lives.
+	BreakerUntil time.Time
+	Probing      bool
+	Version      int64
+	UpdatedAt    time.Time
+}
+
+// MessageKind is what an agent is told.
+type MessageKind string
+
+// The kinds of messages in an agent's inbox.
+const (
+	// MessageAssign gives it an attempt at a task.
+	MessageAssign MessageKind = "assign"
+	// MessageCancel takes one back.
+	MessageCancel MessageKind = "cancel"
+	// MessageAnswer answers what it asked.
+	MessageAnswer MessageKind = "answer"
+)
+
+// InboxMessage is what an agent is still to be told.
+type InboxMessage struct {
+	AgentID string
+	// ID is a UUIDv7, the same however often the message is handed over.
+	ID        string
+	Kind      MessageKind
+	Priority  int
+	TaskID    string
+	Attempt   int
+	Data      json.RawMessage
+	CreatedAt time.Time
+}
+
+// SessionState is whether a session takes further tasks.
+type SessionState string
+
+// The states of a session.
+const (
+	SessionOpen   SessionState = "open"
+	SessionClosed SessionState = "closed"
+)
+
+// Session is what belongs together: a conversation, or the parts of one piece of work
+// (PROTOCOL_V5 §6).
+type Session struct {
+	ID string
+	// Owner is the id of the token that made it, AgentID its agent, "" for none.
+	Owner   string
+	AgentID string
+	State   SessionState
+	// OpenTasks have not ended; Tasks are all of them.
+	OpenTasks int
+	Tasks     int
+	// Facts is a JSON object, what its maker set.
+	Facts     json.RawMessage
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	ClosedAt  *time.Time
+}

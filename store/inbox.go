@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"comet/models"
+)
+
+const inboxColumns = "agent_id, id, kind, priority, task_id, attempt, data, created_at"
+
+// Tell puts a message into an agent's inbox and returns its id. The agent has it, at
+// least once, until it is acknowledged.
+func (tx *Tx) Tell(m models.InboxMessage) (string, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", err
+	}
+	data := string(m.Data)
+	if data == "" {
+		data = "null"
+	}
+	_, err = tx.exec("INSERT INTO inbox ("+inboxColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		m.AgentID, id.String(), string(m.Kind), m.Priority, m.TaskID, m.Attempt, data, micros(tx.now))
+	return id.String(), err
+}
+
+// Acknowledge removes messages from an agent's inbox and returns how many were there.
+func (tx *Tx) Acknowledge(agentID string, ids []string) (n int64, err error) {
+	err = eachKeys(anys(ids), 1, func(list string, args []any) error {
+		gone, err := tx.exec("DELETE FROM inbox WHERE agent_id = ? AND id IN "+list, append([]any{agentID}, args...)...)
+		n += gone
+		return err
+	})
+	return n, err
+}
+
+// Untell removes from an agent's inbox what an attempt has put there, but cancellations.
+func (tx *Tx) Untell(taskID string, attempt int) error {
+	_, err := tx.exec("DELETE FROM inbox WHERE task_id = ? AND attempt = ? AND kind <> 'cancel'", taskID, attempt)
+	return err
+}
+
+// Inbox returns up to limit messages that an agent has not acknowledged, those of
+// higher priority first, then the oldest.
+func (s *Store) Inbox(ctx context.Context, agentID string, limit int) (out []models.InboxMessage, err error) {
+	err = s.query(ctx, s.dialect.bind("SELECT "+inboxColumns+" FROM inbox WHERE agent_id = ? ORDER BY priority DESC, id LIMIT ?"), []any{agentID, limit}, func(rows *sql.Rows) error {
+		var m models.InboxMessage
+		var created int64
+		var data string
+		err := rows.Scan(&m.AgentID, &m.ID, &m.Kind, &m.Priority, &m.TaskID, &m.Attempt, &data, &created)
+		m.Data, m.CreatedAt = json.RawMessage(data), fromMicros(created)
+		out = append(out, m)
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,120 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+const workerColumns = "agent_id, state, dialect, link, places, in_flight, load, seen_at, used_at, failures, breaker_until, probing, version, updated_at"
+
+// workerStates are numbered by their place.
+func workerStates() []models.WorkerState {
+	return []models.WorkerState{models.WorkerOffline, models.WorkerOnline, models.WorkerBusy}
+}
+
+type workerRow struct {
+	w                                                                                       models.Worker
+	state, places, inFlight, load, seen, used, failures, breaker, probing, version, updated any
+}
+
+func (r *workerRow) dest() []any {
+	w := &r.w
+	return []any{
+		&w.AgentID, &r.state, &w.Dialect, &w.Link, &r.places, &r.inFlight, &r.load, &r.seen, &r.used, &r.failures, &r.breaker, &r.probing, &r.version, &r.updated,
+	}
+}
+
+func (r *workerRow) worker() models.Worker {
+	w := r.w
+	w.State, w.Places, w.InFlight = workerStates()[whole(r.state)], int(whole(r.places)), int(whole(r.inFlight))
+	w.Load, w.Failures, w.Probing, w.Version = int(whole(r.load)), int(whole(r.failures)), truth(r.probing), whole(r.version)
+	w.SeenAt, w.UsedAt, w.BreakerUntil = orZero(r.seen), orZero(r.used), orZero(r.breaker)
+	w.UpdatedAt = fromMicros(whole(r.updated))
+	return w
+}
+
+// orZero reads a time of which 0 is none.
+func orZero(v any) time.Time {
+	if us := whole(v); us != 0 {
+		return fromMicros(us)
+	}
+	return time.Time{}
+}
+
+// orNone is what orZero reads.
+func orNone(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return micros(t)
+}
+
+// Worker returns a worker and locks it until the transaction ends, or errs.NotFound.
+func (tx *Tx) Worker(agentID string) (models.Worker, error) {
+	var r workerRow
+	err := tx.queryRow("SELECT "+workerColumns+" FROM workers WHERE agent_id = ?"+tx.store.dialect.forUpdate, []any{agentID}, r.dest()...)
+	if err != nil {
+		return models.Worker{}, err
+	}
+	return r.worker(), nil
+}
+
+// SaveWorker writes a worker, a new one or one that Worker returned, and counts its
+// version up. It returns errs.Conflict for an unknown agent.
+func (tx *Tx) SaveWorker(w *models.Worker) error {
+	w.Version, w.UpdatedAt = w.Version+1, tx.now
+	_, err := tx.exec("INSERT INTO workers ("+workerColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (agent_id) DO UPDATE SET state = excluded.state, dialect = excluded.dialect, link = excluded.link, places = excluded.places,
+		in_flight = excluded.in_flight, load = excluded.load, seen_at = excluded.seen_at, used_at = excluded.used_at, failures = excluded.failures,
+		breaker_until = excluded.breaker_until, probing = excluded.probing, version = excluded.version, updated_at = excluded.updated_at`,
+		w.AgentID, slices.Index(workerStates(), w.State), w.Dialect, w.Link, w.Places, w.InFlight, w.Load, orNone(w.SeenAt), orNone(w.UsedAt),
+		w.Failures, orNone(w.BreakerUntil), w.Probing, w.Version, micros(w.UpdatedAt))
+	return err
+}
+
+// TakePlace gives a worker one attempt more, if it is online, has a place free and its
+// breaker is closed; ok tells. The worker stays locked until the transaction ends.
+func (tx *Tx) TakePlace(agentID string) (w models.Worker, ok bool, err error) {
+	var r workerRow
+	now := micros(tx.now)
+	err = tx.queryRow("UPDATE workers SET in_flight = in_flight + 1, used_at = ?, version = version + 1, updated_at = ? "+
+		"WHERE agent_id = ? AND state = 1 AND in_flight < places AND breaker_until = 0 RETURNING "+workerColumns, []any{now, now, agentID}, r.dest()...)
+	if errs.Is(err, errs.NotFound) {
+		return w, false, nil
+	}
+	if err != nil {
+		return w, false, err
+	}
+	return r.worker(), true, nil
+}
+
+// Workers returns the workers that have changed at or after since; the zero time is all
+// of them.
+func (s *Store) Workers(ctx context.Context, since time.Time) (out []models.Worker, err error) {
+	err = s.query(ctx, s.dialect.bind("SELECT "+workerColumns+" FROM workers WHERE updated_at >= ?"), []any{orNone(since)}, func(rows *sql.Rows) error {
+		var r workerRow
+		err := rows.Scan(r.dest()...)
+		if err == nil {
+			out = append(out, r.worker())
+		}
+		return err
+	})
+	return out, err
+}
+
+// SilentWorkers returns up to limit workers that are not offline and have shown no sign
+// of life since before.
+func (s *Store) SilentWorkers(ctx context.Context, before time.Time, limit int) (ids []string, err error) {
+	err = s.query(ctx, s.dialect.bind("SELECT agent_id FROM workers WHERE state > 0 AND seen_at < ? ORDER BY seen_at LIMIT ?"), []any{micros(before), limit}, func(rows *sql.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
+}
