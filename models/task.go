@@ -176,8 +176,8 @@ const (
 // Output is a piece of what an attempt has put out.
 type Output struct {
 	Stream OutputStream
-	Start int64 // byte offset
-	Data  []byte
+	Start  int64 // byte offset
+	Data   []byte
 }
 
 // TaskQuery selects a page of tasks, newest first. Zero fields do not filter.

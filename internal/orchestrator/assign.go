@@ -24,9 +24,9 @@ const ReasonOverBudget selection.Reason = "over_budget"
 // nobody else does. The verdict is Chosen, or why nobody was; the selection's answer is
 // stored on the task either way.
 func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
-	d := s.index.Select(request(*t, in, p, exclude))
+	d := s.index.Select(request(in, p, exclude))
 	if d.Verdict == selection.Excluded && in.Wanted == "" || d.Verdict == selection.Unavailable && len(exclude) > 0 {
-		d = s.index.Select(request(*t, in, p, nil)) // better one that failed than none
+		d = s.index.Select(request(in, p, nil)) // better one that failed than none
 	}
 	refused := 0
 	for i := 0; i < len(d.Candidates); i++ {

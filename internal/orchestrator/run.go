@@ -87,7 +87,7 @@ func (s *step) next(route string) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if d := s.index.Select(request(t, in, p, nil)); d.Verdict == selection.Saturated || d.Verdict == selection.Unavailable {
+	if d := s.index.Select(request(in, p, nil)); d.Verdict == selection.Saturated || d.Verdict == selection.Unavailable {
 		return false, nil // nothing has changed for it
 	}
 	before := t

@@ -119,7 +119,7 @@ func override(in models.TaskInput) (Override, error) {
 }
 
 // request is what the task needs of an agent.
-func request(t models.Task, in models.TaskInput, p Policy, exclude []string) selection.Request {
+func request(in models.TaskInput, p Policy, exclude []string) selection.Request {
 	return selection.Request{
 		Capabilities: in.Capabilities, Type: in.AgentType, Sphere: in.Sphere, Agent: in.Wanted,
 		Exclude: exclude, Threshold: p.Threshold, Rank: p.Rank,

@@ -1,0 +1,70 @@
+package bus_test
+
+import (
+	"testing"
+
+	"comet/internal/bus"
+	"comet/internal/bus/bustest"
+)
+
+// onEveryBusBench measures both kinds of bus.
+func onEveryBusBench(b *testing.B, run func(b *testing.B, on *bus.Bus)) {
+	b.Run("embedded", func(b *testing.B) { run(b, start(b, nil)) })
+	b.Run("external", func(b *testing.B) {
+		run(b, start(b, &bus.Options{URL: bustest.Start(b, bustest.Settings{}).URL()}))
+	})
+}
+
+// BenchmarkWake is the time from a publish to its handler, one at a time.
+func BenchmarkWake(b *testing.B) {
+	onEveryBusBench(b, func(b *testing.B, on *bus.Bus) {
+		heard := hear(b, on, string(bus.WakeInboxes))
+		subject := bus.WakeInbox("orch-business")
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := on.Publish(subject, nil); err != nil {
+				b.Fatal(err)
+			}
+			<-heard
+		}
+	})
+}
+
+// BenchmarkRequest is the time of a request and its answer, one at a time.
+func BenchmarkRequest(b *testing.B) {
+	onEveryBusBench(b, func(b *testing.B, on *bus.Bus) {
+		if _, err := on.Subscribe("ask", func(m bus.Message) { _ = m.Respond(m.Data) }); err != nil {
+			b.Fatal(err)
+		}
+		data := make([]byte, 256)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := on.Request(b.Context(), "ask", data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkPublish is what a publisher waits for while nobody is slow.
+func BenchmarkPublish(b *testing.B) {
+	onEveryBusBench(b, func(b *testing.B, on *bus.Bus) {
+		subject := bus.WakeInbox("orch-business")
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := on.Publish(subject, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+		flush(b, on)
+	})
+}
+
+// BenchmarkSubject writes a subject and reads it.
+func BenchmarkSubject(b *testing.B) {
+	for b.Loop() {
+		if _, _, ok := bus.Parse(bus.AgentOutbox("orch-business")); !ok {
+			b.Fatal("not parsed")
+		}
+	}
+}

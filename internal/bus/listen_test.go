@@ -1,0 +1,187 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/bus"
+	"comet/internal/errs"
+)
+
+// agent connects as a program of somebody else's does.
+func agent(t *testing.T, b *bus.Bus, options ...nats.Option) (*nats.Conn, error) {
+	t.Helper()
+	options = append(options, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	conn, err := nats.Connect("nats://"+b.Addr(), options...)
+	if err == nil {
+		t.Cleanup(conn.Close)
+	}
+	return conn, err
+}
+
+// tokens knows the tokens "token of <agent>".
+func tokens(_ context.Context, token string) (string, error) {
+	name, ok := cutPrefix(token, "token of ")
+	if !ok {
+		return "", errors.New("no such token")
+	}
+	return name, nil
+}
+
+func cutPrefix(s, prefix string) (string, bool) {
+	if len(s) < len(prefix) || s[:len(prefix)] != prefix {
+		return "", false
+	}
+	return s[len(prefix):], true
+}
+
+func TestWithoutListenThereIsNoPort(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, start(t, nil).Addr())
+}
+
+func TestAnAgentUsesItsInboxAndOutbox(t *testing.T) {
+	t.Parallel()
+	b := start(t, &bus.Options{Listen: "127.0.0.1:0"})
+	heard := hear(t, b, string(bus.AgentOutboxes))
+	conn, err := agent(t, b)
+	require.NoError(t, err)
+	inbox, err := conn.SubscribeSync(bus.AgentInbox("infra-1"))
+	require.NoError(t, err)
+	require.NoError(t, conn.Publish(bus.AgentOutbox("infra-1"), []byte("up")))
+	require.Equal(t, "up", string(next(t, heard).Data))
+	require.NoError(t, b.Publish(bus.AgentInbox("infra-1"), []byte("down")))
+	m, err := inbox.NextMsg(long)
+	require.NoError(t, err)
+	require.Equal(t, "down", string(m.Data))
+}
+
+func TestAnAgentReachesNothingElse(t *testing.T) {
+	t.Parallel()
+	for name, authenticate := range map[string]func(context.Context, string) (string, error){"anybody": nil, "with a token": tokens} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := start(t, &bus.Options{Listen: "localhost:0", Authenticate: authenticate})
+			conn, err := agent(t, b, nats.Token("token of infra-1"), nats.PermissionErrOnSubscribe(true))
+			require.NoError(t, err)
+			for _, subject := range []string{">", "comet.>", bus.WakeDispatch(), "comet.wake.>", "comet.agents.>", "_INBOX.>", bus.AgentOutbox("infra-1")} {
+				sub, err := conn.SubscribeSync(subject)
+				require.NoError(t, err)
+				_, err = sub.NextMsg(long)
+				require.ErrorIs(t, err, nats.ErrPermissionViolation, subject)
+			}
+			heard := hear(t, b, ">")
+			for _, subject := range []string{bus.WakeDispatch(), bus.WakeAll(), bus.AgentInbox("infra-1"), "other"} {
+				require.NoError(t, conn.Publish(subject, nil))
+			}
+			require.NoError(t, conn.Publish(bus.AgentOutbox("infra-1"), nil))
+			require.Equal(t, bus.AgentOutbox("infra-1"), next(t, heard).Subject, "the others were refused")
+		})
+	}
+}
+
+func TestATokenOpensOneAgentsSubjects(t *testing.T) {
+	t.Parallel()
+	b := start(t, &bus.Options{Listen: "127.0.0.1:0", Authenticate: tokens})
+	for _, wrong := range [][]nats.Option{nil, {nats.Token("guessed")}, {nats.UserInfo("infra-1", "guessed")}, {nats.Token("token of ")}} {
+		_, err := agent(t, b, wrong...)
+		require.ErrorIs(t, err, nats.ErrAuthorization)
+	}
+	conn, err := agent(t, b, nats.UserInfo("whoever", "token of infra-1"), nats.PermissionErrOnSubscribe(true))
+	require.NoError(t, err)
+	for _, other := range []string{bus.AgentInbox("infra-2"), string(bus.AgentInboxes)} {
+		sub, err := conn.SubscribeSync(other)
+		require.NoError(t, err)
+		_, err = sub.NextMsg(long)
+		require.ErrorIs(t, err, nats.ErrPermissionViolation, other)
+	}
+	heard := hear(t, b, string(bus.AgentOutboxes))
+	require.NoError(t, conn.Publish(bus.AgentOutbox("infra-2"), []byte("forged")))
+	require.NoError(t, conn.Publish(bus.AgentOutbox("infra-1"), []byte("own")))
+	require.Equal(t, "own", string(next(t, heard).Data))
+}
+
+func TestAnAgentIsAnsweredWhereItAloneListens(t *testing.T) {
+	t.Parallel()
+	b := start(t, &bus.Options{Listen: "127.0.0.1:0", Authenticate: tokens})
+	answered := make(chan error, 10)
+	_, err := b.Subscribe(string(bus.AgentOutboxes), func(m bus.Message) { answered <- m.Respond([]byte("ok")) })
+	require.NoError(t, err)
+	flush(t, b)
+	conn, err := agent(t, b, nats.Token("token of infra-1"), nats.CustomInboxPrefix("comet.agents.infra-1.reply"))
+	require.NoError(t, err)
+	m, err := conn.Request(bus.AgentOutbox("infra-1"), nil, long)
+	require.NoError(t, err)
+	require.Equal(t, "ok", string(m.Data))
+	require.NoError(t, next(t, answered))
+
+	for _, forged := range []string{bus.AgentInbox("infra-2"), bus.WakeAll(), "comet", "comet.agents.infra-2.reply.1", "comet.agents.infra-1.reply"} {
+		require.NoError(t, conn.PublishRequest(bus.AgentOutbox("infra-1"), forged, nil))
+		require.True(t, errs.Is(next(t, answered), errs.InvalidRequest), forged)
+	}
+}
+
+func TestAnAddressThatIsTakenIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	b, err := bus.New(&bus.Options{Listen: taken.Addr().String()})
+	require.NoError(t, err)
+	require.ErrorContains(t, b.Start(t.Context()), "address already in use")
+	require.NoError(t, b.Stop(t.Context()))
+}
+
+func TestTheListeningServerSpeaksTLS(t *testing.T) {
+	t.Parallel()
+	ours, agents := newAuthority(t), newAuthority(t)
+	cert, key := ours.issue(t)
+	b := start(t, &bus.Options{Listen: "127.0.0.1:0", CertFile: cert, KeyFile: key, CAFile: agents.file})
+	works(t, b)
+	_, err := agent(t, b)
+	require.Error(t, err, "it does not know our authority")
+	_, err = agent(t, b, nats.RootCAs(ours.file))
+	require.Error(t, err, "it shows no certificate")
+	cert, key = agents.issue(t)
+	conn, err := agent(t, b, nats.RootCAs(ours.file), nats.ClientCert(cert, key))
+	require.NoError(t, err)
+	require.NoError(t, conn.FlushTimeout(long))
+}
+
+func TestTheEmbeddedServerLogsNothingAPersonNeedNotKnow(t *testing.T) {
+	t.Parallel()
+	var log record
+	b := start(t, &bus.Options{Logger: quiet(&log)})
+	works(t, b)
+	require.NoError(t, b.Break())
+	answers(t, b)
+	stop(t, b)
+	require.NotContains(t, log.String(), "part=nats")
+}
+
+func TestManyAgentsComeAndGo(t *testing.T) {
+	t.Parallel()
+	b := start(t, &bus.Options{Listen: "127.0.0.1:0", Authenticate: tokens})
+	heard := hear(t, b, string(bus.AgentOutboxes))
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			conn, err := nats.Connect("nats://"+b.Addr(), nats.Token("token of a"))
+			if err == nil {
+				err = errors.Join(conn.Publish(bus.AgentOutbox("a"), nil), conn.FlushTimeout(long))
+				conn.Close()
+			}
+			require.NoError(t, err)
+		})
+	}
+	for range 20 {
+		next(t, heard)
+	}
+	all.Wait()
+}

@@ -1,0 +1,110 @@
+package bus
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+)
+
+const (
+	// startTimeout is for a machine that is very busy.
+	startTimeout = 10 * time.Second
+	// authTimeout is how long Authenticate may take.
+	authTimeout = 2 * time.Second
+	// clientBacklog is how many bytes may wait for one agent at Listen that does not read;
+	// then its connection is closed.
+	clientBacklog = 16 << 20
+)
+
+// server is a NATS server in this process.
+type server struct {
+	nats *natsserver.Server
+	// secret tells our own connection from those of agents.
+	secret string
+	// ended is closed when the server has, after the first stop.
+	ended    chan struct{}
+	stopping sync.Once
+}
+
+// startServer returns a server that takes connections.
+func startServer(ctx context.Context, o *Options) (*server, error) {
+	s := &server{secret: rand.Text(), ended: make(chan struct{})}
+	settings, err := s.settings(o)
+	if err != nil {
+		return nil, err
+	}
+	if s.nats, err = natsserver.NewServer(settings); err != nil {
+		return nil, fmt.Errorf("the embedded NATS server: %w", err)
+	}
+	log := &serverLog{log: o.Logger.With("part", "nats")}
+	s.nats.SetLoggerV2(log, false, false, false)
+	s.nats.Start()
+	if err := log.fatal(); err != nil {
+		return nil, errors.Join(fmt.Errorf("the embedded NATS server: %w", err), s.stop(ctx))
+	}
+	if !s.nats.ReadyForConnections(startTimeout) {
+		return nil, errors.Join(errors.New("the embedded NATS server does not start"), s.stop(ctx))
+	}
+	return s, nil
+}
+
+func (s *server) settings(o *Options) (*natsserver.Options, error) {
+	settings := &natsserver.Options{
+		NoSigs: true, NoLog: true, NoSystemAccount: true,
+		DontListen: o.Listen == "",
+		MaxPayload: int32(o.MaxPayload), //nolint:gosec // check has bounded it
+	}
+	if o.Listen == "" {
+		return settings, nil
+	}
+	host, port, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return nil, err
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	settings.Port = int(number)
+	if settings.Port == 0 {
+		settings.Port = natsserver.RANDOM_PORT
+	}
+	settings.Host = host
+	settings.MaxPending = clientBacklog
+	settings.CustomClientAuthentication = &doorkeeper{secret: s.secret, authenticate: o.Authenticate, log: o.Logger}
+	settings.AuthTimeout = 2 * authTimeout.Seconds()
+	settings.TLSConfig, err = o.serverTLS()
+	settings.TLSTimeout = authTimeout.Seconds()
+	return settings, err
+}
+
+// stop ends the server. It may be repeated.
+func (s *server) stop(ctx context.Context) error {
+	s.stopping.Do(func() {
+		go func() {
+			defer close(s.ended)
+			s.nats.Shutdown()
+			s.nats.WaitForShutdown()
+		}()
+	})
+	soon := time.NewTimer(time.Second) // others may have used up the time
+	defer soon.Stop()
+	select {
+	case <-s.ended:
+		return nil
+	case <-soon.C:
+	}
+	select {
+	case <-s.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the embedded NATS server: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,181 @@
+package bus
+
+import (
+	"strings"
+)
+
+// Kind is one kind of subject, as the pattern that all subjects of the kind match: with
+// * in the place of a name. It can be subscribed to as it is, string(WakeInboxes).
+//
+// The names are agent ids and task ids. Letters, digits, - and _ stand for themselves,
+// every other byte is written as % and two upper-case hexadecimal digits, and the empty
+// name as % alone, so that a name is one word of a subject whatever it holds, and has
+// one spelling.
+type Kind string
+
+// The subjects of wake-ups. Their messages have no content unless it is said here:
+// whoever is woken looks at SQL, where the change was committed before.
+const (
+	// WakeInboxes tells that there may be something new in an agent's inbox:
+	// comet.wake.inbox.<agent>.
+	WakeInboxes Kind = "comet.wake.inbox.*"
+	// WakeTasks tells that a task has changed: comet.wake.task.<task>.
+	WakeTasks Kind = "comet.wake.task.*"
+	// WakeDispatches tells that there may be work to hand out.
+	WakeDispatches Kind = "comet.wake.dispatch"
+	// WakeEventFeeds tells that events may have been written or numbered.
+	WakeEventFeeds Kind = "comet.wake.events"
+	// WakeAgentIndexes tells that agents or their capabilities have changed.
+	WakeAgentIndexes Kind = "comet.wake.agents"
+	// WakeEverybody tells that other wake-ups may have been lost. The bus itself sends it
+	// after it was cut off, with its own id, and turns it into a Gap.
+	WakeEverybody Kind = "comet.wake.all"
+)
+
+// The subjects that agents use in the message-queue form of the envelope protocol
+// (Chiffon §Authentication). Each message is one envelope.
+const (
+	// AgentInboxes carries what comet sends to an agent: comet.agents.<agent>.inbox.
+	AgentInboxes Kind = "comet.agents.*.inbox"
+	// AgentOutboxes carries what an agent sends to comet: comet.agents.<agent>.outbox.
+	// One that is sent as a request is answered below comet.agents.<agent>.reply, which
+	// the agent sets as the prefix of its inboxes, and at no other subject of comet's.
+	AgentOutboxes Kind = "comet.agents.*.outbox"
+)
+
+// Kinds returns every kind.
+func Kinds() []Kind {
+	return []Kind{
+		WakeInboxes, WakeTasks, WakeDispatches, WakeEventFeeds, WakeAgentIndexes, WakeEverybody, AgentInboxes, AgentOutboxes,
+	}
+}
+
+// WakeInbox is the subject of WakeInboxes for one agent.
+func WakeInbox(agent string) string { return WakeInboxes.of(agent) }
+
+// WakeTask is the subject of WakeTasks for one task.
+func WakeTask(task string) string { return WakeTasks.of(task) }
+
+// WakeDispatch is the subject of WakeDispatches.
+func WakeDispatch() string { return string(WakeDispatches) }
+
+// WakeEvents is the subject of WakeEventFeeds.
+func WakeEvents() string { return string(WakeEventFeeds) }
+
+// WakeAgents is the subject of WakeAgentIndexes.
+func WakeAgents() string { return string(WakeAgentIndexes) }
+
+// WakeAll is the subject of WakeEverybody.
+func WakeAll() string { return string(WakeEverybody) }
+
+// AgentInbox is the subject of AgentInboxes for one agent.
+func AgentInbox(agent string) string { return AgentInboxes.of(agent) }
+
+// AgentOutbox is the subject of AgentOutboxes for one agent.
+func AgentOutbox(agent string) string { return AgentOutboxes.of(agent) }
+
+// Parse returns the kind of a subject and the name in it, "" where the kind has none. ok
+// is false for a subject that none of the functions above returns.
+func Parse(subject string) (kind Kind, name string, ok bool) {
+	for _, k := range Kinds() {
+		if name, ok := k.nameIn(subject); ok {
+			return k, name, true
+		}
+	}
+	return "", "", false
+}
+
+func (k Kind) of(name string) string { return strings.Replace(string(k), "*", word(name), 1) }
+
+func (k Kind) nameIn(subject string) (name string, ok bool) {
+	before, after, named := strings.Cut(string(k), "*")
+	if !named {
+		return "", subject == string(k)
+	}
+	rest, ok := strings.CutPrefix(subject, before)
+	if !ok {
+		return "", false
+	}
+	text, ok := strings.CutSuffix(rest, after)
+	if !ok {
+		return "", false
+	}
+	return fromWord(text)
+}
+
+// repliesTo is the prefix of the subjects at which an agent is answered.
+func repliesTo(agent string) string { return "comet.agents." + word(agent) + ".reply" }
+
+// mayReply reports whether a message on subject may be answered at reply: anywhere
+// outside comet's own subjects, and inside them where the sender alone listens.
+func mayReply(subject, reply string) bool {
+	if !isSubject(reply) || strings.ContainsAny(reply, "*>") {
+		return false
+	}
+	if reply != "comet" && !strings.HasPrefix(reply, "comet.") {
+		return true
+	}
+	agent, ok := AgentOutboxes.nameIn(subject)
+	return ok && strings.HasPrefix(reply, repliesTo(agent)+".")
+}
+
+const (
+	emptyWord = "%"
+	hexDigits = "0123456789ABCDEF"
+)
+
+// word writes a name as one word of a subject.
+func word(name string) string {
+	if name == "" {
+		return emptyWord
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; isPlain(c) {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&15]})
+		}
+	}
+	return b.String()
+}
+
+// fromWord reads what word wrote, and nothing else.
+func fromWord(text string) (name string, ok bool) {
+	if text == emptyWord {
+		return "", true
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c == '%' && i+2 < len(text) {
+			c = byte(strings.IndexByte(hexDigits, text[i+1])<<4 | strings.IndexByte(hexDigits, text[i+2]))
+			i += 2
+		}
+		b.WriteByte(c)
+	}
+	name = b.String()
+	return name, name != "" && word(name) == text
+}
+
+func isPlain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+}
+
+// isSubject reports whether NATS takes the text for a subject, a pattern perhaps.
+func isSubject(text string) bool {
+	words := strings.Split(text, ".")
+	for i, w := range words {
+		switch {
+		case w == "" || strings.ContainsAny(w, " \t\r\n\x00"):
+			return false
+		case w == "*", w == ">" && i == len(words)-1:
+		case strings.ContainsAny(w, "*>"): // NATS would take them literally, which nobody means
+			return false
+		}
+	}
+	return len(text) <= maxSubject
+}
+
+// maxSubject is well below the 4,096 bytes that NATS has for a line of its protocol.
+const maxSubject = 1024

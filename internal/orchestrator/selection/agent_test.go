@@ -1,0 +1,64 @@
+package selection_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator/selection"
+)
+
+func TestTheLoadIsTheGreaterOfWhatIsReportedAndHowFullTheWindowIs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		inFlight, window, reported int
+		want                       int
+		saturated                  bool
+	}{
+		"nothing":                        {0, 4, 0, 0, false},
+		"a quarter of the window":        {1, 4, 10, 25, false},
+		"more is reported":               {1, 4, 26, 26, false},
+		"rounded down":                   {2, 3, 0, 66, false},
+		"the window is full":             {4, 4, 0, 100, true},
+		"more than full":                 {9, 4, 0, 100, true},
+		"no window":                      {0, 0, 0, 100, true},
+		"all is reported, but not full":  {0, 4, 100, 100, false},
+		"a report beyond all bounds":     {0, 4, 900, 100, false},
+		"a report below all bounds":      {0, 4, -5, 0, false},
+		"fewer than none are under way":  {-1, 4, 0, 0, false},
+		"a large window, half of it":     {1 << 40, 1 << 41, 0, 50, false},
+		"one below a full large window":  {1<<41 - 1, 1 << 41, 0, 99, false},
+		"a negative window is as no one": {0, -1, 0, 100, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := with(ready("w1", "plan"), func(a *selection.Agent) { a.InFlight, a.Window, a.Load = c.inFlight, c.window, c.reported })
+			require.Equal(t, c.want, a.EffectiveLoad())
+			require.Equal(t, c.saturated, a.Saturated())
+
+			d := indexOf(a).Select(selection.Request{Capabilities: []string{"plan"}})
+			if c.saturated {
+				require.Equal(t, []string{"w1: saturated"}, reasons(d))
+				require.Equal(t, c.want, d.Rejected[0].Load)
+			} else {
+				require.Equal(t, c.want, d.Candidates[0].Load)
+			}
+		})
+	}
+}
+
+func TestABreakerKeepsItsAgentOutUntilItIsClosed(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("w1", "plan"))
+	verdict := func() selection.Verdict { return x.Select(selection.Request{Capabilities: []string{"plan"}}).Verdict }
+	require.Equal(t, selection.Chosen, verdict())
+	require.True(t, x.Update("w1", func(a *selection.Agent) { a.BreakerUntil = minute(-1) }))
+	require.Equal(t, selection.Unavailable, verdict(), "no real task is the probe, so half-open is not closed")
+	require.True(t, x.Update("w1", func(a *selection.Agent) {
+		require.False(t, a.BreakerClosed())
+		a.BreakerUntil = time.Time{}
+		require.True(t, a.BreakerClosed())
+	}))
+	require.Equal(t, selection.Chosen, verdict())
+}

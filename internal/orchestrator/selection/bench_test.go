@@ -1,0 +1,155 @@
+package selection_test
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"comet/internal/orchestrator/selection"
+)
+
+// crowd is a roster in which every agent has three capabilities and every capability
+// has the wanted number of holders, so that a benchmark can ask for another one each
+// time and finds nothing warm that a running server would not find warm.
+func crowd(agents, holders int) (roster []selection.Agent, capabilities []string) {
+	n := max(1, agents/holders)
+	for c := range n {
+		for _, kind := range []string{"first", "second", "third"} {
+			capabilities = append(capabilities, fmt.Sprintf("custom:%s_capability_%d", kind, c))
+		}
+	}
+	at := time.Date(2026, 1, 19, 4, 0, 0, 0, time.UTC)
+	for i := range agents {
+		roster = append(roster, selection.Agent{
+			ID: fmt.Sprintf("agent-%06d", i), Type: []string{"infra", "code"}[i%2], Sphere: 1 + i%9,
+			Capabilities: capabilities[3*(i%n) : 3*(i%n)+3], Active: true, State: selection.Online,
+			Window: 8, InFlight: i % 5, Load: i * 7 % 100, LastUsed: at.Add(time.Duration(i*31%977) * time.Second),
+		})
+	}
+	return roster, capabilities
+}
+
+func index(agents, holders int) (*selection.Index, []string) {
+	roster, capabilities := crowd(agents, holders)
+	x := selection.New()
+	x.Replace(roster)
+	return x, capabilities
+}
+
+// BenchmarkSelect asks for another capability each time, or for the three that the
+// same agents have.
+func BenchmarkSelect(b *testing.B) {
+	for _, agents := range []int{1_000, 10_000, 100_000} {
+		for _, holders := range []int{1, 10, 100} {
+			for _, required := range []int{1, 3} {
+				b.Run(fmt.Sprintf("agents=%d/holders=%d/required=%d", agents, holders, required), func(b *testing.B) {
+					x, capabilities := index(agents, holders)
+					b.ReportAllocs()
+					i := 0
+					for b.Loop() {
+						i = (i + 3) % len(capabilities)
+						x.Select(selection.Request{Capabilities: capabilities[i : i+required]})
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkSelectOneCapability asks for the same capability again and again: what
+// Select itself costs, without the memory it has to fetch.
+func BenchmarkSelectOneCapability(b *testing.B) {
+	x, capabilities := index(100_000, 100)
+	for name, rank := range map[string]selection.Ranking{"ByScore": nil, "ByWeight": selection.ByWeight} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				x.Select(selection.Request{Capabilities: capabilities[:1], Rank: rank})
+			}
+		})
+	}
+}
+
+// BenchmarkSelectWhileChanging selects on every core while one goroutine changes the
+// load of agents without pause, or takes them in and out.
+func BenchmarkSelectWhileChanging(b *testing.B) {
+	for name, change := range map[string]func(x *selection.Index, roster []selection.Agent, i int){
+		"nothing": nil,
+		"load": func(x *selection.Index, roster []selection.Agent, i int) {
+			x.Update(roster[i%len(roster)].ID, func(a *selection.Agent) { a.InFlight = i % 9 })
+		},
+		"capabilities": func(x *selection.Index, roster []selection.Agent, i int) {
+			a := roster[i%len(roster)]
+			a.Active = i/len(roster)%2 == 1
+			x.Put(a)
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			roster, capabilities := crowd(100_000, 100)
+			x := selection.New()
+			x.Replace(roster)
+			stop, stopped := make(chan struct{}), make(chan int)
+			go func() {
+				n := 0
+				for ; change != nil; n++ {
+					select {
+					case <-stop:
+						stopped <- n
+						return
+					default:
+						change(x, roster, n*7919)
+					}
+				}
+				<-stop
+				stopped <- n
+			}()
+			b.ReportAllocs()
+			b.ResetTimer()
+			var start atomic.Int64
+			b.RunParallel(func(pb *testing.PB) {
+				for i := int(start.Add(997)); pb.Next(); i++ {
+					x.Select(selection.Request{Capabilities: capabilities[i%len(capabilities) : i%len(capabilities)+1]})
+				}
+			})
+			close(stop)
+			b.ReportMetric(float64(<-stopped)/float64(b.N), "changes/op")
+		})
+	}
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	roster, _ := crowd(100_000, 100)
+	x := selection.New()
+	x.Replace(roster)
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i = (i + 7919) % len(roster)
+		x.Update(roster[i].ID, func(a *selection.Agent) { a.InFlight++ })
+	}
+}
+
+// BenchmarkReplace also says what an agent costs in memory, its own strings not
+// counted.
+func BenchmarkReplace(b *testing.B) {
+	roster, _ := crowd(100_000, 100)
+	var x *selection.Index
+	before := heap()
+	b.ReportAllocs()
+	for b.Loop() {
+		x = selection.New()
+		x.Replace(roster)
+	}
+	b.ReportMetric(float64(heap()-before)/float64(len(roster)), "B/agent")
+	runtime.KeepAlive(x)
+	runtime.KeepAlive(roster)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,143 @@
+package selection_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator/selection"
+)
+
+// TestNoChangeIsLostBetweenOthers counts in flight from many goroutines while the
+// agents' capabilities change under them.
+func TestNoChangeIsLostBetweenOthers(t *testing.T) {
+	t.Parallel()
+	const counters, counts = 4, 500
+	x := indexOf(with(ready("w1", "plan"), func(a *selection.Agent) { a.Window = counters * counts }))
+	var all sync.WaitGroup
+	for range counters {
+		all.Go(func() {
+			for range counts {
+				x.Update("w1", func(a *selection.Agent) { a.InFlight++ })
+			}
+		})
+	}
+	all.Go(func() {
+		for i := range counts {
+			x.Update("w1", func(a *selection.Agent) { a.Capabilities = []string{"plan", fmt.Sprint("c", i)} })
+		}
+	})
+	all.Wait()
+	require.Equal(t, []string{"w1: saturated"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan", "c499"}})))
+	require.NoError(t, selection.Verify(x))
+}
+
+// TestASelectSeesAnAgentBeforeOrAfterAChange: who has the one capability is in the
+// one sphere and of the one type, who has the other in the other, and nobody is seen
+// in between, while others come and go, and the whole is replaced.
+func TestASelectSeesAnAgentBeforeOrAfterAChange(t *testing.T) {
+	t.Parallel()
+	const agents, rounds = 20, 300
+	form := func(i, n int) selection.Agent {
+		a := ready(fmt.Sprintf("w%02d", i), "plan", "summarize")
+		a.Type, a.Sphere = "infra", 1
+		if n%2 == 1 {
+			a.Capabilities, a.Type, a.Sphere = []string{"reason", "summarize"}, "code", 2
+		}
+		return a
+	}
+	roster := func(n int) (all []selection.Agent) {
+		for i := range agents {
+			all = append(all, form(i, n))
+		}
+		return all
+	}
+	x := indexOf(roster(0)...)
+	var all sync.WaitGroup
+	done := make(chan struct{})
+	for _, change := range []func(n int){
+		func(n int) { x.Put(form(n%agents, n/agents)) },
+		func(n int) { x.Update(form(n%agents, 0).ID, func(a *selection.Agent) { a.InFlight = n % 4 }) },
+		func(n int) { x.Remove(form(n*7%agents, 0).ID) },
+		func(n int) {
+			if n%50 == 0 {
+				x.Replace(roster(n / 50))
+			}
+		},
+	} {
+		all.Go(func() {
+			for n := range rounds {
+				change(n)
+			}
+		})
+	}
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					readForms(t, x)
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(done)
+	readers.Wait()
+	x.Replace(roster(0))
+	require.Equal(t, 20, x.Select(selection.Request{Capabilities: []string{"plan"}, Type: "infra", Sphere: 1}).Eligible)
+	require.NoError(t, selection.Verify(x))
+}
+
+func readForms(t *testing.T, x *selection.Index) {
+	for _, r := range []selection.Request{
+		{Capabilities: []string{"plan"}, Type: "infra", Sphere: 1},
+		{Capabilities: []string{"reason"}, Type: "code", Sphere: 2},
+		{Type: "infra", Sphere: 1},
+	} {
+		d := x.Select(r)
+		if d.Eligible != d.Considered {
+			t.Errorf("%+v: %v", r, reasons(d))
+		}
+	}
+	d := x.Select(selection.Request{Capabilities: []string{"plan", "reason", "summarize"}, Threshold: 0.6})
+	if d.Eligible != d.Considered {
+		t.Errorf("%v", reasons(d))
+	}
+	if a, ok := x.Agent("w03"); ok && (a.Type == "infra") != (a.Capabilities[0] == "plan") {
+		t.Errorf("%+v", a)
+	}
+	x.Offered("plan")
+	x.CapabilitiesOf("code")
+}
+
+// TestNobodyWaitsForASelect holds one Select in its ranking until others have read and
+// changed the index.
+func TestNobodyWaitsForASelect(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("w1", "plan"), ready("w2", "plan"))
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	var held selection.Decision
+	var all sync.WaitGroup
+	all.Go(func() {
+		var once sync.Once
+		held = x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(a, b *selection.Ranked) int {
+			once.Do(func() { close(inside); <-goOn })
+			return selection.ByScore(a, b)
+		}})
+	})
+	<-inside
+	x.Put(ready("w3", "plan"))
+	x.Remove("w1")
+	x.Update("w2", func(a *selection.Agent) { a.Load = 50 })
+	require.Equal(t, []string{"w3", "w2"}, holders(x, "plan"))
+	x.Replace(nil)
+	close(goOn)
+	all.Wait()
+	require.Equal(t, []string{"w1", "w2"}, ids(held.Candidates), "as it was when the Select began")
+}

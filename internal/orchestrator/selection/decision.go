@@ -1,0 +1,95 @@
+package selection
+
+// Verdict tells the orchestrator what to do next.
+type Verdict string
+
+// The verdicts. The first that holds is given.
+const (
+	// Chosen: the first candidate is to take the work.
+	Chosen Verdict = "chosen"
+	// Saturated: nobody is free, but somebody who is not excluded is up and full.
+	// Waiting helps.
+	Saturated Verdict = "saturated"
+	// Excluded: whoever is up was excluded.
+	Excluded Verdict = "excluded"
+	// Unavailable: it is offered, but all who do are down or behind a breaker.
+	Unavailable Verdict = "unavailable"
+	// Unsupported: nobody registered and active offers it: not of that type, not in
+	// that sphere, not the wanted agent, or not enough of it.
+	Unsupported Verdict = "unsupported"
+)
+
+// Reason is why an agent that has one of the required capabilities is out. Where
+// several hold, it is the first in the order of the constants.
+type Reason string
+
+// The reasons, in the order in which they are looked for.
+const (
+	ReasonInactive       Reason = "inactive"
+	ReasonWrongType      Reason = "wrong_type"
+	ReasonWrongSphere    Reason = "wrong_sphere"
+	ReasonNotWanted      Reason = "not_wanted"
+	ReasonBelowThreshold Reason = "below_threshold"
+	ReasonOffline        Reason = "offline"
+	ReasonBreakerOpen    Reason = "breaker_open" // or half-open
+	ReasonExcluded       Reason = "excluded"
+	ReasonBusy           Reason = "busy"
+	ReasonSaturated      Reason = "saturated"
+)
+
+// MaxListed is how many candidates, and how many rejected agents, a decision lists.
+const MaxListed = 10
+
+// Decision is the outcome of a Select. Its JSON form is stored on the task.
+type Decision struct {
+	Verdict Verdict `json:"verdict"`
+	// Considered is how many agents were looked at: those with at least one of the
+	// required capabilities, or, where none is required, the wanted agent or the
+	// agents of the wanted type.
+	Considered int `json:"considered"`
+	// Eligible is how many of them may take the work.
+	Eligible int `json:"eligible"`
+	// Candidates are the first MaxListed of the eligible, best first; never nil.
+	Candidates []Ranked `json:"candidates"`
+	// Rejected are MaxListed of the others, the nearest misses first: by how far they
+	// came through the reasons, then as ranked; never nil.
+	Rejected []Rejection `json:"rejected"`
+}
+
+// Rejection is an agent that was considered and is out.
+type Rejection struct {
+	Ranked
+
+	Reason Reason `json:"reason"`
+}
+
+// reason is how a step is called in a decision.
+func (s step) reason() Reason {
+	return [...]Reason{
+		atInactive:  ReasonInactive,
+		atType:      ReasonWrongType,
+		atSphere:    ReasonWrongSphere,
+		atWanted:    ReasonNotWanted,
+		atThreshold: ReasonBelowThreshold,
+		atOffline:   ReasonOffline,
+		atBreaker:   ReasonBreakerOpen,
+		atExcluded:  ReasonExcluded,
+		atBusy:      ReasonBusy,
+		atSaturated: ReasonSaturated,
+	}[s]
+}
+
+// verdict judges from how many agents ended at each step.
+func verdict(ended *[steps]int) Verdict {
+	switch {
+	case ended[eligible] > 0:
+		return Chosen
+	case ended[atBusy]+ended[atSaturated] > 0:
+		return Saturated
+	case ended[atExcluded] > 0:
+		return Excluded
+	case ended[atOffline]+ended[atBreaker] > 0:
+		return Unavailable
+	}
+	return Unsupported
+}

@@ -1,0 +1,46 @@
+package selection
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Verify looks for what no Select shows: places that are wrong, groups that nobody is
+// in, slots that are lost, marks that stayed. The index must not be in use.
+func Verify(x *Index) error {
+	w := x.world
+	if n := len(w.slots) + len(w.free); n != int(w.size) {
+		return fmt.Errorf("%d slots, %d of them accounted for", w.size, n)
+	}
+	for _, slot := range w.free {
+		if r := w.record(slot); r.id != "" || r.group != nil || r.agent.Load() != nil {
+			return fmt.Errorf("the free slot %d still has %q", slot, r.id)
+		}
+	}
+	members := 0
+	for k, g := range w.groups {
+		if g.key != k || len(g.members) == 0 {
+			return fmt.Errorf("the group %v is called %v and has %d members", k, g.key, len(g.members))
+		}
+		members += len(g.members)
+	}
+	for id, slot := range w.slots {
+		s := w.record(slot).agent.Load()
+		if w.record(slot).id != id || s.ID != id {
+			return fmt.Errorf("the slot of %q has %q and %q", id, w.record(slot).id, s.ID)
+		}
+		members -= len(s.places)
+		for _, p := range s.places {
+			if w.groups[p.group.key] != p.group || p.at >= len(p.group.members) || p.group.members[p.at] != slot {
+				return fmt.Errorf("%q is not in its place %d of %v", id, p.at, p.group.key)
+			}
+		}
+	}
+	if members != 0 {
+		return fmt.Errorf("%d places of groups are nobody's", members)
+	}
+	if s, ok := x.scratches.Get().(*scratch); ok && slices.ContainsFunc(s.marks, func(m uint32) bool { return m != 0 }) {
+		return fmt.Errorf("marks stayed")
+	}
+	return nil
+}

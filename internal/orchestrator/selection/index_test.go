@@ -1,0 +1,161 @@
+package selection_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator/selection"
+)
+
+func holders(x *selection.Index, capabilities ...string) []string {
+	return ids(x.Select(selection.Request{Capabilities: capabilities}).Candidates)
+}
+
+func TestPutTakesInOneAgentOrKnowsItAnew(t *testing.T) {
+	t.Parallel()
+	x := selection.New()
+	x.Put(ready("w1", "plan", "reason"))
+	x.Put(ready("w2", "plan"))
+	require.Equal(t, []string{"w1", "w2"}, holders(x, "plan"))
+
+	x.Put(with(ready("w1", "reason", "summarize"), func(a *selection.Agent) { a.Load = 9 }))
+	require.Equal(t, []string{"w2"}, holders(x, "plan"))
+	require.Equal(t, []string{"w1"}, holders(x, "reason"))
+	require.Equal(t, []string{"w1"}, holders(x, "summarize"))
+	got, ok := x.Agent("w1")
+	require.True(t, ok)
+	require.Equal(t, with(ready("w1", "reason", "summarize"), func(a *selection.Agent) { a.Load = 9 }), got)
+}
+
+// TestEveryFieldCanChange changes one field after the other, once by Put and once by
+// Update, and asks a request that looks at just that field.
+func TestEveryFieldCanChange(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change  func(*selection.Agent)
+		request selection.Request
+		before  selection.Verdict
+		after   selection.Verdict
+	}{
+		"capabilities": {func(a *selection.Agent) { a.Capabilities = []string{"reason"} }, selection.Request{Capabilities: []string{"reason"}}, selection.Unsupported, selection.Chosen},
+		"type":         {func(a *selection.Agent) { a.Type = "code" }, selection.Request{Type: "code"}, selection.Unsupported, selection.Chosen},
+		"no type":      {func(a *selection.Agent) { a.Type = "" }, selection.Request{Type: "infra"}, selection.Chosen, selection.Unsupported},
+		"sphere":       {func(a *selection.Agent) { a.Sphere = 9 }, selection.Request{Capabilities: []string{"plan"}, Sphere: 9}, selection.Unsupported, selection.Chosen},
+		"active":       {func(a *selection.Agent) { a.Active = false }, selection.Request{Agent: "w1"}, selection.Chosen, selection.Unsupported},
+		"state":        {func(a *selection.Agent) { a.State = selection.Offline }, selection.Request{Agent: "w1"}, selection.Chosen, selection.Unavailable},
+		"window":       {func(a *selection.Agent) { a.Window = 0 }, selection.Request{Agent: "w1"}, selection.Chosen, selection.Saturated},
+		"in flight":    {func(a *selection.Agent) { a.InFlight = 4 }, selection.Request{Agent: "w1"}, selection.Chosen, selection.Saturated},
+		"breaker":      {func(a *selection.Agent) { a.BreakerUntil = minute(1) }, selection.Request{Agent: "w1"}, selection.Chosen, selection.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			was := with(ready("w1", "plan"), func(a *selection.Agent) { a.Type, a.Sphere = "infra", 1 })
+			for way, change := range map[string]func(x *selection.Index){
+				"Put":    func(x *selection.Index) { x.Put(with(was, c.change)) },
+				"Update": func(x *selection.Index) { require.True(t, x.Update("w1", c.change)) },
+			} {
+				x := indexOf(was)
+				require.Equal(t, c.before, x.Select(c.request).Verdict, way)
+				change(x)
+				require.Equal(t, c.after, x.Select(c.request).Verdict, way)
+				x.Put(was)
+				require.Equal(t, c.before, x.Select(c.request).Verdict, way)
+			}
+		})
+	}
+}
+
+func TestUpdateOfWhoIsNotKnownDoesNothing(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("w1", "plan"))
+	require.False(t, x.Update("w2", func(*selection.Agent) { t.Error("called") }))
+	_, ok := x.Agent("w2")
+	require.False(t, ok)
+}
+
+func TestUpdateCannotGiveAnotherID(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("w1", "plan"))
+	require.True(t, x.Update("w1", func(a *selection.Agent) { a.ID, a.Load = "w2", 5 }))
+	_, ok := x.Agent("w2")
+	require.False(t, ok)
+	require.Equal(t, []string{"w1"}, holders(x, "plan"))
+}
+
+func TestRemoveForgetsAnAgent(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("w1", "plan"), ready("w2", "plan"), ready("w3", "plan"))
+	x.Remove("w2")
+	x.Remove("w9")
+	require.Equal(t, []string{"w1", "w3"}, holders(x, "plan"))
+	_, ok := x.Agent("w2")
+	require.False(t, ok)
+	require.Zero(t, x.Select(selection.Request{Agent: "w2"}).Considered)
+	x.Put(ready("w4", "plan", "reason"))
+	require.Equal(t, []string{"w1", "w3", "w4"}, holders(x, "plan"))
+	require.Equal(t, []string{"w4", "w1", "w3"}, holders(x, "plan", "reason"))
+}
+
+func TestReplaceForgetsEverybodyElse(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("w1", "plan"), ready("w2", "plan"))
+	x.Replace([]selection.Agent{ready("w2", "reason"), ready("w3", "plan"), ready("w3", "plan", "summarize")})
+	require.Equal(t, []string{"w3"}, holders(x, "plan"))
+	require.Equal(t, []string{"w2"}, holders(x, "reason"))
+	require.Equal(t, []string{"w3"}, holders(x, "summarize"), "of two with the same id, the later")
+	x.Replace(nil)
+	require.Empty(t, holders(x, "plan"))
+	require.Empty(t, x.CapabilitiesOf(""))
+}
+
+// TestTheIndexKeepsNothingOfItsCallers: who changes what it gave or was given changes
+// nothing here.
+func TestTheIndexKeepsNothingOfItsCallers(t *testing.T) {
+	t.Parallel()
+	put, replaced, updated := []string{"plan"}, []string{"plan"}, []string{"plan"}
+	x := indexOf(ready("w1", replaced...), ready("w3"))
+	x.Put(ready("w2", put...))
+	require.True(t, x.Update("w3", func(a *selection.Agent) { a.Capabilities = updated }))
+	got, _ := x.Agent("w1")
+	put[0], replaced[0], updated[0], got.Capabilities[0] = "reason", "reason", "reason", "reason"
+	for _, id := range []string{"w1", "w2", "w3"} {
+		a, _ := x.Agent(id)
+		require.Equal(t, []string{"plan"}, a.Capabilities)
+		x.Remove(id)
+	}
+	require.Empty(t, x.CapabilitiesOf(""))
+
+	d := indexOf(ready("w1", "plan"), with(ready("w2", "plan"), func(a *selection.Agent) { a.Active = false })).Select(selection.Request{Capabilities: []string{"plan"}})
+	indexOf(ready("w8", "plan")).Select(selection.Request{Capabilities: []string{"plan"}})
+	require.Equal(t, []string{"w1"}, ids(d.Candidates), "a decision is its receiver's own")
+	require.Equal(t, []string{"w2: inactive"}, reasons(d))
+}
+
+func TestACapabilityIsOfferedWhileAnActiveAgentHasItUpOrNot(t *testing.T) {
+	t.Parallel()
+	x := indexOf(
+		with(ready("w1", "custom:run_playbook"), func(a *selection.Agent) { a.Type, a.State = "infra", selection.Offline }),
+		with(ready("w2", "run_playbook", "plan"), func(a *selection.Agent) { a.Type, a.BreakerUntil = "code", minute(1) }),
+		with(ready("w3", "reason", "run_playbook", "custom:reason"), func(a *selection.Agent) { a.Active = false }),
+		ready("w4", "summarize"),
+	)
+	require.True(t, x.Offered("run_playbook"))
+	require.True(t, x.Offered("custom:run_playbook"))
+	require.False(t, x.Offered("reason"), "who has it is deactivated")
+	require.False(t, x.Offered("translate"))
+
+	require.Equal(t, []string{"run_playbook"}, x.CapabilitiesOf("infra"), "as they are compared")
+	require.Equal(t, []string{"plan", "run_playbook"}, x.CapabilitiesOf("code"))
+	require.Equal(t, []string{"plan", "run_playbook", "summarize"}, x.CapabilitiesOf(""), "everybody's")
+	require.NotNil(t, x.CapabilitiesOf("desktop"))
+	require.Empty(t, x.CapabilitiesOf("desktop"))
+
+	require.True(t, x.Update("w3", func(a *selection.Agent) { a.Active = true }))
+	require.True(t, x.Offered("reason"))
+	require.True(t, x.Update("w1", func(a *selection.Agent) { a.Active = false }))
+	require.True(t, x.Offered("run_playbook"), "others have it still")
+	require.Empty(t, x.CapabilitiesOf("infra"))
+	x.Remove("w4")
+	require.False(t, x.Offered("summarize"))
+}

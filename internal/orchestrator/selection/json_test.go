@@ -1,0 +1,52 @@
+package selection_test
+
+import (
+	stdjson "encoding/json"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator/selection"
+)
+
+// TestADecisionIsStoredAsWritten: the names are read back from tasks that were stored
+// long ago, so they stay, with whichever package they are written.
+func TestADecisionIsStoredAsWritten(t *testing.T) {
+	t.Parallel()
+	x := indexOf(
+		with(ready("w1", "plan"), func(a *selection.Agent) { a.Load, a.LastUsed = 20, minute(21) }),
+		ready("w2", "plan", "reason"),
+		with(ready("w3", "plan"), func(a *selection.Agent) { a.InFlight, a.LastUsed = 4, minute(1) }),
+	)
+	for want, d := range map[string]selection.Decision{
+		`{"verdict":"chosen","considered":3,"eligible":2,` +
+			`"candidates":[{"agent_id":"w2","score":1,"load":0},{"agent_id":"w1","score":0.5,"load":20,"last_used":"2026-01-19T04:21:00Z"}],` +
+			`"rejected":[{"agent_id":"w3","score":0.5,"load":100,"last_used":"2026-01-19T04:01:00Z","reason":"saturated"}]}`: x.Select(selection.Request{Capabilities: []string{"plan", "reason"}}),
+		`{"verdict":"unsupported","considered":0,"eligible":0,"candidates":[],"rejected":[]}`: x.Select(selection.Request{Capabilities: []string{"translate"}}),
+	} {
+		v1, err := stdjson.Marshal(d)
+		require.NoError(t, err)
+		require.Equal(t, want, string(v1))
+		v2, err := json.Marshal(d)
+		require.NoError(t, err)
+		require.Equal(t, want, string(v2))
+		var back selection.Decision
+		require.NoError(t, json.Unmarshal(v2, &back))
+		require.Equal(t, d, back)
+	}
+}
+
+func TestTheWordsOfADecisionStay(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []selection.Verdict{"chosen", "saturated", "excluded", "unavailable", "unsupported"},
+		[]selection.Verdict{selection.Chosen, selection.Saturated, selection.Excluded, selection.Unavailable, selection.Unsupported})
+	require.Equal(t,
+		[]selection.Reason{
+			"inactive", "wrong_type", "wrong_sphere", "not_wanted", "below_threshold", "offline", "breaker_open", "excluded", "busy", "saturated",
+		},
+		[]selection.Reason{
+			selection.ReasonInactive, selection.ReasonWrongType, selection.ReasonWrongSphere, selection.ReasonNotWanted, selection.ReasonBelowThreshold,
+			selection.ReasonOffline, selection.ReasonBreakerOpen, selection.ReasonExcluded, selection.ReasonBusy, selection.ReasonSaturated,
+		})
+}

@@ -1,0 +1,216 @@
+package selection_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator/selection"
+)
+
+// seedEnv repeats a run from its seed.
+const seedEnv = "COMET_TEST_SEED"
+
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	s := rand.Uint64()
+	if text := os.Getenv(seedEnv); text != "" {
+		var err error
+		s, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, seedEnv)
+	}
+	t.Logf("repeat with %s=%d", seedEnv, s)
+	return s
+}
+
+// TestTheIndexDecidesAsTheModelDoes changes small worlds at random and compares
+// complete decisions: once from a seed that is known to meet everything, once from a
+// new one.
+func TestTheIndexDecidesAsTheModelDoes(t *testing.T) {
+	t.Parallel()
+	t.Run("KnownSeed", func(t *testing.T) {
+		t.Parallel()
+		met := decidesAsTheModel(t, 1)
+		for _, word := range []string{
+			"chosen", "saturated", "excluded", "unavailable", "unsupported",
+			"inactive", "wrong_type", "wrong_sphere", "not_wanted", "below_threshold", "offline", "breaker_open", "excluded", "busy",
+			"more candidates than are listed", "more rejected than are listed", "candidates that only the id tells apart",
+		} {
+			require.Greater(t, met[word], 20, word)
+		}
+	})
+	t.Run("NewSeed", func(t *testing.T) {
+		t.Parallel()
+		decidesAsTheModel(t, seed(t))
+	})
+}
+
+// decidesAsTheModel returns how often what was met.
+func decidesAsTheModel(t *testing.T, seed uint64) map[string]int {
+	t.Helper()
+	g := generator{rand.New(rand.NewPCG(seed, 0)), t}
+	met := map[string]int{}
+	for world := range 12 {
+		x, m := selection.New(), model{}
+		g.replace(x, m)
+		for i := range 120 {
+			what := g.change(x, m)
+			for range 3 {
+				r := g.request()
+				want, got := m.Select(r), x.Select(r.real())
+				require.Equal(t, want, got, "world %d, change %d: %s, request %+v", world, i, what, r)
+				meet(met, got)
+			}
+			c := g.capability()
+			require.Equal(t, slices.Contains(m.CapabilitiesOf(""), bare(c)), x.Offered(c))
+			for _, agentType := range []string{"", "infra", "code"} {
+				require.Equal(t, m.CapabilitiesOf(agentType), x.CapabilitiesOf(agentType))
+			}
+		}
+		for id, want := range m {
+			got, ok := x.Agent(id)
+			require.True(t, ok)
+			require.Equal(t, want, got)
+		}
+		require.NoError(t, selection.Verify(x))
+	}
+	return met
+}
+
+func meet(met map[string]int, d selection.Decision) {
+	met[string(d.Verdict)]++
+	for _, r := range d.Rejected {
+		met[string(r.Reason)]++
+	}
+	if d.Eligible > len(d.Candidates) {
+		met["more candidates than are listed"]++
+	}
+	if d.Considered-d.Eligible > len(d.Rejected) {
+		met["more rejected than are listed"]++
+	}
+	for i := 1; i < len(d.Candidates); i++ {
+		if a, b := d.Candidates[i-1], d.Candidates[i]; selection.ByScore(&a, &b) == 0 {
+			met["candidates that only the id tells apart"]++
+		}
+	}
+}
+
+type generator struct {
+	*rand.Rand
+
+	t *testing.T
+}
+
+func (g generator) one(words ...string) string { return words[g.IntN(len(words))] }
+func (g generator) chance(n int) bool          { return g.IntN(n) == 0 }
+func (g generator) id() string                 { return fmt.Sprintf("w%02d", g.IntN(80)) }
+
+// capability is one of five common and three rare ones, the half of them with prefix.
+func (g generator) capability() string {
+	name := g.one("plan", "plan", "reason", "reason", "web_search", "summarize", "translate", "run_playbook", "deploy", "budgeting")
+	if g.chance(2) {
+		return "custom:" + name
+	}
+	return name
+}
+
+func (g generator) capabilities(most int) (out []string) {
+	for range g.IntN(most + 1) {
+		out = append(out, g.capability())
+	}
+	return out
+}
+
+func (g generator) agent(id string) selection.Agent {
+	a := selection.Agent{ID: id, Capabilities: g.capabilities(5), Active: !g.chance(8), Type: g.one("", "infra", "code"), Sphere: g.IntN(3)}
+	g.live(&a)
+	return a
+}
+
+// live gives an agent another load, few of them, so that there are ties.
+func (g generator) live(a *selection.Agent) {
+	a.State = selection.Online
+	if g.chance(3) {
+		a.State = selection.State(g.IntN(3))
+	}
+	a.Window, a.InFlight, a.Load = 1+g.IntN(5), g.IntN(3), 20*g.IntN(6)
+	a.LastUsed, a.BreakerUntil = time.Time{}, time.Time{}
+	if g.chance(2) {
+		a.LastUsed = minute(g.IntN(3))
+	}
+	if g.chance(8) {
+		a.BreakerUntil = minute(g.IntN(3))
+	}
+}
+
+func (g generator) request() request {
+	r := request{weighted: g.chance(3)}
+	if g.chance(5) {
+		r.Capabilities = []string{g.one("plan", "custom:plan", "reason")}
+		return r
+	}
+	r.Capabilities = g.capabilities(4)
+	if g.chance(3) {
+		r.Type = g.one("infra", "code", "desktop")
+	}
+	if g.chance(4) {
+		r.Sphere = 1 + g.IntN(2)
+	}
+	if g.chance(6) {
+		r.Agent = g.id()
+	}
+	for range g.IntN(4) * g.IntN(8) {
+		r.Exclude = append(r.Exclude, g.id())
+	}
+	r.Threshold = []float64{0, 0, 0.5, 1.0 / 3, 2.0 / 3, 0.25, 1, 0.01}[g.IntN(8)]
+	return r
+}
+
+// change does the same to the index and to the model.
+func (g generator) change(x *selection.Index, m model) string {
+	id := g.id()
+	switch g.IntN(12) {
+	case 0, 1:
+		x.Remove(id)
+		delete(m, id)
+		return "remove " + id
+	case 2, 3, 4, 5:
+		_, known := m[id]
+		require.Equal(g.t, known, x.Update(id, func(a *selection.Agent) { g.live(a); m[id] = *a }))
+		return "update " + id
+	case 6:
+		if x.Update(id, func(a *selection.Agent) { *a = g.agent(id); m[id] = *a }) {
+			return "change " + id
+		}
+	case 7:
+		if g.chance(4) {
+			g.replace(x, m)
+			return "replace"
+		}
+	}
+	a := g.agent(id)
+	x.Put(a)
+	m[id] = a
+	return "put " + id
+}
+
+// replace makes half of the agents others.
+func (g generator) replace(x *selection.Index, m model) {
+	for _, id := range slices.Sorted(maps.Keys(m)) {
+		if g.chance(2) {
+			delete(m, id)
+		}
+	}
+	for range 30 {
+		id := g.id()
+		m[id] = g.agent(id)
+	}
+	x.Replace(slices.Collect(maps.Values(m)))
+}

@@ -1,0 +1,196 @@
+package selection_test
+
+import (
+	"math/big"
+	"slices"
+	"sort"
+	"strings"
+
+	"comet/internal/orchestrator/selection"
+)
+
+// model is the same written for the reader: one look at everybody, everything sorted.
+type model map[string]selection.Agent
+
+func bare(name string) string { return strings.TrimPrefix(name, "custom:") }
+
+func set(names []string) map[string]bool {
+	out := map[string]bool{}
+	for _, n := range names {
+		out[bare(n)] = true
+	}
+	return out
+}
+
+// entry is an agent that is considered.
+type entry struct {
+	agent             selection.Agent
+	matched, required int
+	reason            selection.Reason // "" for a candidate
+}
+
+func (e entry) load() int {
+	if e.agent.InFlight >= e.agent.Window {
+		return 100
+	}
+	return max(e.agent.Load, e.agent.InFlight*100/e.agent.Window)
+}
+
+func (e entry) ranked() selection.Ranked {
+	r := selection.Ranked{AgentID: e.agent.ID, Score: 1, Load: e.load(), LastUsed: e.agent.LastUsed}
+	if e.required > 0 {
+		r.Score = float64(e.matched) / float64(e.required)
+	}
+	return r
+}
+
+// score is the exact one.
+func (e entry) score() *big.Rat {
+	if e.required == 0 {
+		return big.NewRat(1, 1)
+	}
+	return big.NewRat(int64(e.matched), int64(e.required))
+}
+
+// weight is the exact one.
+func (e entry) weight() *big.Rat {
+	w := new(big.Rat).Mul(e.score(), big.NewRat(1, 2))
+	w.Add(w, big.NewRat(3, 10))
+	return w.Add(w, big.NewRat(int64(100-e.load()), 500))
+}
+
+// request is a request with its ranking by name, which the model can look into.
+type request struct {
+	selection.Request
+
+	weighted bool
+}
+
+func (r request) real() selection.Request {
+	if r.weighted {
+		r.Rank = selection.ByWeight
+	}
+	return r.Request
+}
+
+// considered finds who has to do with a request.
+func (m model) considered(r request) (out []entry) {
+	required := set(r.Capabilities)
+	for _, a := range m {
+		matched, held := 0, set(a.Capabilities)
+		for name := range required {
+			if held[name] {
+				matched++
+			}
+		}
+		switch {
+		case len(required) > 0 && matched > 0,
+			len(required) == 0 && r.Agent != "" && a.ID == r.Agent,
+			len(required) == 0 && r.Agent == "" && r.Type != "" && a.Type == r.Type:
+			out = append(out, entry{agent: a, matched: matched, required: len(required)})
+		}
+	}
+	return out
+}
+
+// order is the order of the reasons; a candidate came through all of them.
+const order = "inactive wrong_type wrong_sphere not_wanted below_threshold offline breaker_open excluded busy saturated"
+
+func (r request) reason(e entry) selection.Reason {
+	threshold := r.Threshold
+	if threshold == 0 {
+		threshold = 0.5
+	}
+	a := e.agent
+	broken := map[string]bool{
+		"inactive":        !a.Active,
+		"wrong_type":      r.Type != "" && r.Type != a.Type,
+		"wrong_sphere":    r.Sphere != 0 && r.Sphere != a.Sphere,
+		"not_wanted":      r.Agent != "" && r.Agent != a.ID,
+		"below_threshold": e.score().Cmp(new(big.Rat).SetFloat64(threshold)) < 0,
+		"offline":         a.State == selection.Offline,
+		"breaker_open":    !a.BreakerUntil.IsZero(),
+		"excluded":        slices.Contains(r.Exclude, a.ID),
+		"busy":            a.State == selection.Busy,
+		"saturated":       a.InFlight >= a.Window,
+	}
+	for _, reason := range strings.Fields(order) {
+		if broken[reason] {
+			return selection.Reason(reason)
+		}
+	}
+	return ""
+}
+
+// sorted puts the best, or the nearest miss, first.
+func (r request) sorted(entries []entry) []entry {
+	sort.Slice(entries, func(i, j int) bool {
+		a, b := entries[i], entries[j]
+		if a.reason != b.reason {
+			return strings.Index(order, string(a.reason)) > strings.Index(order, string(b.reason))
+		}
+		if c := a.weight().Cmp(b.weight()); r.weighted && c != 0 {
+			return c > 0
+		}
+		if a.matched != b.matched {
+			return a.matched > b.matched
+		}
+		if a.load() != b.load() {
+			return a.load() < b.load()
+		}
+		if !a.agent.LastUsed.Equal(b.agent.LastUsed) {
+			return a.agent.LastUsed.Before(b.agent.LastUsed)
+		}
+		return a.agent.ID < b.agent.ID
+	})
+	return entries
+}
+
+func (m model) Select(r request) selection.Decision {
+	d := selection.Decision{Verdict: selection.Unsupported, Candidates: []selection.Ranked{}, Rejected: []selection.Rejection{}}
+	var candidates, rejected []entry
+	ended := map[selection.Reason]bool{}
+	for _, e := range m.considered(r) {
+		e.reason = r.reason(e)
+		ended[e.reason] = true
+		if d.Considered++; e.reason == "" {
+			candidates = append(candidates, e)
+		} else {
+			rejected = append(rejected, e)
+		}
+	}
+	for i, e := range r.sorted(candidates) {
+		if d.Eligible++; i < 10 {
+			d.Candidates = append(d.Candidates, e.ranked())
+		}
+	}
+	for i, e := range r.sorted(rejected) {
+		if i < 10 {
+			d.Rejected = append(d.Rejected, selection.Rejection{Ranked: e.ranked(), Reason: e.reason})
+		}
+	}
+	switch {
+	case ended[""]:
+		d.Verdict = selection.Chosen
+	case ended["busy"] || ended["saturated"]:
+		d.Verdict = selection.Saturated
+	case ended["excluded"]:
+		d.Verdict = selection.Excluded
+	case ended["offline"] || ended["breaker_open"]:
+		d.Verdict = selection.Unavailable
+	}
+	return d
+}
+
+func (m model) CapabilitiesOf(agentType string) []string {
+	out := []string{}
+	for _, a := range m {
+		if a.Active && (agentType == "" || a.Type == agentType) {
+			for name := range set(a.Capabilities) {
+				out = append(out, name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

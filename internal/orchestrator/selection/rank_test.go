@@ -1,0 +1,168 @@
+package selection_test
+
+import (
+	"cmp"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator/selection"
+)
+
+// TestTheOrderOfProtocolV5 is step 4 of PROTOCOL_V5 §5.1: score descending, then load
+// ascending, then last used ascending; and then, which the document leaves open, the
+// id.
+func TestTheOrderOfProtocolV5(t *testing.T) {
+	t.Parallel()
+	agent := func(id string, load int, used time.Time, capabilities ...string) selection.Agent {
+		return with(ready(id, capabilities...), func(a *selection.Agent) { a.Load, a.LastUsed = load, used })
+	}
+	x := indexOf(
+		agent("f", 0, time.Time{}, "web_search"), // half of it: last, though it has nothing to do
+		agent("e", 41, time.Time{}, "web_search", "summarize"),
+		agent("d", 40, minute(7), "web_search", "summarize"),
+		agent("c", 40, minute(6), "web_search", "summarize"),
+		agent("b", 40, minute(6), "summarize", "plan", "web_search"),
+		agent("a", 40, time.Time{}, "web_search", "summarize"), // never used
+	)
+	d := x.Select(selection.Request{Capabilities: []string{"web_search", "summarize"}})
+	require.Equal(t, []string{"a", "b", "c", "d", "e", "f"}, ids(d.Candidates))
+	require.Equal(t, selection.Ranked{AgentID: "b", Score: 1, Load: 40, LastUsed: minute(6)}, d.Candidates[1])
+	require.Equal(t, selection.Ranked{AgentID: "f", Score: 0.5}, d.Candidates[5])
+}
+
+// TestTheScoreOfProtocolV5 is step 2 of PROTOCOL_V5 §5.1, |match| / |required_caps|.
+func TestTheScoreOfProtocolV5(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("w1", "web_search", "web_fetch", "summarize"), ready("w2", "code_read", "code_write", "code_exec"), ready("w3", "web_search", "code_read"))
+	d := x.Select(selection.Request{Capabilities: []string{"web_search", "summarize", "code_read"}})
+	require.Equal(t, []selection.Ranked{{AgentID: "w1", Score: 2.0 / 3}, {AgentID: "w3", Score: 2.0 / 3}}, d.Candidates)
+	require.Equal(t, []selection.Rejection{{Ranked: selection.Ranked{AgentID: "w2", Score: 1.0 / 3}, Reason: selection.ReasonBelowThreshold}}, d.Rejected)
+	require.Equal(t, 3, d.Considered)
+	require.Equal(t, 2, d.Eligible)
+}
+
+// TestTheScoreOfGenesis is calculateScore of Genesis §Routing Algorithm for agents
+// that are available, as those are who pass its filter.
+func TestTheScoreOfGenesis(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		similarity float64
+		load       int
+		want       float64
+	}{
+		{1, 0, 1},       // 0.5 + 0.3 + 0.2
+		{1, 100, 0.8},   // 0.5 + 0.3
+		{0, 0, 0.5},     // 0.3 + 0.2
+		{0, 100, 0.3},   // an available agent never scores below
+		{0.5, 50, 0.65}, // 0.25 + 0.3 + 0.1
+		{0.6, 25, 0.75}, // 0.3 + 0.3 + 0.15
+	} {
+		require.InDelta(t, c.want, (&selection.Ranked{Score: c.similarity, Load: c.load}).Weight(), 0, "%+v", c)
+	}
+}
+
+// TestGenesisTakesTheThreeBestAndTwoAlternatives is routeMessage of Genesis §Routing
+// Algorithm; a low load can make up for a worse match there.
+func TestGenesisTakesTheThreeBestAndTwoAlternatives(t *testing.T) {
+	t.Parallel()
+	agent := func(id string, load int, capabilities ...string) selection.Agent {
+		return with(ready(id, capabilities...), func(a *selection.Agent) { a.Load = load })
+	}
+	five := []string{"c1", "c2", "c3", "c4", "c5"}
+	x := indexOf(
+		agent("match", 90, five...),      // 0.5 + 0.3 + 0.02 = 0.82
+		agent("idle", 0, five[:4]...),    // 0.4 + 0.3 + 0.2  = 0.90
+		agent("half", 5, five[:3]...),    // 0.3 + 0.3 + 0.19 = 0.79
+		agent("worse", 30, five[:3]...),  // 0.3 + 0.3 + 0.14 = 0.74
+		agent("worst", 60, five[1:4]...), // 0.3 + 0.3 + 0.08 = 0.68
+		agent("below", 0, five[1:3]...),  // similarity 0.4
+		with(agent("away", 0, five...), func(a *selection.Agent) { a.State = selection.Busy }),
+	)
+	request := selection.Request{Capabilities: five, Rank: selection.ByWeight}
+	d := x.Select(request)
+	require.Equal(t, []string{"idle", "match", "half"}, ids(d.Candidates[:3]))
+	require.Equal(t, []string{"worse", "worst"}, ids(d.Candidates[3:]))
+	require.InDelta(t, 0.9, d.Candidates[0].Weight(), 0, "the confidence")
+	require.InDelta(t, 0.8, d.Candidates[0].Score, 0, "the bare similarity")
+	require.Equal(t, []string{"away: busy", "below: below_threshold"}, reasons(d))
+
+	request.Rank = nil
+	require.Equal(t, "match", x.Select(request).Candidates[0].AgentID, "PROTOCOL_V5 looks at the match first")
+}
+
+// TestWeightsThatAreEqualOnPaperAreEqual: 4 of 25 capabilities weigh as much as 40 %
+// of load, 0.5·4/25 = 0.2·40/100, though some of the sums differ in the last bit.
+func TestWeightsThatAreEqualOnPaperAreEqual(t *testing.T) {
+	t.Parallel()
+	for load := range 61 {
+		a, b := selection.Ranked{Score: 19.0 / 25, Load: load}, selection.Ranked{Score: 23.0 / 25, Load: load + 40}
+		require.InDelta(t, a.Weight(), b.Weight(), 0, "load %d", load)
+		require.Positive(t, selection.ByWeight(&a, &b), "then the better match decides")
+	}
+}
+
+func TestAClassOfTasksRanksByItsOwnFunction(t *testing.T) {
+	t.Parallel()
+	x := indexOf(
+		with(ready("w1", "plan"), func(a *selection.Agent) { a.LastUsed = minute(1) }),
+		with(ready("w2", "plan"), func(a *selection.Agent) { a.LastUsed = minute(2) }),
+		with(ready("w3", "plan"), func(a *selection.Agent) { a.LastUsed = minute(3) }),
+	)
+	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(a, b *selection.Ranked) int { return b.LastUsed.Compare(a.LastUsed) }})
+	require.Equal(t, []string{"w3", "w2", "w1"}, ids(d.Candidates))
+
+	d = x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(_, _ *selection.Ranked) int { return 0 }})
+	require.Equal(t, []string{"w1", "w2", "w3"}, ids(d.Candidates), "what it finds equal is in the order of the ids")
+}
+
+func TestADecisionListsTheFirstTenOfEachKind(t *testing.T) {
+	t.Parallel()
+	x := selection.New()
+	for i := range 40 {
+		a := ready(fmt.Sprintf("w%02d", i), "plan")
+		a.Load = (i * 17) % 40 // all different
+		if i%2 == 1 {
+			a.State = selection.Busy
+		}
+		x.Put(a)
+	}
+	d := x.Select(selection.Request{Capabilities: []string{"plan"}})
+	require.Equal(t, 40, d.Considered)
+	require.Equal(t, 20, d.Eligible)
+	require.Len(t, d.Candidates, selection.MaxListed)
+	require.Len(t, d.Rejected, selection.MaxListed)
+	for i := range selection.MaxListed {
+		require.Equal(t, 2*i, d.Candidates[i].Load)
+		require.Equal(t, 2*i+1, d.Rejected[i].Load)
+	}
+}
+
+// TestTheNearestMissesAreListedFirst: why the wanted agent is out is not crowded out
+// by those who were not wanted.
+func TestTheNearestMissesAreListedFirst(t *testing.T) {
+	t.Parallel()
+	x := indexOf(with(ready("wanted", "plan"), func(a *selection.Agent) { a.State, a.Load = selection.Offline, 100 }))
+	for i := range 30 {
+		x.Put(ready(fmt.Sprintf("w%02d", i), "plan"))
+	}
+	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Agent: "wanted"})
+	require.Equal(t, []string{"wanted: offline", "w00: not_wanted", "w01: not_wanted"}, reasons(d)[:3])
+	require.Equal(t, selection.Unavailable, d.Verdict)
+}
+
+// TestARankingMayAskTheIndex: it is called with no lock held.
+func TestARankingMayAskTheIndex(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("w1", "plan"), ready("w2", "plan"))
+	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(a, b *selection.Ranked) int {
+		x.Put(ready("w3", "reason"))
+		x.Remove("w4")
+		one, _ := x.Agent(a.AgentID)
+		other, _ := x.Agent(b.AgentID)
+		return cmp.Compare(other.ID, one.ID)
+	}})
+	require.Equal(t, []string{"w2", "w1"}, ids(d.Candidates))
+}

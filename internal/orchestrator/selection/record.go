@@ -1,0 +1,61 @@
+package selection
+
+import "sync/atomic"
+
+// record is the place of one agent in the world. What a Select asks of an agent is
+// here side by side, and records lie side by side in chunks: the holders of a
+// capability are anywhere among all agents, and fetching them from memory is most of
+// what a Select costs.
+type record struct {
+	// id, group and sphere change with the world, the others at any time.
+	id     string
+	group  *group // of its type; nil where it has none
+	sphere int32
+	live   atomic.Uint32 // a live
+	used   atomic.Int64  // Agent.LastUsed in Unix microseconds
+	// agent is all that is known, in a snapshot that nobody changes.
+	agent atomic.Pointer[snapshot]
+}
+
+// snapshot is an agent, and where it stands in the groups of its capabilities and of
+// its type. Only whoever changes the world reads the places.
+type snapshot struct {
+	Agent
+
+	places []place
+}
+
+// show makes a snapshot the present one. Who reads at the same time may see the new
+// load with the old time of last use, which only decides between equals.
+func (r *record) show(s *snapshot) {
+	r.agent.Store(s)
+	r.used.Store(s.LastUsed.UnixMicro())
+	r.live.Store(uint32(liveOf(&s.Agent)))
+}
+
+// live is what changes all the time, in one word.
+type live uint32
+
+const (
+	liveLoad live = 1<<7 - 1 // the effective load
+	liveFlag live = 1 << 7
+
+	liveActive    = liveFlag
+	liveOnline    = liveFlag << 1
+	liveBusy      = liveFlag << 2
+	liveClosed    = liveFlag << 3 // the breaker
+	liveSaturated = liveFlag << 4
+)
+
+func liveOf(a *Agent) live {
+	l := live(a.EffectiveLoad())
+	for flag, set := range [...]bool{a.Active, a.State == Online, a.State == Busy, a.BreakerClosed(), a.Saturated()} {
+		if set {
+			l |= liveFlag << flag
+		}
+	}
+	return l
+}
+
+func (l live) is(flag live) bool { return l&flag != 0 }
+func (l live) load() int         { return int(l & liveLoad) }

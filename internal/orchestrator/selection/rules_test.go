@@ -1,0 +1,199 @@
+package selection_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator/selection"
+)
+
+// wanting is a request that an agent of type infra in sphere 3 called w1 can meet.
+func wanting() selection.Request {
+	return selection.Request{Capabilities: []string{"web_search", "summarize"}, Type: "infra", Sphere: 3, Agent: "w1", Exclude: []string{"w9"}}
+}
+
+func fitting() selection.Agent {
+	return with(ready("w1", "web_search", "summarize"), func(a *selection.Agent) { a.Type, a.Sphere = "infra", 3 })
+}
+
+// TestAnAgentIsOutForTheFirstRuleItDoesNotMeet breaks the rules one after the other,
+// from the last that is asked to the first, and leaves broken what is broken: the
+// reason is always the new one.
+func TestAnAgentIsOutForTheFirstRuleItDoesNotMeet(t *testing.T) {
+	t.Parallel()
+	a, r := fitting(), wanting()
+	x := indexOf(a)
+	d := x.Select(r)
+	require.Equal(t, selection.Chosen, d.Verdict)
+	require.Equal(t, []string{"w1"}, ids(d.Candidates))
+	require.Empty(t, d.Rejected)
+
+	for _, c := range []struct {
+		reason  selection.Reason
+		verdict selection.Verdict
+		breakIt func()
+	}{
+		{selection.ReasonSaturated, selection.Saturated, func() { a.InFlight = a.Window }},
+		{selection.ReasonBusy, selection.Saturated, func() { a.State = selection.Busy }},
+		{selection.ReasonExcluded, selection.Excluded, func() { r.Exclude = append(r.Exclude, "w1") }},
+		{selection.ReasonBreakerOpen, selection.Unavailable, func() { a.BreakerUntil = minute(1) }},
+		{selection.ReasonOffline, selection.Unavailable, func() { a.State = selection.Offline }},
+		{selection.ReasonBelowThreshold, selection.Unsupported, func() { a.Capabilities = []string{"summarize"}; r.Threshold = 0.51 }},
+		{selection.ReasonNotWanted, selection.Unsupported, func() { r.Agent = "w2" }},
+		{selection.ReasonWrongSphere, selection.Unsupported, func() { a.Sphere = 4 }},
+		{selection.ReasonWrongType, selection.Unsupported, func() { a.Type = "code" }},
+		{selection.ReasonInactive, selection.Unsupported, func() { a.Active = false }},
+	} {
+		c.breakIt()
+		x.Put(a)
+		d := x.Select(r)
+		require.Equal(t, c.verdict, d.Verdict, c.reason)
+		require.Equal(t, []string{"w1: " + string(c.reason)}, reasons(d))
+		require.Empty(t, d.Candidates)
+		require.Equal(t, 1, d.Considered)
+		require.Zero(t, d.Eligible)
+	}
+}
+
+func TestEachReasonAloneIsEnough(t *testing.T) {
+	t.Parallel()
+	for reason, c := range map[selection.Reason]struct {
+		agent   func(*selection.Agent)
+		request func(*selection.Request)
+	}{
+		selection.ReasonInactive:       {agent: func(a *selection.Agent) { a.Active = false }},
+		selection.ReasonWrongType:      {request: func(r *selection.Request) { r.Type = "code" }},
+		selection.ReasonWrongSphere:    {request: func(r *selection.Request) { r.Sphere = 1 }},
+		selection.ReasonNotWanted:      {request: func(r *selection.Request) { r.Agent = "w2" }},
+		selection.ReasonBelowThreshold: {request: func(r *selection.Request) { r.Capabilities = append(r.Capabilities, "a", "b", "c") }},
+		selection.ReasonOffline:        {agent: func(a *selection.Agent) { a.State = selection.Offline }},
+		selection.ReasonBreakerOpen:    {agent: func(a *selection.Agent) { a.BreakerUntil = minute(-60) }},
+		selection.ReasonExcluded:       {request: func(r *selection.Request) { r.Exclude = []string{"w0", "w1"} }},
+		selection.ReasonBusy:           {agent: func(a *selection.Agent) { a.State = selection.Busy }},
+		selection.ReasonSaturated:      {agent: func(a *selection.Agent) { a.InFlight = 5 }},
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			a, r := fitting(), wanting()
+			if c.agent != nil {
+				c.agent(&a)
+			}
+			if c.request != nil {
+				c.request(&r)
+			}
+			require.Equal(t, []string{"w1: " + string(reason)}, reasons(indexOf(a).Select(r)))
+		})
+	}
+}
+
+func TestAnAgentWithoutATypeIsNotOfTheWantedOne(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("w1", "plan"))
+	require.Equal(t, []string{"w1: wrong_type"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan"}, Type: "infra"})), "nobody has the type")
+	x.Put(with(ready("w2", "plan"), func(a *selection.Agent) { a.Type = "infra" }))
+	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Type: "infra"})
+	require.Equal(t, []string{"w2"}, ids(d.Candidates))
+	require.Equal(t, []string{"w1: wrong_type"}, reasons(d), "somebody has it")
+}
+
+func TestAWindowOfNothingTakesNothing(t *testing.T) {
+	t.Parallel()
+	x := indexOf(with(ready("w1", "plan"), func(a *selection.Agent) { a.Window = 0 }))
+	require.Equal(t, []string{"w1: saturated"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan"}})))
+}
+
+func TestTheThreshold(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("w1", "c0", "c1", "c2", "c3", "c4", "c5", "c6"))
+	required := func(n int) (names []string) {
+		for i := range n {
+			names = append(names, fmt.Sprintf("c%d", i))
+		}
+		return names
+	}
+	for name, c := range map[string]struct {
+		required  int
+		threshold float64
+		score     float64
+		reached   bool
+	}{
+		"exactly 0.5 is enough where nothing is said": {14, 0, 0.5, true},
+		"a little less is not":                        {15, 0, 7.0 / 15, false},
+		"exactly the one that is said is enough":      {10, 0.7, 0.7, true},
+		"thirds are as exact":                         {21, 1.0 / 3, 1.0 / 3, true},
+		"the next one above it is not":                {10, 0.70000000000000007, 0.7, false},
+		"everything":                                  {7, 1, 1, true},
+		"more than everything is more than anybody":   {7, 1.01, 1, false},
+		"a small one is content with any match":       {700, 0.001, 0.01, true},
+		"a negative one is the default":               {15, -1, 7.0 / 15, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := x.Select(selection.Request{Capabilities: required(c.required), Threshold: c.threshold})
+			require.Equal(t, c.reached, d.Verdict == selection.Chosen)
+			if c.reached {
+				require.InDelta(t, c.score, d.Candidates[0].Score, 0)
+			} else {
+				require.InDelta(t, c.score, d.Rejected[0].Score, 0)
+				require.Equal(t, selection.ReasonBelowThreshold, d.Rejected[0].Reason)
+			}
+		})
+	}
+}
+
+func TestANameMatchesWithOrWithoutItsPrefix(t *testing.T) {
+	t.Parallel()
+	x := indexOf(ready("bare", "run_playbook"), ready("custom", "custom:run_playbook"), ready("both", "run_playbook", "custom:run_playbook"))
+	for _, required := range [][]string{{"run_playbook"}, {"custom:run_playbook"}, {"run_playbook", "custom:run_playbook"}} {
+		d := x.Select(selection.Request{Capabilities: required})
+		require.Equal(t, []string{"bare", "both", "custom"}, ids(d.Candidates), required)
+		require.Equal(t, 3, d.Considered, required)
+		require.InDelta(t, 1.0, d.Candidates[0].Score, 0, required)
+	}
+	require.Equal(t, selection.Unsupported, x.Select(selection.Request{Capabilities: []string{"Run_Playbook"}}).Verdict, "the case of letters counts")
+}
+
+func TestACapabilityThatIsRequiredTwiceCountsOnce(t *testing.T) {
+	t.Parallel()
+	d := indexOf(ready("w1", "plan")).Select(selection.Request{Capabilities: []string{"plan", "plan", "custom:plan", "reason"}})
+	require.InDelta(t, 0.5, d.Candidates[0].Score, 0)
+	require.Equal(t, 1, d.Considered)
+}
+
+func TestWithoutCapabilitiesTheRequestNamesWhoIsWanted(t *testing.T) {
+	t.Parallel()
+	x := indexOf(
+		with(ready("w1", "plan"), func(a *selection.Agent) { a.Type = "infra" }),
+		with(ready("w2"), func(a *selection.Agent) { a.Type = "infra" }),
+		with(ready("w3"), func(a *selection.Agent) { a.Type = "code" }),
+	)
+	for name, c := range map[string]struct {
+		request    selection.Request
+		candidates []string
+		rejected   []string
+		considered int
+	}{
+		"an agent":                     {selection.Request{Agent: "w3"}, []string{"w3"}, nil, 1},
+		"a type":                       {selection.Request{Type: "infra"}, []string{"w1", "w2"}, nil, 2},
+		"an agent of a type":           {selection.Request{Agent: "w2", Type: "infra"}, []string{"w2"}, nil, 1},
+		"an agent that is not of it":   {selection.Request{Agent: "w3", Type: "infra"}, nil, []string{"w3: wrong_type"}, 1},
+		"an agent that is not known":   {selection.Request{Agent: "w4"}, nil, nil, 0},
+		"a type that is not known":     {selection.Request{Type: "desktop"}, nil, nil, 0},
+		"nobody, which matches nobody": {selection.Request{Sphere: 1}, nil, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := x.Select(c.request)
+			require.Equal(t, c.candidates, ids(d.Candidates))
+			require.Equal(t, c.rejected, reasons(d))
+			require.Equal(t, c.considered, d.Considered)
+			if c.candidates == nil {
+				require.Equal(t, selection.Unsupported, d.Verdict)
+			} else {
+				require.InDelta(t, 1.0, d.Candidates[0].Score, 0)
+			}
+		})
+	}
+}

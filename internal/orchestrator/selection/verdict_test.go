@@ -1,0 +1,76 @@
+package selection_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator/selection"
+)
+
+// TestTheVerdictTellsWhatToDoNext has several agents that are out for different
+// reasons.
+func TestTheVerdictTellsWhatToDoNext(t *testing.T) {
+	t.Parallel()
+	var (
+		free     = ready("free", "plan")
+		full     = with(ready("full", "plan"), func(a *selection.Agent) { a.InFlight = 4 })
+		busy     = with(ready("busy", "plan"), func(a *selection.Agent) { a.State = selection.Busy })
+		failed   = ready("failed", "plan")
+		failFull = with(ready("failed", "plan"), func(a *selection.Agent) { a.InFlight = 4 })
+		failDown = with(ready("failed", "plan"), func(a *selection.Agent) { a.State = selection.Offline })
+		down     = with(ready("down", "plan"), func(a *selection.Agent) { a.State = selection.Offline })
+		broken   = with(ready("broken", "plan"), func(a *selection.Agent) { a.BreakerUntil = minute(1) })
+		gone     = with(ready("gone", "plan"), func(a *selection.Agent) { a.Active = false })
+		other    = ready("other", "reason")
+	)
+	for name, c := range map[string]struct {
+		agents []selection.Agent
+		want   selection.Verdict
+	}{
+		"one that is free is chosen, whatever the others are": {[]selection.Agent{down, full, failed, free}, selection.Chosen},
+		"nobody has it":                                 {[]selection.Agent{other}, selection.Unsupported},
+		"nobody at all":                                 {nil, selection.Unsupported},
+		"only a deactivated one has it":                 {[]selection.Agent{gone, other}, selection.Unsupported},
+		"the only one is down":                          {[]selection.Agent{down, gone}, selection.Unavailable},
+		"the only one is behind a breaker":              {[]selection.Agent{broken}, selection.Unavailable},
+		"all are down or behind breakers":               {[]selection.Agent{down, broken}, selection.Unavailable},
+		"one is full and the other down":                {[]selection.Agent{down, full}, selection.Saturated},
+		"one says that it is busy":                      {[]selection.Agent{down, busy}, selection.Saturated},
+		"one is full and the other excluded":            {[]selection.Agent{failed, full}, selection.Saturated},
+		"the only one is excluded":                      {[]selection.Agent{failed}, selection.Excluded},
+		"the only one that is up is excluded":           {[]selection.Agent{failed, down, broken}, selection.Excluded},
+		"nobody waits for an excluded one that is full": {[]selection.Agent{failFull, down}, selection.Excluded},
+		"an excluded one that is down is down":          {[]selection.Agent{failDown, broken}, selection.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := indexOf(c.agents...).Select(selection.Request{Capabilities: []string{"plan"}, Exclude: []string{"failed"}})
+			require.Equal(t, c.want, d.Verdict)
+			require.Equal(t, c.want == selection.Chosen, len(d.Candidates) > 0)
+		})
+	}
+}
+
+// TestWhoeverDoesNotFitDoesNotOffer: of those who have the capability, only those who
+// are what is wanted make it unavailable instead of unsupported.
+func TestWhoeverDoesNotFitDoesNotOffer(t *testing.T) {
+	t.Parallel()
+	x := indexOf(with(ready("w1", "plan"), func(a *selection.Agent) { a.Type, a.Sphere, a.State = "infra", 3, selection.Offline }))
+	for name, c := range map[string]struct {
+		request selection.Request
+		want    selection.Verdict
+	}{
+		"what it is":             {selection.Request{Type: "infra", Sphere: 3, Agent: "w1"}, selection.Unavailable},
+		"another type":           {selection.Request{Type: "code"}, selection.Unsupported},
+		"another sphere":         {selection.Request{Sphere: 4}, selection.Unsupported},
+		"another agent":          {selection.Request{Agent: "w2"}, selection.Unsupported},
+		"more than its match is": {selection.Request{Capabilities: []string{"a", "b"}}, selection.Unsupported},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.request.Capabilities = append(c.request.Capabilities, "plan")
+			require.Equal(t, c.want, x.Select(c.request).Verdict)
+		})
+	}
+}

@@ -1,0 +1,127 @@
+package envelope
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// MaxChunk is the most bytes of output one message carries in a chunk.
+	MaxChunk = 256 << 10
+	// MaxOutput is where the output of a step must end, in bytes.
+	MaxOutput = 1 << 40
+
+	kilo = 1024 // the k of the short notation
+)
+
+// Range is where a chunk lies in the whole output, in bytes of UTF-8: From is in it,
+// To is not (Chiffon §Large Payloads).
+type Range struct {
+	From int64
+	To   int64
+	// Total is how long the whole output is, 0 where the sender does not say.
+	Total int64
+}
+
+// Chunk is a part of an output.
+type Chunk struct {
+	Range
+	Text string
+}
+
+// ParseRange reads "bytes 0-262144 of 524288" and the short "bytes 0-256k". Either
+// number may have a k, which is 1024 bytes, and the total may be left out. The error
+// is a sentence without its subject.
+func ParseRange(text string) (Range, error) {
+	const expected = `must be a range such as "bytes 0-262144 of 524288" or "bytes 0-256k"`
+	rest, isBytes := strings.CutPrefix(text, "bytes ")
+	ends, total, hasTotal := strings.Cut(rest, " of ")
+	from, to, isRange := strings.Cut(ends, "-")
+	if !isBytes || !isRange {
+		return Range{}, errors.New(expected)
+	}
+	var r Range
+	var ok [3]bool
+	r.From, ok[0] = parseOffset(from)
+	r.To, ok[1] = parseOffset(to)
+	if ok[2] = true; hasTotal {
+		r.Total, ok[2] = parseOffset(total)
+	}
+	if ok != [3]bool{true, true, true} {
+		return Range{}, errors.New(expected)
+	}
+	if hasTotal && r.Total == 0 {
+		return Range{}, errors.New("must name a total of at least 1 byte")
+	}
+	return r, r.check()
+}
+
+// parseOffset reads a number of bytes, of which check judges whether it is too high.
+func parseOffset(text string) (int64, bool) {
+	digits, short := strings.CutSuffix(text, "k")
+	if digits == "" || !all([]byte(digits), isDigit) {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n > math.MaxInt64/kilo {
+		return 0, false
+	}
+	if short {
+		n *= kilo
+	}
+	return n, true
+}
+
+func (r Range) check() error {
+	switch {
+	case r.From < 0 || r.From >= r.To:
+		return fmt.Errorf("must end behind its beginning, %s does not", r)
+	case r.To-r.From > MaxChunk:
+		return fmt.Errorf("must be of at most %d bytes, %s has %d", MaxChunk, r, r.To-r.From)
+	case r.Total != 0 && r.To > r.Total:
+		return fmt.Errorf("must end within the total, %s does not", r)
+	case max(r.To, r.Total) > MaxOutput:
+		return fmt.Errorf("must end within the first %d bytes, %s does not", MaxOutput, r)
+	}
+	return nil
+}
+
+// String writes the long notation, without a total where it is not known.
+func (r Range) String() string {
+	if r.Total == 0 {
+		return fmt.Sprintf("bytes %d-%d", r.From, r.To)
+	}
+	return fmt.Sprintf("bytes %d-%d of %d", r.From, r.To, r.Total)
+}
+
+// Split cuts an output into chunks of at most MaxChunk bytes, none of them inside a
+// character. An empty output has no chunks.
+func Split(output string) []Chunk {
+	total := int64(len(output))
+	var chunks []Chunk
+	for from := int64(0); from < total; {
+		text := output[from:]
+		if len(text) > MaxChunk {
+			text = text[:cut(text)]
+		}
+		to := from + int64(len(text))
+		chunks = append(chunks, Chunk{Range{from, to, total}, text})
+		from = to
+	}
+	return chunks
+}
+
+// cut returns the last place up to MaxChunk at which a character begins. Bytes that
+// are no characters are cut anywhere.
+func cut(text string) int {
+	for end := MaxChunk; end > MaxChunk-utf8.UTFMax; end-- {
+		if utf8.RuneStart(text[end]) {
+			return end
+		}
+	}
+	return MaxChunk
+}

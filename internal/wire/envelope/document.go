@@ -1,0 +1,121 @@
+package envelope
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/words"
+)
+
+// document finds the known members of the one object in data. It reads within
+// json.Unmarshal, which has decoders at hand that need not grow again.
+type document struct {
+	data    []byte
+	members []member
+	// end is where the object ends, and problem why it does not.
+	end     int
+	problem *Problem
+}
+
+// readDocument returns the known members of the one object in data. The problem is
+// nil, or says why data is not one; the members that were read before it are there.
+func readDocument(data []byte) ([]member, *Problem) {
+	switch {
+	case len(data) > MaxSize:
+		return nil, broken("the message is longer than %d bytes", MaxSize)
+	case len(bytes.TrimLeft(data, " \t\r\n")) == 0:
+		return nil, broken("the message is empty")
+	case tooDeep(data):
+		return nil, broken("the message is nested deeper than %d levels", MaxDepth)
+	}
+	d := document{data: data, members: make([]member, 0, 10)}
+	err := json.Unmarshal(data, &d)
+	if d.problem != nil || err == nil {
+		return d.members, d.problem
+	}
+	rest := bytes.TrimLeft(data[d.end:], " \t\r\n")
+	return d.members, broken("there is more after the message, at byte %d", len(data)-len(rest))
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (d *document) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	err := d.read(dec)
+	d.end = int(dec.InputOffset())
+	if err != nil {
+		d.problem = syntaxProblem(d.data, err)
+	}
+	return err
+}
+
+func (d *document) read(dec *jsontext.Decoder) error {
+	if dec.PeekKind() != '{' {
+		value, err := dec.ReadValue()
+		if err == nil {
+			d.problem = broken("the message must be an object, not %s", nounOf(value))
+		}
+		return err
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != '}' {
+		name, err := d.value(dec)
+		if err != nil {
+			return err
+		}
+		value, err := d.value(dec)
+		if err != nil {
+			return err
+		}
+		if name = unquote(name); known(name) {
+			d.members = append(d.members, member{name, value})
+		}
+	}
+	_, err := dec.ReadToken()
+	return err
+}
+
+// value returns the next value as a part of data: the decoder's own is gone with the
+// next call.
+func (d *document) value(dec *jsontext.Decoder) ([]byte, error) {
+	value, err := dec.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	end := int(dec.InputOffset())
+	return d.data[end-len(value) : end : end], nil
+}
+
+func broken(format string, args ...any) *Problem {
+	return &Problem{Detail: fmt.Sprintf(format, args...)}
+}
+
+// syntaxProblem says what the decoder found.
+func syntaxProblem(data []byte, err error) *Problem {
+	var syntactic *jsontext.SyntacticError
+	if !errors.As(err, &syntactic) {
+		return broken("the message ends before it is complete")
+	}
+	offset := min(int(syntactic.ByteOffset), len(data))
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		field := words.Field(words.Pointer(string(syntactic.JSONPointer)))
+		return &Problem{Field: field, Detail: field + " is given twice"}
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return broken("the message ends before it is complete")
+	case notUTF8(data[offset:]):
+		return broken("the message is not valid UTF-8 at byte %d", offset)
+	}
+	return broken("the message is not valid JSON at byte %d: %s", offset, syntactic.Err.Error())
+}
+
+func notUTF8(rest []byte) bool {
+	r, size := utf8.DecodeRune(rest)
+	return r == utf8.RuneError && size == 1
+}

@@ -1,0 +1,108 @@
+package envelope
+
+// Format writes an envelope as one line of JSON without a line break: its members in
+// the order of the document's tables, the raw parts with their own order and their
+// numbers as they are, only without white space. An error is an *Error: Format
+// refuses what Parse would refuse.
+func Format(e Envelope) ([]byte, error) {
+	if e.Payload == nil {
+		return nil, invalid(Problem{Field: "payload", Detail: "payload is required"})
+	}
+	if t := e.Payload.Type(); e.Type != t {
+		return nil, invalid(Problem{Field: "type", Detail: "type must be " + string(t) + " as its payload is"})
+	}
+	if e.Timestamp.IsZero() {
+		return nil, invalid(Problem{Field: "timestamp", Detail: "timestamp is required"})
+	}
+	data, problem := written{fill: e.write}.bytes()
+	if problem != nil {
+		return nil, invalid(*problem)
+	}
+	// Reading it again costs little and keeps the rules in one place.
+	if _, err := Parse(data); err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+func (e Envelope) write(w *writer) {
+	w.string("protocol_version", e.ProtocolVersion)
+	w.uuid("message_id", e.MessageID)
+	w.string("from_agent", e.From)
+	w.string("to_agent", e.To)
+	w.time("timestamp", e.Timestamp)
+	w.uuid("trace_id", e.TraceID)
+	w.uuid("request_id", e.RequestID)
+	w.string("type", string(e.Type))
+	w.begin("payload")
+	e.Payload.write(w)
+	w.end()
+	w.raw("x_custom_fields", e.Custom)
+}
+
+func (p WorkRequest) write(w *writer) {
+	w.uuid("task_id", p.TaskID)
+	w.string("work_type", p.WorkType)
+	w.raw("parameters", p.Parameters)
+	if h := p.Hints; !h.empty() {
+		w.begin("hints")
+		w.given("max_duration_seconds", h.MaxDurationSeconds)
+		w.given("max_memory_mb", h.MaxMemoryMB)
+		w.given("max_tokens", h.MaxTokens)
+		for _, m := range h.Other {
+			w.raw(m.Name, m.Value)
+		}
+		w.end()
+	}
+}
+
+func (h Hints) empty() bool {
+	return h.MaxDurationSeconds == 0 && h.MaxMemoryMB == 0 && h.MaxTokens == 0 && len(h.Other) == 0
+}
+
+func (p WorkStatus) write(w *writer) {
+	w.uuid("task_id", p.TaskID)
+	w.string("status", string(p.Status))
+	w.integer("progress_percent", int64(p.Progress))
+	if p.Step == nil {
+		return
+	}
+	w.begin("step")
+	w.integer("number", int64(p.Step.Number))
+	w.string("name", p.Step.Name)
+	w.string("output", p.Step.Output)
+	if p.Step.Chunk != (Range{}) {
+		w.string("output_chunk", p.Step.Chunk.String())
+	}
+	w.end()
+}
+
+func (p Heartbeat) write(w *writer) {
+	w.string("agent_id", p.AgentID)
+	w.string("status", string(p.Status))
+	if p.Load != nil {
+		w.integer("load", int64(*p.Load))
+	}
+	if p.Queue != nil {
+		w.integer("queue", int64(*p.Queue))
+	}
+}
+
+func (p WorkResult) write(w *writer) {
+	w.uuid("task_id", p.TaskID)
+	w.string("status", string(p.Status))
+	w.integer("exit_code", p.ExitCode)
+	w.string("output", p.Output)
+	w.begin("resources_used")
+	w.integer("duration_seconds", p.Resources.DurationSeconds)
+	w.integer("gpu_vram_mb", p.Resources.GPUVRAMMB)
+	w.integer("cpu_time_ms", p.Resources.CPUTimeMS)
+	w.given("tokens", p.Resources.Tokens)
+	w.end()
+}
+
+func (f Failure) write(w *writer) {
+	w.integer("error_code", int64(f.Code))
+	w.string("error_message", f.Message)
+	w.raw("error_context", f.Context)
+}

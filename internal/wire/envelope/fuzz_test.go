@@ -1,0 +1,150 @@
+package envelope_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/wire/envelope"
+)
+
+// FuzzParse: nothing panics; what is accepted is JSON to others too and is written the
+// same way ever after; what is refused can be answered.
+func FuzzParse(f *testing.F) {
+	for _, x := range examples(f) {
+		f.Add([]byte(x.sent))
+		f.Add([]byte(x.want))
+	}
+	for _, base := range bases() {
+		f.Add([]byte(base))
+		f.Add([]byte(base[:len(base)-5]))
+	}
+	for _, p := range everyPayload() {
+		written, err := envelope.Format(around(p))
+		require.NoError(f, err)
+		f.Add(written)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, err := envelope.Parse(data)
+		if err != nil {
+			var refused *envelope.Error
+			require.ErrorAs(t, err, &refused)
+			require.NotEmpty(t, refused.Problems)
+			_, err := envelope.Format(envelope.Reply(e, e.MessageID, e.Timestamp, refused.Failure))
+			if e.Timestamp.IsZero() || e.MessageID == (envelope.Envelope{}).MessageID {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			return
+		}
+		require.True(t, json.Valid(data))
+		if e.Timestamp.IsZero() {
+			return // the one time that is never written
+		}
+		written, err := envelope.Format(e)
+		require.NoError(t, err)
+		again, err := envelope.Parse(written)
+		require.NoError(t, err)
+		twice, err := envelope.Format(again)
+		require.NoError(t, err)
+		require.Equal(t, string(written), string(twice))
+		e.Raw, again.Raw = nil, nil
+		require.Equal(t, spaceless(e), again)
+
+		token := e.TakeToken()
+		e.PutToken(token)
+		require.Equal(t, token, e.TakeToken())
+	})
+}
+
+// FuzzAssembly: the chunks of a text, in any order, repeated and overlapping, with and
+// without a total, give the text.
+func FuzzAssembly(f *testing.F) {
+	f.Add("abcdefghi", []byte{3, 1, 2, 3, 4, 5, 6, 7, 8})
+	f.Add("Größe €😀", []byte{1, 0, 200, 7, 255, 3})
+	f.Add("", []byte{})
+	f.Fuzz(func(t *testing.T, text string, order []byte) {
+		var a envelope.Assembly
+		var output []byte
+		kept := map[int64]bool{}
+		add := func(c envelope.Chunk) {
+			pieces, err := a.Add(c)
+			require.NoError(t, err)
+			for _, p := range pieces {
+				if missing := int(p.To) - len(output); missing > 0 {
+					output = append(output, make([]byte, missing)...)
+				}
+				copy(output[p.From:], p.Text)
+				for i := p.From; i < p.To; i++ {
+					require.False(t, kept[i], "byte %d is kept once", i)
+					kept[i] = true
+				}
+			}
+		}
+		for i := 0; i+1 < len(order) && len(text) > 0; i += 2 {
+			from := int(order[i]) % len(text)
+			to := from + 1 + int(order[i+1])%(len(text)-from)
+			r := envelope.Range{From: int64(from), To: int64(to)}
+			if order[i]%2 == 0 {
+				r.Total = int64(len(text))
+			}
+			add(envelope.Chunk{Range: r, Text: text[from:to]})
+			gap, ok := a.Gap()
+			require.Equal(t, ok, gap.From < gap.To && !kept[gap.From] && !kept[gap.To-1], "%v %v", gap, a.Parts())
+		}
+		for _, c := range envelope.Split(text) {
+			add(c)
+		}
+		require.NoError(t, a.Complete())
+		require.Equal(t, text, string(output))
+		again, err := envelope.Resume(a.Total(), a.Parts())
+		require.NoError(t, err)
+		require.NoError(t, again.Complete())
+	})
+}
+
+// FuzzParseRange: what is read is a range, and is written as what reads the same.
+func FuzzParseRange(f *testing.F) {
+	for _, text := range []string{"bytes 0-262144 of 524288", "bytes 0-256k", "bytes 256k-512k of 1024k", "bytes 9-1", "bytes k-k of k"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := envelope.ParseRange(text)
+		if err != nil {
+			return
+		}
+		require.Less(t, r.From, r.To)
+		require.LessOrEqual(t, r.To-r.From, int64(envelope.MaxChunk))
+		require.True(t, r.Total == 0 || r.To <= r.Total)
+		again, err := envelope.ParseRange(r.String())
+		require.NoError(t, err)
+		require.Equal(t, r, again)
+	})
+}
+
+// FuzzSplit: the pieces are the text, none is too long, and none ends inside a
+// character of a text that has only whole ones.
+func FuzzSplit(f *testing.F) {
+	f.Add("a", "é", 262143)
+	f.Add("", "😀", 70000)
+	f.Fuzz(func(t *testing.T, head, unit string, times int) {
+		if times < 0 || times > 600_000 || len(unit)*times > 2<<20 {
+			return
+		}
+		text := head + strings.Repeat(unit, times)
+		whole := utf8.ValidString(text)
+		at := int64(0)
+		for _, c := range envelope.Split(text) {
+			require.Equal(t, at, c.From)
+			require.Equal(t, text[c.From:c.To], c.Text)
+			require.LessOrEqual(t, len(c.Text), envelope.MaxChunk)
+			require.True(t, !whole || utf8.ValidString(c.Text))
+			at = c.To
+		}
+		require.Equal(t, int64(len(text)), at)
+	})
+}

@@ -1,0 +1,262 @@
+package envelope
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/words"
+)
+
+// reader collects what is wrong with a message.
+type reader struct {
+	problems []Problem
+}
+
+// object is an object of the message whose members are being judged. Each of its
+// methods reads one member, and reports what does not fit; the order of the calls is
+// the order of the problems.
+type object struct {
+	r *reader
+	// path is what stands before the name of a member: "" or "payload.step.".
+	path    string
+	members []member
+}
+
+type member struct {
+	name  []byte
+	value []byte
+}
+
+// need is whether a member may be missing.
+type need bool
+
+const (
+	required need = true
+	optional need = false
+)
+
+// known reports whether a member of that name means anything in protocol 1.0. Others
+// are not kept: a message may have very many.
+func known(name []byte) bool {
+	switch string(name) {
+	case "protocol_version", "message_id", "from_agent", "to_agent", "timestamp", "trace_id", "request_id", "type", "payload", "x_custom_fields",
+		"task_id", "work_type", "parameters", "hints", "max_duration_seconds", "max_memory_mb", "max_tokens",
+		"status", "progress_percent", "step", "number", "name", "output", "output_chunk", "agent_id", "load", "queue",
+		"exit_code", "resources_used", "duration_seconds", "gpu_vram_mb", "cpu_time_ms", "tokens",
+		"error_code", "error_message", "error_context", "attempted_retries", "last_attempt", "last_heartbeat",
+		"validation_error", "field_name", "token_status", "limit_name", "available", "required", "work_type_requested", "supported_types":
+		return true
+	}
+	return false
+}
+
+// open returns the object in value, whose own path is given.
+func (r *reader) open(path string, value []byte) object {
+	o := object{r: r, path: path + ".", members: make([]member, 0, 6)}
+	for name, v := range members(value) {
+		if known(name) {
+			o.members = append(o.members, member{name, v})
+		}
+	}
+	return o
+}
+
+func (o *object) report(name, format string, args ...any) {
+	field := o.path + name
+	o.r.problems = append(o.r.problems, Problem{Field: field, Detail: field + " " + fmt.Sprintf(format, args...)})
+}
+
+// find returns the value of a member, nil where it is missing.
+func (o *object) find(name string) []byte {
+	for _, m := range o.members {
+		if string(m.name) == name {
+			return m.value
+		}
+	}
+	return nil
+}
+
+// value returns the value of a member if it is of the kind that begins with first
+// ('0' for numbers), else nil.
+func (o *object) value(name string, n need, first byte) []byte {
+	value := o.find(name)
+	switch {
+	case value == nil && n == required:
+		o.report(name, "is required")
+	case value != nil && kindOf(value) != first:
+		o.report(name, "must be %s, not %s", noun(first), nounOf(value))
+		return nil
+	}
+	return value
+}
+
+// text returns a string, "" where there is none.
+func (o *object) text(name string, n need) string {
+	value := o.value(name, n, '"')
+	if value == nil {
+		return ""
+	}
+	return string(unquote(value))
+}
+
+// line returns a string that a person reads in a list: no NUL, which not every
+// database can keep.
+func (o *object) line(name string) string {
+	text := o.text(name, required)
+	for i := range len(text) {
+		if text[i] == 0 {
+			o.report(name, "must not contain the NUL character")
+			return ""
+		}
+	}
+	return text
+}
+
+// word returns a required string that ok accepts; what says how such a string looks.
+func (o *object) word(name, what string, ok func(text []byte) bool) string {
+	value := o.value(name, required, '"')
+	if value == nil {
+		return ""
+	}
+	text := unquote(value)
+	if !ok(text) {
+		o.report(name, "must be %s, not %s", what, words.Quote(string(text)))
+		return ""
+	}
+	return string(text)
+}
+
+// oneOf returns a required string out of a few.
+func oneOf[T ~string](o *object, name string, allowed ...T) T {
+	value := o.value(name, required, '"')
+	if value == nil {
+		return ""
+	}
+	text := unquote(value)
+	for _, a := range allowed {
+		if string(text) == string(a) {
+			return a
+		}
+	}
+	o.report(name, "must be one of %s, not %s", list(allowed), words.Quote(string(text)))
+	return ""
+}
+
+func list[T ~string](all []T) string {
+	var b bytes.Buffer
+	for i, s := range all {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(s))
+	}
+	return b.String()
+}
+
+// integer returns a whole number from lowest to highest, 0 where there is none.
+func (o *object) integer(name string, n need, lowest, highest int64) int64 {
+	value := o.value(name, n, '0')
+	if value == nil {
+		return 0
+	}
+	if bytes.ContainsAny(value, ".eE") {
+		o.report(name, "must be a whole number, not %s", words.Clip(string(value)))
+		return 0
+	}
+	number, err := strconv.ParseInt(string(value), 10, 64)
+	if errors.Is(err, strconv.ErrRange) || number < lowest || number > highest {
+		o.report(name, "must be from %d to %d, not %s", lowest, highest, words.Clip(string(value)))
+		return 0
+	}
+	return number
+}
+
+// count returns an optional number from 0 to highest, nil where there is none.
+func (o *object) count(name string, highest int64) *int {
+	if o.find(name) == nil {
+		return nil
+	}
+	return new(int(o.integer(name, optional, 0, highest)))
+}
+
+// uuid returns a required UUID in the form with hyphens; uuid.Nil is none unless it
+// may be.
+func (o *object) uuid(name string, mayBeNil bool) uuid.UUID {
+	value := o.value(name, required, '"')
+	if value == nil {
+		return uuid.Nil
+	}
+	const form = "8f14e45f-ceea-467f-a1d0-7c1b2f0e9a11"
+	text := unquote(value)
+	id, err := uuid.ParseBytes(text)
+	switch {
+	case err != nil || len(text) != len(form):
+		o.report(name, "must be a UUID such as %s, not %s", form, words.Quote(string(text)))
+		return uuid.Nil
+	case id == uuid.Nil && !mayBeNil:
+		o.report(name, "must not be the nil UUID")
+	}
+	return id
+}
+
+// time returns a required time in UTC.
+func (o *object) time(name string) time.Time {
+	value := o.value(name, required, '"')
+	if value == nil {
+		return time.Time{}
+	}
+	text := unquote(value)
+	at, ok := parseTime(text)
+	if !ok {
+		o.report(name, "must be an RFC 3339 time with an offset, such as 2026-01-19T04:21:04Z, not %s", words.Quote(string(text)))
+	}
+	return at
+}
+
+// raw returns an object as it was received, nil where there is none.
+func (o *object) raw(name string, n need) []byte { return slices.Clip(o.value(name, n, '{')) }
+
+// inner opens an object inside this one; ok is false where there is none.
+func (o *object) inner(name string, n need) (in object, ok bool) {
+	value := o.value(name, n, '{')
+	if value == nil {
+		return object{}, false
+	}
+	return o.r.open(o.path+name, value), true
+}
+
+// kindOf returns the character its kind of value begins with, '0' for all numbers
+// and 't' for both booleans.
+func kindOf(value []byte) byte {
+	switch first := value[0]; first {
+	case '"', '{', '[', 'n', 't':
+		return first
+	case 'f':
+		return 't'
+	}
+	return '0'
+}
+
+func nounOf(value []byte) string { return noun(kindOf(value)) }
+
+func noun(kind byte) string {
+	switch kind {
+	case '"':
+		return "a string"
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case 't':
+		return "a boolean"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}

@@ -1,0 +1,82 @@
+package envelope
+
+import (
+	"encoding/json"
+
+	"github.com/google/uuid"
+)
+
+// Parse reads one envelope. An error is an *Error that names everything that is wrong;
+// the envelope then holds what could be read of the members around the payload, so
+// that the answer can echo them. Where the JSON is broken that is what stands before
+// the break.
+//
+// Members that are not known are ignored. null is refused but where the document
+// allows it. The raw parts of the envelope are parts of data, which must not be
+// changed as long as they are used.
+func Parse(data []byte) (Envelope, error) {
+	members, problem := readDocument(data)
+	r := &reader{}
+	top := object{r: r, members: members}
+	e := top.envelope()
+	if problem != nil {
+		return e, invalid(*problem)
+	}
+	if v := e.ProtocolVersion; v != "" && v != Version {
+		p := Problem{Field: "protocol_version", Detail: "protocol_version must be " + Version + ", not " + v}
+		return e, &Error{Problems: []Problem{p}, Failure: UnsupportedVersion(v, []string{Version})}
+	}
+	e.Raw = top.raw("payload", required)
+	if e.Raw != nil && e.Type != "" {
+		payload := r.open("payload", e.Raw)
+		e.Payload = payload.payload(e.Type)
+	}
+	e.Custom = top.custom()
+	if len(r.problems) > 0 {
+		e.Payload = nil
+		return e, invalid(r.problems...)
+	}
+	return e, nil
+}
+
+// envelope reads what stands around the payload.
+func (o *object) envelope() Envelope {
+	// The type decides whether the ids may be nil, and comes behind them in the table.
+	kind := o.find("type")
+	isError := kind != nil && kindOf(kind) == '"' && string(unquote(kind)) == string(TypeError)
+	return Envelope{
+		ProtocolVersion: o.word("protocol_version", "two numbers with a full stop between them, such as "+Version, isVersion),
+		MessageID:       o.uuid("message_id", false),
+		From:            o.agentType("from_agent"),
+		To:              o.agentType("to_agent"),
+		Timestamp:       o.time("timestamp"),
+		TraceID:         o.uuid("trace_id", isError),
+		RequestID:       o.uuid("request_id", isError),
+		Type:            oneOf(o, "type", TypeWorkRequest, TypeWorkStatus, TypeWorkResult, TypeError),
+	}
+}
+
+func (o *object) agentType(name string) string {
+	return o.word(name, "an agent type (orchestrator, infra, desktop, code, research or another word of lower-case letters, digits, - and _)", isAgentType)
+}
+
+func (o *object) custom() json.RawMessage { return o.raw("x_custom_fields", optional) }
+
+func (o *object) payload(t Type) Payload {
+	switch t {
+	case TypeWorkRequest:
+		return o.workRequest()
+	case TypeWorkStatus:
+		if o.find("agent_id") != nil && o.find("task_id") == nil {
+			return o.heartbeat()
+		}
+		return o.workStatus()
+	case TypeWorkResult:
+		return o.workResult()
+	case TypeError:
+		return o.failure()
+	}
+	return nil
+}
+
+func (o *object) taskID() uuid.UUID { return o.uuid("task_id", false) }

@@ -1,0 +1,148 @@
+package envelope
+
+import (
+	"encoding/json"
+	"math"
+)
+
+func (o *object) workRequest() WorkRequest {
+	p := WorkRequest{
+		TaskID:   o.taskID(),
+		WorkType: o.word("work_type", "the name of a capability (at most 128 letters, digits and _.:/-)", isWorkType),
+	}
+	p.Parameters = o.raw("parameters", p.WorkType != WorkTypeCancel)
+	if hints, ok := o.inner("hints", optional); ok {
+		p.Hints = hints.hints(o.find("hints"))
+	}
+	return p
+}
+
+func (o *object) hints(raw []byte) Hints {
+	h := Hints{
+		MaxDurationSeconds: o.integer("max_duration_seconds", optional, 1, MaxHint),
+		MaxMemoryMB:        o.integer("max_memory_mb", optional, 1, MaxHint),
+		MaxTokens:          o.integer("max_tokens", optional, 1, MaxTokens),
+	}
+	for name, value := range members(raw) {
+		switch string(name) {
+		case "max_duration_seconds", "max_memory_mb", "max_tokens":
+		default:
+			h.Other = append(h.Other, Member{Name: string(name), Value: json.RawMessage(value)})
+		}
+	}
+	return h
+}
+
+func (o *object) workStatus() WorkStatus {
+	p := WorkStatus{
+		TaskID:   o.taskID(),
+		Status:   oneOf(o, "status", StatusRunning, StatusStepCompleted, StatusPaused),
+		Progress: int(o.integer("progress_percent", required, 0, 100)),
+	}
+	if step, ok := o.inner("step", optional); ok {
+		p.Step = step.step()
+	}
+	return p
+}
+
+func (o *object) step() *Step {
+	s := &Step{
+		Number: int(o.integer("number", required, 0, MaxStep)),
+		Name:   o.line("name"),
+		Output: o.text("output", optional),
+	}
+	if value := o.value("output_chunk", optional, '"'); value != nil {
+		var err error
+		if s.Chunk, err = ParseRange(string(unquote(value))); err != nil {
+			o.report("output_chunk", "%s", err)
+		}
+	}
+	return s
+}
+
+func (o *object) heartbeat() Heartbeat {
+	return Heartbeat{
+		AgentID: o.word("agent_id", "an agent's id (at most 64 lower-case letters and digits with single hyphens between them)", isAgentID),
+		Status:  oneOf(o, "status", PresenceOnline, PresenceOffline, PresenceBusy),
+		Load:    o.count("load", 100),
+		Queue:   o.count("queue", MaxHint),
+	}
+}
+
+func (o *object) workResult() WorkResult {
+	p := WorkResult{
+		TaskID: o.taskID(),
+		Status: oneOf(o, "status", OutcomeSuccess, OutcomeFailed, OutcomeCompleted, OutcomeCancelled),
+	}
+	p.ExitCode = o.exitCode(p.Status)
+	p.Output = o.text("output", optional)
+	if used, ok := o.inner("resources_used", optional); ok {
+		p.Resources = Resources{
+			DurationSeconds: used.integer("duration_seconds", optional, 0, math.MaxInt64),
+			GPUVRAMMB:       used.integer("gpu_vram_mb", optional, 0, math.MaxInt64),
+			CPUTimeMS:       used.integer("cpu_time_ms", optional, 0, math.MaxInt64),
+			Tokens:          used.integer("tokens", optional, 0, MaxTokens),
+		}
+	}
+	return p
+}
+
+// exitCode reads the exit code, which must not contradict the status: nobody could
+// say then whether the work was done.
+func (o *object) exitCode(status Outcome) int64 {
+	before := len(o.r.problems)
+	code := o.integer("exit_code", required, 0, MaxExitCode)
+	switch {
+	case len(o.r.problems) > before:
+	case status == OutcomeFailed && code == 0:
+		o.report("exit_code", "must not be 0 where the status is %s", status)
+	case (status == OutcomeSuccess || status == OutcomeCompleted) && code != 0:
+		o.report("exit_code", "must be 0 where the status is %s, not %d", status, code)
+	}
+	return code
+}
+
+func (o *object) failure() Failure {
+	f := Failure{
+		Code:    Code(o.integer("error_code", required, int64(MinCode), int64(MaxCode))),
+		Message: o.line("error_message"),
+	}
+	fields := f.Code.context()
+	f.Context = o.raw("error_context", len(fields) > 0)
+	if f.Context == nil {
+		return f
+	}
+	context := o.r.open(o.path+"error_context", f.Context)
+	for _, field := range fields {
+		context.check(field)
+	}
+	return f
+}
+
+// check judges a member of an error's context without keeping it.
+func (o *object) check(f contextField) {
+	if value := o.find(f.name); f.nullable && (value == nil || kindOf(value) == 'n') {
+		return
+	}
+	switch f.kind {
+	case contextText:
+		o.value(f.name, required, '"')
+	case contextTexts:
+		array := o.value(f.name, required, '[')
+		if array == nil {
+			return
+		}
+		for value := range elements(array) {
+			if kindOf(value) != '"' {
+				o.report(f.name, "must hold strings only, not %s", nounOf(value))
+				return
+			}
+		}
+	case contextCount:
+		o.integer(f.name, required, 0, math.MaxInt64)
+	case contextNumber:
+		o.integer(f.name, required, math.MinInt64, math.MaxInt64)
+	case contextTime:
+		o.time(f.name)
+	}
+}

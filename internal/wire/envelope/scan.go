@@ -1,0 +1,137 @@
+package envelope
+
+import (
+	"bytes"
+	"iter"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The functions here walk through JSON that has been found valid, so that each part
+// of a message is read without a decoder of its own.
+
+// members yields the names, unquoted, and the values of an object.
+func members(object []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, value []byte) bool) {
+		for i := skipSpace(object, 1); object[i] != '}'; {
+			end := stringEnd(object, i)
+			name := unquote(object[i:end])
+			i = skipSpace(object, end) + 1 // the colon
+			i = skipSpace(object, i)
+			end = valueEnd(object, i)
+			if !yield(name, object[i:end]) {
+				return
+			}
+			if i = skipSpace(object, end); object[i] == ',' {
+				i = skipSpace(object, i+1)
+			}
+		}
+	}
+}
+
+// elements yields the values of an array.
+func elements(array []byte) iter.Seq[[]byte] {
+	return func(yield func(value []byte) bool) {
+		for i := skipSpace(array, 1); array[i] != ']'; {
+			end := valueEnd(array, i)
+			if !yield(array[i:end]) {
+				return
+			}
+			if i = skipSpace(array, end); array[i] == ',' {
+				i = skipSpace(array, i+1)
+			}
+		}
+	}
+}
+
+// valueEnd returns where the value ends that begins at i.
+func valueEnd(text []byte, i int) int {
+	switch text[i] {
+	case '"':
+		return stringEnd(text, i)
+	case '{', '[':
+		return nestedEnd(text, i)
+	}
+	for i < len(text) && bytes.IndexByte([]byte(",]} \t\r\n"), text[i]) < 0 {
+		i++
+	}
+	return i
+}
+
+// nestedEnd returns where the object or array ends that begins at i.
+func nestedEnd(text []byte, i int) int {
+	depth := 0
+	for {
+		switch text[i] {
+		case '"':
+			i = stringEnd(text, i)
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		}
+		i++
+		if depth == 0 {
+			return i
+		}
+	}
+}
+
+// stringEnd returns where the string ends that begins at i, the end of the text where
+// it does not end.
+func stringEnd(text []byte, i int) int {
+	for i++; ; {
+		quote := bytes.IndexByte(text[i:], '"')
+		if quote < 0 {
+			return len(text)
+		}
+		i += quote + 1
+		slashes := 0
+		for text[i-2-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return i
+		}
+	}
+}
+
+func skipSpace(text []byte, i int) int {
+	for text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r' {
+		i++
+	}
+	return i
+}
+
+// unquote returns what a string stands for, without a copy where nothing in it is
+// escaped.
+func unquote(quoted []byte) []byte {
+	inner := quoted[1 : len(quoted)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return inner
+	}
+	text, _ := jsontext.AppendUnquote(make([]byte, 0, len(quoted)), quoted) // found valid before
+	return text
+}
+
+// tooDeep reports whether text, which may be anything, is nested deeper than MaxDepth.
+func tooDeep(text []byte) bool {
+	if bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) <= MaxDepth {
+		return false
+	}
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			i = stringEnd(text, i) - 1
+		case '{', '[':
+			if depth++; depth > MaxDepth {
+				return true
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return false
+}

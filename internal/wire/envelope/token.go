@@ -1,0 +1,73 @@
+package envelope
+
+import (
+	"bytes"
+	"iter"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// tokenMember is the custom field that carries the bearer token where there is no
+// header for it (Chiffon §Authentication, "message field").
+const tokenMember = "auth_token"
+
+// TakeToken removes the bearer token from the custom fields and returns it, "" where
+// there is none. The other custom fields stay as they are.
+func (e *Envelope) TakeToken() string {
+	token, found := "", false
+	var rest bytes.Buffer
+	for name, value := range e.customFields() {
+		if string(name) != tokenMember {
+			writeMember(&rest, name, value)
+			continue
+		}
+		if found = true; kindOf(value) == '"' {
+			token = string(unquote(value))
+		}
+	}
+	if found {
+		e.Custom = closeObject(&rest)
+	}
+	return token
+}
+
+// PutToken adds the bearer token to the custom fields, in the place of one that is
+// there.
+func (e *Envelope) PutToken(token string) {
+	e.TakeToken()
+	var all bytes.Buffer
+	for name, value := range e.customFields() {
+		writeMember(&all, name, value)
+	}
+	quoted, _ := jsontext.AppendQuote(nil, token) // mended where it is not UTF-8
+	writeMember(&all, []byte(tokenMember), quoted)
+	e.Custom = closeObject(&all)
+}
+
+// customFields yields the custom fields, none where they are not an object.
+func (e *Envelope) customFields() iter.Seq2[[]byte, []byte] {
+	custom := bytes.TrimSpace(e.Custom)
+	if !jsontext.Value(custom).IsValid() || kindOf(custom) != '{' {
+		return members([]byte("{}"))
+	}
+	return members(custom)
+}
+
+func writeMember(b *bytes.Buffer, name, value []byte) {
+	b.WriteByte(',')
+	quoted, _ := jsontext.AppendQuote(nil, name) // was read from valid JSON
+	b.Write(quoted)
+	b.WriteByte(':')
+	b.Write(value)
+}
+
+// closeObject makes an object of members, each with a comma before it.
+func closeObject(b *bytes.Buffer) []byte {
+	b.WriteByte('}')
+	object := b.Bytes()
+	if object[0] == ',' {
+		object[0] = '{'
+		return object
+	}
+	return []byte("{}")
+}
