@@ -161,6 +161,10 @@ type Attempt struct {
 	AssignedAt    time.Time
 	AcceptedAt    *time.Time
 	EndedAt       *time.Time
+	// ChunkStep is the step whose output comes in pieces, ChunkTotal how long it is in
+	// bytes; 0 while neither is known.
+	ChunkStep  int
+	ChunkTotal int64
 }
 
 // OutputStream names one of the two things an attempt puts out.

@@ -23,6 +23,8 @@ type Worker struct {
 	// Dialect is what it speaks, Link how it is reached.
 	Dialect string
 	Link    string
+	// Line names the connection it is on, "" for none.
+	Line string
 	// Places is how many attempts it takes at a time, InFlight how many it has.
 	Places   int
 	InFlight int

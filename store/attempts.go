@@ -8,7 +8,7 @@ import (
 	"comet/models"
 )
 
-const attemptColumns = "task_id, attempt, agent_id, state, reservation_id, tokens, error_code, error, assigned_at, accepted_at, ended_at"
+const attemptColumns = "task_id, attempt, agent_id, state, reservation_id, tokens, error_code, error, assigned_at, accepted_at, ended_at, chunk_step, chunk_total"
 
 // attemptStates are numbered by their place.
 func attemptStates() []models.AttemptState {
@@ -18,34 +18,35 @@ func attemptStates() []models.AttemptState {
 }
 
 type attemptRow struct {
-	a                                         models.Attempt
-	n, state, tokens, assigned, accepted, end any
+	a                                                      models.Attempt
+	n, state, tokens, assigned, accepted, end, step, total any
 }
 
 func (r *attemptRow) dest() []any {
 	a := &r.a
-	return []any{&a.TaskID, &r.n, &a.AgentID, &r.state, &a.ReservationID, &r.tokens, &a.ErrorCode, &a.Error, &r.assigned, &r.accepted, &r.end}
+	return []any{&a.TaskID, &r.n, &a.AgentID, &r.state, &a.ReservationID, &r.tokens, &a.ErrorCode, &a.Error, &r.assigned, &r.accepted, &r.end, &r.step, &r.total}
 }
 
 func (r *attemptRow) attempt() models.Attempt {
 	a := r.a
 	a.Attempt, a.State, a.Tokens = int(whole(r.n)), attemptStates()[whole(r.state)], whole(r.tokens)
 	a.AssignedAt, a.AcceptedAt, a.EndedAt = fromMicros(whole(r.assigned)), momentOf(r.accepted), momentOf(r.end)
+	a.ChunkStep, a.ChunkTotal = int(whole(r.step)), whole(r.total)
 	return a
 }
 
 // InsertAttempt writes a new attempt.
 func (tx *Tx) InsertAttempt(a models.Attempt) error {
-	_, err := tx.exec("INSERT INTO attempts ("+attemptColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	_, err := tx.exec("INSERT INTO attempts ("+attemptColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		a.TaskID, a.Attempt, a.AgentID, slices.Index(attemptStates(), a.State), a.ReservationID, a.Tokens, a.ErrorCode, a.Error,
-		micros(a.AssignedAt), nullable(microsPtr(a.AcceptedAt)), nullable(microsPtr(a.EndedAt)))
+		micros(a.AssignedAt), nullable(microsPtr(a.AcceptedAt)), nullable(microsPtr(a.EndedAt)), a.ChunkStep, a.ChunkTotal)
 	return err
 }
 
 // SaveAttempt writes what has changed of an attempt. The task's lock is the attempt's too.
 func (tx *Tx) SaveAttempt(a models.Attempt) error {
-	_, err := tx.exec("UPDATE attempts SET state = ?, tokens = ?, error_code = ?, error = ?, accepted_at = ?, ended_at = ? WHERE task_id = ? AND attempt = ?",
-		slices.Index(attemptStates(), a.State), a.Tokens, a.ErrorCode, a.Error, nullable(microsPtr(a.AcceptedAt)), nullable(microsPtr(a.EndedAt)),
+	_, err := tx.exec("UPDATE attempts SET state = ?, tokens = ?, error_code = ?, error = ?, accepted_at = ?, ended_at = ?, chunk_step = ?, chunk_total = ? WHERE task_id = ? AND attempt = ?",
+		slices.Index(attemptStates(), a.State), a.Tokens, a.ErrorCode, a.Error, nullable(microsPtr(a.AcceptedAt)), nullable(microsPtr(a.EndedAt)), a.ChunkStep, a.ChunkTotal,
 		a.TaskID, a.Attempt)
 	return err
 }

@@ -68,6 +68,18 @@ func (s *Store) EventsAfter(ctx context.Context, after int64, limit int) ([]mode
 	return out, err
 }
 
+// EventsOf returns up to limit events of the types with a position in (after, upTo], in
+// order.
+func (s *Store) EventsOf(ctx context.Context, after, upTo int64, types []models.EventType, limit int) (out []models.Event, err error) {
+	if len(types) == 0 {
+		return nil, nil
+	}
+	list, args := inList(types)
+	err = s.query(ctx, s.dialect.bind("SELECT "+eventColumns+" FROM events WHERE position > ? AND position <= ? AND type IN "+list+" ORDER BY position LIMIT ?"),
+		append(append([]any{after, upTo}, args...), limit), scanEvents(&out))
+	return out, err
+}
+
 // EventsBetween returns the events of the types with a position in (after, upTo],
 // in order.
 func (tx *Tx) EventsBetween(after, upTo int64, types []models.EventType) (out []models.Event, err error) {
@@ -101,6 +113,14 @@ func scanEvents(out *[]models.Event) func(*sql.Rows) error {
 func (s *Store) EventsUnnumbered(ctx context.Context) (bool, error) {
 	var n int
 	err := s.queryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM events WHERE position IS NULL LIMIT 1) AS e", nil, &n)
+	return n > 0, err
+}
+
+// EventsUnnumberedOf reports whether committed events of the types wait for a position.
+func (s *Store) EventsUnnumberedOf(ctx context.Context, types []models.EventType) (bool, error) {
+	var n int
+	list, args := inList(types)
+	err := s.queryRow(ctx, s.dialect.bind("SELECT count(*) FROM (SELECT 1 FROM events WHERE position IS NULL AND type IN "+list+" LIMIT 1) AS e"), args, &n)
 	return n > 0, err
 }
 

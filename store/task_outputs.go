@@ -21,6 +21,12 @@ func (tx *Tx) DropOutput(taskID string, attempt int, stream models.OutputStream)
 	return err
 }
 
+// MoveToLog makes the pieces of an attempt's result pieces of its log, from a byte on.
+func (tx *Tx) MoveToLog(taskID string, attempt int, at int64) error {
+	_, err := tx.exec("UPDATE task_outputs SET stream = 1, start = start + ? WHERE task_id = ? AND attempt = ? AND stream = 0", at, taskID, attempt)
+	return err
+}
+
 // OutputRanges returns where the pieces of a stream lie, [start, end), in order.
 func (tx *Tx) OutputRanges(taskID string, attempt int, stream models.OutputStream) (out [][2]int64, err error) {
 	const query = "SELECT start, length(data) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? ORDER BY start"

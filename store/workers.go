@@ -10,7 +10,7 @@ import (
 	"comet/models"
 )
 
-const workerColumns = "agent_id, state, dialect, link, places, in_flight, load, seen_at, used_at, failures, breaker_until, probing, version, updated_at"
+const workerColumns = "agent_id, state, dialect, link, line, places, in_flight, load, seen_at, used_at, failures, breaker_until, probing, version, updated_at"
 
 // workerStates are numbered by their place.
 func workerStates() []models.WorkerState {
@@ -25,7 +25,7 @@ type workerRow struct {
 func (r *workerRow) dest() []any {
 	w := &r.w
 	return []any{
-		&w.AgentID, &r.state, &w.Dialect, &w.Link, &r.places, &r.inFlight, &r.load, &r.seen, &r.used, &r.failures, &r.breaker, &r.probing, &r.version, &r.updated,
+		&w.AgentID, &r.state, &w.Dialect, &w.Link, &w.Line, &r.places, &r.inFlight, &r.load, &r.seen, &r.used, &r.failures, &r.breaker, &r.probing, &r.version, &r.updated,
 	}
 }
 
@@ -68,11 +68,11 @@ func (tx *Tx) Worker(agentID string) (models.Worker, error) {
 // version up. It returns errs.Conflict for an unknown agent.
 func (tx *Tx) SaveWorker(w *models.Worker) error {
 	w.Version, w.UpdatedAt = w.Version+1, tx.now
-	_, err := tx.exec("INSERT INTO workers ("+workerColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (agent_id) DO UPDATE SET state = excluded.state, dialect = excluded.dialect, link = excluded.link, places = excluded.places,
+	_, err := tx.exec("INSERT INTO workers ("+workerColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (agent_id) DO UPDATE SET state = excluded.state, dialect = excluded.dialect, link = excluded.link, line = excluded.line, places = excluded.places,
 		in_flight = excluded.in_flight, load = excluded.load, seen_at = excluded.seen_at, used_at = excluded.used_at, failures = excluded.failures,
 		breaker_until = excluded.breaker_until, probing = excluded.probing, version = excluded.version, updated_at = excluded.updated_at`,
-		w.AgentID, slices.Index(workerStates(), w.State), w.Dialect, w.Link, w.Places, w.InFlight, w.Load, orNone(w.SeenAt), orNone(w.UsedAt),
+		w.AgentID, slices.Index(workerStates(), w.State), w.Dialect, w.Link, w.Line, w.Places, w.InFlight, w.Load, orNone(w.SeenAt), orNone(w.UsedAt),
 		w.Failures, orNone(w.BreakerUntil), w.Probing, w.Version, micros(w.UpdatedAt))
 	return err
 }
@@ -117,4 +117,22 @@ func (s *Store) SilentWorkers(ctx context.Context, before time.Time, limit int) 
 		return err
 	})
 	return ids, err
+}
+
+// Touch notes that workers on the line have shown a sign of life. It returns those of
+// them that are offline or whose breaker waits for such a sign: they need more than that.
+func (tx *Tx) Touch(ids []string) (others []string, err error) {
+	err = eachKeys(anys(ids), 1, func(list string, args []any) error {
+		_, err := tx.exec("UPDATE workers SET seen_at = ? WHERE agent_id IN "+list, append([]any{micros(tx.now)}, args...)...)
+		if err != nil {
+			return err
+		}
+		return tx.query("SELECT agent_id FROM workers WHERE agent_id IN "+list+" AND (state = 0 OR breaker_until <> 0)", args, func(rows *sql.Rows) error {
+			var id string
+			err := rows.Scan(&id)
+			others = append(others, id)
+			return err
+		})
+	})
+	return others, err
 }

@@ -13,11 +13,13 @@ import (
 
 	"comet/api"
 	"comet/internal/auth"
+	"comet/internal/bus"
 	"comet/internal/config"
 	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/lifecycle"
 	"comet/internal/netguard"
+	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
 	"comet/internal/usage"
@@ -31,6 +33,7 @@ const (
 	purgeAnswersKind    = "answers.purge"
 	purgeDeliveriesKind = "deliveries.purge"
 	purgeUsageKind      = "usage.purge"
+	purgeTasksKind      = "tasks.purge"
 	purgeInterval       = time.Hour
 )
 
@@ -107,15 +110,24 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, Logger: a.log})
 	hooks := a.newWebhooks()
-	relay := a.newRelay(hooks)
-	door := api.New(api.Core{Registry: reg, Auth: a.tokens, Usage: ledger, Webhooks: hooks}, a.apiOptions(relay))
+	feed := a.newFeed()
+	relay := a.newRelay(feed, hooks)
+	motion, err := a.newBus()
+	if err != nil {
+		return err
+	}
+	work, wakes := a.newOrchestrator(ledger, feed, motion)
+	door := api.New(api.Core{Registry: reg, Auth: a.tokens, Usage: ledger, Webhooks: hooks}, a.apiOptions(relay, motion, work))
 	a.http = newHTTPServer(a.cfg, a.log, door)
 
 	// The webhooks stop last, because attempts in flight may take all the time there is.
 	a.services.Add("the webhooks", hooks)
+	a.services.Add("the message bus", motion)
 	a.services.Add("the event relay", relay)
 	a.services.Add("the ledger", ledger)
-	a.services.Add("the jobs", a.newJobs(ledger, hooks))
+	a.services.Add("the wake-ups", wakes)
+	a.services.Add("the orchestrator", work)
+	a.services.Add("the jobs", a.newJobs(ledger, hooks, work))
 	a.services.Add("the HTTP server", a.http)
 	return nil
 }
@@ -141,21 +153,40 @@ func (a *App) newWebhooks() *webhooks.Webhooks {
 	})
 }
 
-func (a *App) newRelay(hooks *webhooks.Webhooks) *events.Relay {
-	opts := &events.Options{Poll: a.cfg.Events.PollInterval, OnNumbered: hooks.Numbered, PerEvent: hooks.PerEvent, Logger: a.log}
-	return events.NewRelay(a.store, events.NewFeed(a.store, opts), opts)
+func (a *App) newFeed() *events.Feed {
+	return events.NewFeed(a.store, &events.Options{Poll: a.cfg.Events.PollInterval, Logger: a.log})
 }
 
-func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks) *jobs.Runner {
+func (a *App) newRelay(feed *events.Feed, hooks *webhooks.Webhooks) *events.Relay {
+	return events.NewRelay(a.store, feed, &events.Options{
+		Poll: a.cfg.Events.PollInterval, OnNumbered: hooks.Numbered, PerEvent: hooks.PerEvent, Logger: a.log,
+	})
+}
+
+// newOrchestrator returns the orchestrator and what carries its wake-ups to and from
+// other replicas.
+func (a *App) newOrchestrator(ledger *usage.Ledger, feed *events.Feed, motion *bus.Bus) (*orchestrator.Orchestrator, lifecycle.Service) {
+	w := &wakes{bus: motion}
+	opts := &orchestrator.Options{Feed: feed, Retention: a.cfg.Tasks.Retention, Logger: a.log}
+	if a.cfg.NATSURL != "" { // nobody else is on an embedded bus
+		opts.Waker = w
+	}
+	w.hear = orchestrator.New(a.store, ledger, opts)
+	return w.hear, w
+}
+
+func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator) *jobs.Runner {
 	r := jobs.New(a.store, &jobs.Options{Logger: a.log})
 	r.Every(purgeEventsKind, purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
 	r.Every(purgeAnswersKind, purgeInterval, jobs.PurgeAnswers(a.store))
 	r.Every(purgeDeliveriesKind, purgeInterval, hooks.Purge)
 	r.Every(purgeUsageKind, purgeInterval, ledger.Purge)
+	r.Every(purgeTasksKind, purgeInterval, work.Purge)
+	work.Register(r)
 	return r
 }
 
-func (a *App) apiOptions(relay *events.Relay) *api.Options {
+func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator) *api.Options {
 	return &api.Options{
 		Logger:       a.log,
 		AccessSample: a.cfg.Log.Sample,
@@ -164,6 +195,8 @@ func (a *App) apiOptions(relay *events.Relay) *api.Options {
 			"database":   a.store.Ping,
 			"migrations": a.store.CheckSchema,
 			"events":     relay.Check,
+			"bus":        motion.Check,
+			"agents":     work.Check,
 		},
 		Metrics:        a.metrics.Handler(),
 		Measure:        a.metrics.Measure(routeOf),

@@ -61,6 +61,13 @@ func address(value any) string {
 	return ""
 }
 
+func optionalAddress(value any) string {
+	if value.(string) == "" {
+		return ""
+	}
+	return address(value)
+}
+
 func postgresURL(value any) string {
 	text := value.(string)
 	if text == "" {

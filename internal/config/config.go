@@ -29,16 +29,28 @@ type Config struct {
 	// AdminToken is the bootstrap admin token; "" makes one at the first start.
 	AdminToken string `koanf:"admin_token"`
 
+	NATS     NATS     `koanf:"nats"`
 	Log      Log      `koanf:"log"`
 	HTTP     HTTP     `koanf:"http"`
 	Registry Registry `koanf:"registry"`
 	Store    Store    `koanf:"store"`
 	Events   Events   `koanf:"events"`
 	Usage    Usage    `koanf:"usage"`
+	Tasks    Tasks    `koanf:"tasks"`
 	Webhooks Webhooks `koanf:"webhooks"`
 
 	origins map[string]string // key → where its value came from
 	file    string            // the file that was read, "" for none
+}
+
+// NATS says how the message bus is reached.
+type NATS struct {
+	CredentialsFile string `koanf:"credentials_file"`
+	CAFile          string `koanf:"ca_file"`
+	CertFile        string `koanf:"cert_file"`
+	KeyFile         string `koanf:"key_file"`
+	// Listen is host:port for the agents of an embedded server, "" for none.
+	Listen string `koanf:"listen"`
 }
 
 // Log says how the server logs.
@@ -95,6 +107,12 @@ type Events struct {
 // Usage says how the ledger is kept.
 type Usage struct {
 	// Retention is how long facts and what was used in each hour are kept.
+	Retention time.Duration `koanf:"retention"`
+}
+
+// Tasks says how work is kept.
+type Tasks struct {
+	// Retention is how long a task that has ended can be seen.
 	Retention time.Duration `koanf:"retention"`
 }
 

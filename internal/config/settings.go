@@ -43,9 +43,20 @@ func settings() []setting {
 		{key: "database_url", flag: "database-url", def: "", check: postgresURL, mask: redact.URL,
 			help: "PostgreSQL to use instead of the embedded SQLite, `postgres://…`"},
 		{key: "nats_url", flag: "nats-url", def: "", check: natsURL, mask: redact.URL,
-			help: "NATS servers for several replicas, `nats://…`, separated by commas; checked now, used once the message bus exists"},
+			help: "NATS servers for several replicas, `nats://…`, separated by commas; without it one server is embedded"},
 		{key: "admin_token", def: "", check: adminToken, mask: maskAll,
 			help: "Bootstrap admin token, 32 to 512 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"},
+
+		{key: "nats.credentials_file", def: "",
+			help: "File that says who comet is to the servers of `nats_url`: a `.creds` file or an nkey's seed"},
+		{key: "nats.ca_file", def: "",
+			help: "Authorities, in PEM, whose certificates of NATS servers are believed; with it there is no connection without TLS"},
+		{key: "nats.cert_file", def: "",
+			help: "Certificate, in PEM, that comet shows to NATS servers, or as the embedded server to agents"},
+		{key: "nats.key_file", def: "",
+			help: "Key of that certificate, in PEM"},
+		{key: "nats.listen", def: "", check: optionalAddress,
+			help: "Address at which the embedded NATS server takes connections of agents, `host:port`; none is open without it"},
 
 		{key: "log.level", flag: "log-level", def: "info", check: oneOf("debug", "info", "warn", "error"),
 			help: "Least severe level that is logged: `debug`, `info`, `warn` or `error`"},
@@ -84,6 +95,9 @@ func settings() []setting {
 
 		{key: "usage.retention", def: 400 * 24 * time.Hour, check: between(48*time.Hour, 10*365*24*time.Hour),
 			help: "How long recorded usage is kept; older days can neither be read nor verified"},
+
+		{key: "tasks.retention", def: 720 * time.Hour, check: between(time.Hour, 10*365*24*time.Hour),
+			help: "How long a task that has ended can be seen"},
 
 		{key: "webhooks.allow_networks", flag: "webhooks-allow-networks", def: []string{}, check: networks,
 			help: "Addresses and ranges that webhooks may be delivered to although they are not public, such as `127.0.0.0/8`; a list in the file, elsewhere separated by commas"},

@@ -58,10 +58,17 @@ func (f *Feed) SubscribeNew(ctx context.Context) (*Subscription, error) {
 type Subscription struct {
 	feed   *Feed
 	cursor int64
+	types  []models.EventType // nil for all
 }
 
-// Position is that of the last event Next returned, or where the subscription
-// began. Subscribe(Position()) goes on from there, on any replica.
+// Only has Next return events of these types and pass over all others.
+func (s *Subscription) Only(types ...models.EventType) *Subscription {
+	s.types = types
+	return s
+}
+
+// Position is that of the last event Next returned or passed over, or where the
+// subscription began. Subscribe(Position()) goes on from there, on any replica.
 func (s *Subscription) Position() int64 { return s.cursor }
 
 // Next waits until there are events above the position, returns up to limit of
@@ -72,7 +79,7 @@ func (s *Subscription) Next(ctx context.Context, limit int) ([]models.Event, err
 	wait := newBackoff()
 	for {
 		woken := s.feed.woken() // before the read, so that no wake-up falls between
-		events, err := s.feed.store.EventsAfter(ctx, s.cursor, limit)
+		events, err := s.look(ctx, limit)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -82,7 +89,6 @@ func (s *Subscription) Next(ctx context.Context, limit int) ([]models.Event, err
 			sleep(ctx, wait.NextBackOff())
 			continue
 		case len(events) > 0:
-			s.cursor = events[len(events)-1].Position
 			return events, nil
 		}
 		wait.Reset()
@@ -92,4 +98,22 @@ func (s *Subscription) Next(ctx context.Context, limit int) ([]models.Event, err
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// look reads once, and moves the position.
+func (s *Subscription) look(ctx context.Context, limit int) (found []models.Event, err error) {
+	upTo := s.cursor
+	if s.types == nil {
+		found, err = s.feed.store.EventsAfter(ctx, s.cursor, limit)
+	} else if upTo, err = s.feed.store.LastPosition(ctx); err == nil {
+		found, err = s.feed.store.EventsOf(ctx, s.cursor, upTo, s.types, limit)
+	}
+	switch {
+	case err != nil:
+	case len(found) == limit || len(found) > 0 && s.types == nil:
+		s.cursor = found[len(found)-1].Position
+	default:
+		s.cursor = max(s.cursor, upTo) // what lies between is of other types
+	}
+	return found, err
 }

@@ -14,11 +14,13 @@ type Result struct {
 	// Text says why it failed.
 	Text     string
 	ExitCode *int
-	// Output is the whole result, nil where it came in pieces before or there is none.
+	// Output is the whole result, empty where it came in pieces before or there is none.
 	Output []byte
 	// Tokens is what the work has used; Model and Kind go with them into the ledger.
 	Tokens      int64
 	Model, Kind string
+	// MessageID makes the message count once for its agent; "" for no such promise.
+	MessageID string
 }
 
 // Complete ends an attempt as its agent says, and with it the task, unless it failed in
@@ -43,6 +45,9 @@ func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r R
 
 func (s *step) complete(agentID, taskID string, r Result) (t models.Task, late bool, err error) {
 	if t, err = s.task(taskID); err != nil {
+		return t, false, err
+	}
+	if fresh, err := s.hear(agentID, r.MessageID); err != nil || !fresh {
 		return t, false, err
 	}
 	a, err := s.current(t, agentID)
@@ -78,10 +83,8 @@ func (s *step) complete(agentID, taskID string, r Result) (t models.Task, late b
 // conclude is what becomes of the task when its attempt has ended with a result.
 func (s *step) conclude(before models.Task, t *models.Task, a models.Attempt, r Result, rep report, p Policy) error {
 	t.ExitCode = r.ExitCode
-	if r.Output != nil {
-		if err := s.replaceOutput(t, a.Attempt, r.Output); err != nil {
-			return err
-		}
+	if err := s.settleOutput(t, a, r.Output); err != nil {
+		return err
 	}
 	if r.Failure != "" {
 		if err := s.goOn(t, rep, p); err != nil {

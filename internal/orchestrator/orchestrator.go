@@ -24,8 +24,11 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/lifecycle"
 	"comet/internal/orchestrator/selection"
@@ -39,6 +42,8 @@ type Options struct {
 	// Classes are policies by class, beside those that are always there and instead
 	// of those with the same name.
 	Classes map[string]Policy
+	// Feed tells of changes in the registry; without one they are found once a minute.
+	Feed *events.Feed
 	// Waker wakes other replicas; default none.
 	Waker Waker
 	// Poll is how often is looked for what this process was not told of, default 500 ms.
@@ -50,6 +55,8 @@ type Options struct {
 	MaxLine int
 	// SessionIdle is how long a session stays open without a task, default 1 h.
 	SessionIdle time.Duration
+	// Retention is how long a task that has ended is kept, default 30 days.
+	Retention time.Duration
 	// Logger hears of what fails; default discards.
 	Logger *slog.Logger
 }
@@ -67,6 +74,7 @@ func (o *Options) orDefaults() Options {
 	}
 	out.Poll = orElse(out.Poll, 500*time.Millisecond)
 	out.Silence = orElse(out.Silence, 45*time.Second)
+	out.Retention = orElse(out.Retention, 30*24*time.Hour)
 	out.SessionIdle = orElse(out.SessionIdle, time.Hour)
 	if out.MaxLine <= 0 {
 		out.MaxLine = 10_000
@@ -98,6 +106,9 @@ type Orchestrator struct {
 	index  *selection.Index
 	crowd  *crowd
 	hub    *hub
+
+	read  atomic.Int64 // position up to which the registry's events are known
+	stale atomic.Bool  // the registry is to be read as a whole
 }
 
 // New returns an orchestrator over the store whose tasks spend in the ledger.
@@ -105,7 +116,15 @@ func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, ledger: ledger, opts: opts.orDefaults(), index: selection.New(), hub: newHub(),
 		crowd: &crowd{all: map[string]models.Worker{}}}
 	o.log = o.opts.Logger
-	o.Loop = lifecycle.NewLoop(o.run)
+	o.stale.Store(true)
+	o.Loop = lifecycle.NewLoop(func(ctx context.Context) {
+		var followers sync.WaitGroup
+		if o.opts.Feed != nil {
+			followers.Go(func() { o.follow(ctx) })
+		}
+		o.run(ctx)
+		followers.Wait()
+	})
 	return o
 }
 

@@ -3,12 +3,8 @@ package orchestrator
 import (
 	"context"
 
-	"comet/internal/errs"
 	"comet/models"
 )
-
-// MaxOutput is the most that one attempt may put out into each stream, in bytes.
-const MaxOutput = 256 << 20
 
 // Progress is what an agent says while it works.
 type Progress struct {
@@ -16,8 +12,22 @@ type Progress struct {
 	Percent *int
 	Step    int
 	Name    string
-	// Output is a piece of a stream. A negative Start puts it at the end.
-	Output *models.Output
+	// Log is what it has put out since it spoke last.
+	Log []byte
+	// Chunk is a piece of what is too long for one message.
+	Chunk *Chunk
+	// MessageID makes the message count once for its agent; "" for no such promise.
+	MessageID string
+}
+
+// Chunk is a piece of a step's output. The pieces of one step may come in any order and
+// more than once; those of the newest step are the result, unless another one follows.
+type Chunk struct {
+	Step  int
+	Start int64 // byte offset
+	// Total is how long all of it is, 0 where it is not known.
+	Total int64
+	Data  []byte
 }
 
 // Accept notes that an agent has its attempt and works on it; any progress says so too.
@@ -43,6 +53,9 @@ func (s *step) progress(agentID, taskID string, p Progress) (models.Task, error)
 	if err != nil {
 		return t, err
 	}
+	if fresh, err := s.hear(agentID, p.MessageID); err != nil || !fresh {
+		return t, err
+	}
 	a, err := s.current(t, agentID)
 	if err != nil {
 		return t, err
@@ -58,10 +71,8 @@ func (s *step) progress(agentID, taskID string, p Progress) (models.Task, error)
 	if err := s.accept(&before, &t, &a); err != nil {
 		return t, err
 	}
-	if p.Output != nil {
-		if err := s.addOutput(&t, a.Attempt, *p.Output); err != nil {
-			return t, err
-		}
+	if err := s.takeOutput(&t, &a, p); err != nil {
+		return t, err
 	}
 	told := p.Percent != nil || p.Step != 0 || p.Name != ""
 	if p.Percent != nil {
@@ -106,68 +117,10 @@ func (s *step) accept(before, t *models.Task, a *models.Attempt) error {
 	return s.emit(models.EventTaskStarted, *t, nil)
 }
 
-// addOutput keeps a piece of a stream, less what is there already.
-func (s *step) addOutput(t *models.Task, attempt int, o models.Output) error {
-	length := &t.OutputBytes
-	if o.Stream == models.StreamLog {
-		length = &t.LogBytes
+// hear reports whether the effect of a message is still to come.
+func (s *step) hear(agentID, messageID string) (bool, error) {
+	if messageID == "" {
+		return true, nil
 	}
-	if o.Start < 0 {
-		o.Start = *length
-	}
-	end := o.Start + int64(len(o.Data))
-	if end > MaxOutput {
-		return errs.New(errs.LimitReached, "an attempt may put out at most %d bytes", MaxOutput).With("limit", MaxOutput)
-	}
-	pieces := []models.Output{o}
-	if o.Start != *length { // not simply the next one
-		ranges, err := s.tx.OutputRanges(t.ID, attempt, o.Stream)
-		if err != nil {
-			return err
-		}
-		pieces = missing(o, ranges)
-	}
-	for _, piece := range pieces {
-		if len(piece.Data) == 0 {
-			continue
-		}
-		if err := s.tx.AddOutput(t.ID, attempt, piece); err != nil {
-			return err
-		}
-	}
-	*length = max(*length, end)
-	return nil
-}
-
-// missing cuts from a piece what the ranges, which are in order, have already.
-func missing(o models.Output, ranges [][2]int64) (out []models.Output) {
-	at, end := o.Start, o.Start+int64(len(o.Data))
-	cut := func(to int64) {
-		if to = min(to, end); at < to {
-			out = append(out, models.Output{Stream: o.Stream, Start: at, Data: o.Data[at-o.Start : to-o.Start]})
-		}
-	}
-	for _, r := range ranges {
-		if r[1] <= at {
-			continue
-		}
-		cut(r[0])
-		at = max(at, r[1])
-	}
-	cut(end)
-	return out
-}
-
-// replaceOutput makes this the whole result of an attempt.
-func (s *step) replaceOutput(t *models.Task, attempt int, data []byte) error {
-	if len(data) == 0 { // it came in pieces before, or there is none
-		return nil
-	}
-	if t.OutputBytes > 0 {
-		if err := s.tx.DropOutput(t.ID, attempt, models.StreamResult); err != nil {
-			return err
-		}
-	}
-	t.OutputBytes = 0
-	return s.addOutput(t, attempt, models.Output{Stream: models.StreamResult, Data: data})
+	return s.tx.Hear(agentID, messageID)
 }

@@ -70,7 +70,19 @@ func (o *Orchestrator) Output(ctx context.Context, id string, stream models.Outp
 	if err != nil {
 		return err
 	}
-	return o.store.Outputs(ctx, id, t.Attempt, stream, from, each)
+	attempt := t.Attempt
+	if t.State == models.TaskDone { // the one that succeeded may not be the newest
+		all, err := o.store.Attempts(ctx, id)
+		if err != nil {
+			return err
+		}
+		for _, a := range all {
+			if a.State == models.AttemptSucceeded {
+				attempt = a.Attempt
+			}
+		}
+	}
+	return o.store.Outputs(ctx, id, attempt, stream, from, each)
 }
 
 // Wait returns the task once it has ended, or as it is when ctx ends or patience has

@@ -28,8 +28,10 @@ func (o *Orchestrator) run(ctx context.Context) {
 	defer tick.Stop()
 	var filled, swept time.Time
 	for ctx.Err() == nil {
-		if time.Since(filled) >= refill {
-			if o.report(ctx, "reading the agents", o.fill(ctx)) {
+		if o.stale.Swap(false) || time.Since(filled) >= refill {
+			if !o.report(ctx, "reading the agents", o.fill(ctx)) {
+				o.stale.Store(true)
+			} else {
 				filled = time.Now()
 			}
 		}

@@ -74,10 +74,18 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 		sub.ID = id.String()
 	}
 	var out Submitted
-	err := o.once(ctx, once, func(s *step) (result any, err error) {
-		out, err = s.submit(by, sub)
-		return out, err
-	})
+	run := func() error {
+		return o.once(ctx, once, func(s *step) (result any, err error) {
+			out, err = s.submit(by, sub)
+			return out, err
+		})
+	}
+	err := run()
+	if errs.Is(err, errs.UnsupportedWork) {
+		if waited, late := o.catchUp(ctx); late == nil && waited {
+			err = run()
+		}
+	}
 	return out, err
 }
 

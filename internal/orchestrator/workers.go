@@ -2,10 +2,12 @@ package orchestrator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store"
 )
 
 // MaxPlaces is how many attempts a worker may take at a time.
@@ -15,6 +17,9 @@ const MaxPlaces = 1000
 type Joining struct {
 	Dialect string
 	Link    string
+	// Line names the connection, so that the end of an older one does not take the
+	// agent off a newer one; "" for a link that has none.
+	Line string
 	// Places is how many attempts it takes at a time, default 1.
 	Places int
 }
@@ -44,7 +49,7 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j Joining) (out
 			return err
 		}
 		was := w.State
-		w.State, w.Dialect, w.Link, w.Places = models.WorkerOnline, j.Dialect, j.Link, j.Places
+		w.State, w.Dialect, w.Link, w.Line, w.Places = models.WorkerOnline, j.Dialect, j.Link, j.Line, j.Places
 		s.sign(&w)
 		if err := s.saveWorker(&w, was); err != nil {
 			return err
@@ -87,22 +92,67 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 	return out, err
 }
 
+// Hangup notes that a line has ended. Its agent takes nothing any more unless it is on
+// another one by now. What it has goes on until it ends or its deadline comes.
+func (o *Orchestrator) Hangup(ctx context.Context, agentID, line string) error {
+	return o.leave(ctx, agentID, func(w models.Worker) bool { return w.Line == line })
+}
+
 // Leave notes that an agent takes nothing any more. What it has goes on until it ends
 // or its deadline comes, unless it is not coming back: then its attempts fail at once.
 func (o *Orchestrator) Leave(ctx context.Context, agentID string, gone bool) error {
-	err := o.do(ctx, func(s *step) error {
+	err := o.leave(ctx, agentID, func(models.Worker) bool { return true })
+	if err != nil || !gone {
+		return err
+	}
+	return o.abandon(ctx, agentID)
+}
+
+func (o *Orchestrator) leave(ctx context.Context, agentID string, still func(models.Worker) bool) error {
+	return o.do(ctx, func(s *step) error {
 		w, err := s.tx.Worker(agentID)
-		if err != nil || w.State == models.WorkerOffline {
+		if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !still(w)) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		was := w.State
 		w.State = models.WorkerOffline
 		return s.saveWorker(&w, was)
 	})
-	if err != nil || !gone {
-		return err
+}
+
+// Alive notes a sign of life of agents whose lines this process holds, in one
+// transaction. It returns those that count as offline all the same: they have to join
+// again.
+func (o *Orchestrator) Alive(ctx context.Context, agentIDs []string) (offline []string, err error) {
+	if len(agentIDs) == 0 {
+		return nil, nil
 	}
-	return o.abandon(ctx, agentID)
+	var others []string
+	err = o.store.Write(ctx, func(tx *store.Tx) error {
+		others, err = tx.Touch(slices.Sorted(slices.Values(agentIDs)))
+		return err
+	})
+	for _, id := range others {
+		if err != nil {
+			break
+		}
+		err = o.do(ctx, func(s *step) error {
+			w, err := s.tx.Worker(id)
+			if err != nil {
+				return err
+			}
+			if w.State == models.WorkerOffline {
+				offline = append(offline, id)
+				return nil
+			}
+			s.sign(&w)
+			return s.saveWorker(&w, w.State)
+		})
+	}
+	return offline, err
 }
 
 // abandon fails what a worker has that is gone.

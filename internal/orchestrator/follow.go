@@ -1,0 +1,100 @@
+package orchestrator
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// followed is how many events are read at a time.
+const followed = 500
+
+// follow reads what the registry's events tell of, on whichever replica it happened.
+// It begins anew from the newest event after each failure, and has the whole registry
+// read again then.
+func (o *Orchestrator) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := o.followOnce(ctx)
+		if ctx.Err() == nil {
+			o.report(ctx, "following the registry", err)
+			o.stale.Store(true)
+			pause := time.NewTimer(o.opts.Poll)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				pause.Stop()
+			}
+		}
+	}
+}
+
+func (o *Orchestrator) followOnce(ctx context.Context) error {
+	sub, err := o.opts.Feed.SubscribeNew(ctx)
+	if err != nil {
+		return err
+	}
+	sub.Only(registryEvents()...)
+	o.stale.Store(true) // what changed before the subscription
+	o.hub.wake(wake{WakeLine, ""})
+	o.read.Store(sub.Position())
+	for {
+		news, err := sub.Next(ctx, followed)
+		if err != nil {
+			return err
+		}
+		for _, e := range news {
+			if err := o.Learn(ctx, e.Key); err != nil && !errs.Is(err, errs.NotFound) {
+				return err
+			}
+		}
+		o.read.Store(sub.Position())
+	}
+}
+
+// catchUp waits until the index knows every change of the registry that was committed
+// before the call, or a short patience has passed, and tells whether it had to. It is
+// asked before work is refused that nobody offers: the agent may have been registered a
+// moment ago.
+func (o *Orchestrator) catchUp(ctx context.Context) (waited bool, err error) {
+	if o.opts.Feed == nil {
+		return false, nil
+	}
+	const patience = time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		known, err := o.caughtUp(ctx)
+		if known || err != nil {
+			return waited, err
+		}
+		waited = true
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return waited, nil
+		}
+	}
+}
+
+// caughtUp reports whether no change of the registry is still to be read.
+func (o *Orchestrator) caughtUp(ctx context.Context) (bool, error) {
+	read := o.read.Load()
+	waiting, err := o.store.EventsUnnumberedOf(ctx, registryEvents())
+	if err != nil || waiting || o.stale.Load() {
+		return false, err
+	}
+	head, err := o.store.LastPosition(ctx)
+	if err != nil {
+		return false, err
+	}
+	news, err := o.store.EventsOf(ctx, read, head, registryEvents(), 1)
+	return len(news) == 0, err
+}
+
+func registryEvents() []models.EventType {
+	return []models.EventType{models.EventAgentCreated, models.EventAgentUpdated, models.EventAgentDeactivated}
+}

@@ -1,0 +1,37 @@
+package orchestrator
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// Workers returns up to limit workers in the order of their agents' ids, behind the
+// one with the id after, "" for the first.
+func (o *Orchestrator) Workers(ctx context.Context, after string, limit int) ([]models.Worker, error) {
+	all, err := o.store.Workers(ctx, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(w models.Worker) bool { return w.AgentID <= after })
+	slices.SortFunc(all, func(a, b models.Worker) int { return strings.Compare(a.AgentID, b.AgentID) })
+	return all[:min(len(all), limit)], nil
+}
+
+// Worker returns what is known of an agent as a worker, or errs.NotFound for one that
+// never joined.
+func (o *Orchestrator) Worker(ctx context.Context, agentID string) (models.Worker, error) {
+	all, err := o.store.Workers(ctx, time.Time{})
+	if err != nil {
+		return models.Worker{}, err
+	}
+	i := slices.IndexFunc(all, func(w models.Worker) bool { return w.AgentID == agentID })
+	if i < 0 {
+		return models.Worker{}, errs.New(errs.NotFound, "there is no worker %q", agentID)
+	}
+	return all[i], nil
+}

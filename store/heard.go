@@ -1,0 +1,36 @@
+package store
+
+import "time"
+
+// Hear keeps that a message of an agent has its effect in this transaction, and reports
+// whether it is the first time. Two at the same moment wait for each other.
+func (tx *Tx) Hear(agentID, messageID string) (bool, error) {
+	n, err := tx.exec("INSERT INTO heard (agent_id, message_id, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", agentID, messageID, micros(tx.now))
+	return n == 1, err
+}
+
+// PurgeHeard forgets up to limit messages heard before, and returns how many.
+func (tx *Tx) PurgeHeard(before time.Time, limit int) (int64, error) {
+	return tx.exec(`DELETE FROM heard WHERE (agent_id, message_id) IN
+		(SELECT agent_id, message_id FROM heard WHERE at < ? ORDER BY at LIMIT ?)`, micros(before), limit)
+}
+
+// PurgeRequests forgets up to limit requests for tasks made before, and returns how many.
+func (tx *Tx) PurgeRequests(before time.Time, limit int) (int64, error) {
+	return tx.exec(`DELETE FROM task_requests WHERE (owner, request_id) IN
+		(SELECT owner, request_id FROM task_requests WHERE created_at < ? ORDER BY created_at LIMIT ?)`, micros(before), limit)
+}
+
+// PurgeTasks deletes up to limit tasks that ended before and were not handed on to one
+// that is kept, with all that is kept of them, and returns how many.
+func (tx *Tx) PurgeTasks(before time.Time, limit int) (int64, error) {
+	return tx.exec(`DELETE FROM tasks WHERE id IN (SELECT id FROM tasks AS t WHERE state >= 2 AND ended_at < ? AND
+		NOT EXISTS (SELECT 1 FROM tasks AS child WHERE child.parent_id = t.id) ORDER BY ended_at LIMIT ?)`, micros(before), limit)
+}
+
+// PurgeSessions deletes up to limit sessions that were closed before and have no task
+// left, and returns how many.
+func (tx *Tx) PurgeSessions(before time.Time, limit int) (int64, error) {
+	return tx.exec(`DELETE FROM sessions WHERE id IN (SELECT id FROM sessions AS s WHERE state = 1 AND updated_at < ? AND
+		NOT EXISTS (SELECT 1 FROM tasks WHERE session_id = s.id AND session_id <> '') ORDER BY updated_at LIMIT ?)`, micros(before), limit)
+}
