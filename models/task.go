@@ -94,6 +94,8 @@ type Task struct {
 	// ErrorCode and Error say why the task failed, "" unless it did.
 	ErrorCode string
 	Error     string
+	// Detail is JSON that the agent's dialect said of the failure, nil for none.
+	Detail json.RawMessage
 	// Decision is who could take the task, and who did, as JSON.
 	Decision  json.RawMessage
 	Version   int64
@@ -181,8 +183,21 @@ const (
 type Output struct {
 	Stream OutputStream
 	Start  int64 // byte offset
-	Data   []byte
+	// Span is how many bytes of the whole it stands for, 0 for as many as Data has.
+	Span int64
+	Data []byte
 }
+
+// End is where the piece ends in the whole.
+func (o Output) End() int64 {
+	if o.Span != 0 {
+		return o.Start + o.Span
+	}
+	return o.Start + int64(len(o.Data))
+}
+
+// Piece is where a piece of a stream lies, [Start, End), and how many bytes it has.
+type Piece struct{ Start, End, Bytes int64 }
 
 // TaskQuery selects a page of tasks, newest first. Zero fields do not filter.
 type TaskQuery struct {

@@ -53,6 +53,8 @@ const (
 	MessageCancel MessageKind = "cancel"
 	// MessageAnswer answers what it asked.
 	MessageAnswer MessageKind = "answer"
+	// MessageEnded tells it that a task it asked for has ended.
+	MessageEnded MessageKind = "ended"
 )
 
 // InboxMessage is what an agent is still to be told.

@@ -38,9 +38,10 @@ func (tx *Tx) Acknowledge(agentID string, ids []string) (n int64, err error) {
 	return n, err
 }
 
-// Untell removes from an agent's inbox what an attempt has put there, but cancellations.
+// Untell removes from an agent's inbox what an attempt has put there, but cancellations
+// and what is told to the asker.
 func (tx *Tx) Untell(taskID string, attempt int) error {
-	_, err := tx.exec("DELETE FROM inbox WHERE task_id = ? AND attempt = ? AND kind <> 'cancel'", taskID, attempt)
+	_, err := tx.exec("DELETE FROM inbox WHERE task_id = ? AND attempt = ? AND kind NOT IN ('cancel', 'ended')", taskID, attempt)
 	return err
 }
 

@@ -14,7 +14,7 @@ import (
 
 const (
 	taskColumns = "id, session_id, parent_id, depth, class, owner, asker, route, priority, state, waits, attempt, agent_id, budget, tokens, deadline, " +
-		"progress, step, step_name, questions, output, logged, exit_code, error_code, error, decision, version, created_at, started_at, updated_at, ended_at"
+		"progress, step, step_name, questions, output, logged, exit_code, error_code, error, detail, decision, version, created_at, started_at, updated_at, ended_at"
 	taskInputColumns = "task_id, capabilities, agent_type, sphere_id, wanted, parameters, policy, meta, trace"
 )
 
@@ -49,14 +49,14 @@ type taskRow struct {
 	depth, priority, state, waits, attempt, budget, tokens, deadline any
 	progress, step, questions, output, logged, exit, version         any
 	created, started, updated, ended                                 any
-	decision                                                         string
+	decision, detail                                                 string
 }
 
 func (r *taskRow) dest() []any {
 	t := &r.t
 	return []any{
 		&t.ID, &t.SessionID, &t.ParentID, &r.depth, &t.Class, &t.Owner, &t.OwnerAgent, &t.Route, &r.priority, &r.state, &r.waits, &r.attempt, &t.AgentID,
-		&r.budget, &r.tokens, &r.deadline, &r.progress, &r.step, &t.StepName, &r.questions, &r.output, &r.logged, &r.exit, &t.ErrorCode, &t.Error, &r.decision,
+		&r.budget, &r.tokens, &r.deadline, &r.progress, &r.step, &t.StepName, &r.questions, &r.output, &r.logged, &r.exit, &t.ErrorCode, &t.Error, &r.detail, &r.decision,
 		&r.version, &r.created, &r.started, &r.updated, &r.ended,
 	}
 }
@@ -73,6 +73,9 @@ func (r *taskRow) task() models.Task {
 	}
 	if r.exit != nil {
 		t.ExitCode = new(int(whole(r.exit)))
+	}
+	if r.detail != "" {
+		t.Detail = json.RawMessage(r.detail)
 	}
 	if r.decision != "" {
 		t.Decision = json.RawMessage(r.decision)
@@ -105,17 +108,17 @@ func scanTasks(out *[]models.Task) func(*sql.Rows) error {
 func mutableOf(t models.Task) []any {
 	return []any{
 		slices.Index(taskStates(), t.State), slices.Index(taskWaits(), t.Waits), t.Attempt, t.AgentID, t.Tokens, micros(t.Deadline),
-		t.Progress, t.Step, t.StepName, t.Questions, t.OutputBytes, t.LogBytes, nullable(t.ExitCode), t.ErrorCode, t.Error, string(t.Decision),
+		t.Progress, t.Step, t.StepName, t.Questions, t.OutputBytes, t.LogBytes, nullable(t.ExitCode), t.ErrorCode, t.Error, string(t.Detail), string(t.Decision),
 		t.Version, nullable(microsPtr(t.StartedAt)), micros(t.UpdatedAt), nullable(microsPtr(t.EndedAt)),
 	}
 }
 
 const (
 	saveTask = `UPDATE tasks SET state = ?, waits = ?, attempt = ?, agent_id = ?, tokens = ?, deadline = ?, progress = ?, step = ?, step_name = ?,
-		questions = ?, output = ?, logged = ?, exit_code = ?, error_code = ?, error = ?, decision = ?, version = ?, started_at = ?, updated_at = ?, ended_at = ?
+		questions = ?, output = ?, logged = ?, exit_code = ?, error_code = ?, error = ?, detail = ?, decision = ?, version = ?, started_at = ?, updated_at = ?, ended_at = ?
 		WHERE id = ? AND version = ?`
 	insertTask = `INSERT INTO tasks (state, waits, attempt, agent_id, tokens, deadline, progress, step, step_name, questions, output, logged, exit_code, error_code,
-		error, decision, version, started_at, updated_at, ended_at, id, session_id, parent_id, depth, class, owner, asker, route, priority, budget, created_at) VALUES (?`
+		error, detail, decision, version, started_at, updated_at, ended_at, id, session_id, parent_id, depth, class, owner, asker, route, priority, budget, created_at) VALUES (?`
 )
 
 // InsertTask writes a new task and what it was asked for with. It returns

@@ -93,6 +93,16 @@ func (tx *Tx) TakePlace(agentID string) (w models.Worker, ok bool, err error) {
 	return r.worker(), true, nil
 }
 
+// Worker returns a worker, or errs.NotFound for an agent that never joined.
+func (s *Store) Worker(ctx context.Context, agentID string) (models.Worker, error) {
+	var r workerRow
+	err := s.queryRow(ctx, s.dialect.bind("SELECT "+workerColumns+" FROM workers WHERE agent_id = ?"), []any{agentID}, r.dest()...)
+	if err != nil {
+		return models.Worker{}, err
+	}
+	return r.worker(), nil
+}
+
 // Workers returns the workers that have changed at or after since; the zero time is all
 // of them.
 func (s *Store) Workers(ctx context.Context, since time.Time) (out []models.Worker, err error) {

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -84,6 +85,7 @@ func (s *step) take(t *models.Task, agentID string) (selection.Reason, error) {
 			if errs.Is(err, errs.AgentDeactivated) {
 				return selection.ReasonInactive, nil
 			}
+			s.remaining = max(s.remaining, left(err))
 			return ReasonOverBudget, nil
 		}
 		if err != nil {
@@ -96,6 +98,16 @@ func (s *step) take(t *models.Task, agentID string) (selection.Reason, error) {
 	return "", s.tx.InsertAttempt(models.Attempt{
 		TaskID: t.ID, Attempt: t.Attempt, AgentID: agentID, State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: s.tx.Now(),
 	})
+}
+
+// left is what the budget that refused has left, as the ledger's error says.
+func left(err error) int64 {
+	var e *errs.Error
+	if !errors.As(err, &e) {
+		return 0
+	}
+	n, _ := e.Meta["remaining"].(int64)
+	return n
 }
 
 // give tells the agent and sets the deadline.

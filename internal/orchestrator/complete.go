@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"encoding/json"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -11,8 +12,9 @@ import (
 type Result struct {
 	// Failure is "" for a success.
 	Failure Failure
-	// Text says why it failed.
+	// Text says why it failed; Detail is JSON that its dialect keeps with it.
 	Text     string
+	Detail   json.RawMessage
 	ExitCode *int
 	// Output is the whole result, empty where it came in pieces before or there is none.
 	Output []byte
@@ -86,6 +88,7 @@ func (s *step) conclude(before models.Task, t *models.Task, a models.Attempt, r 
 	if err := s.settleOutput(t, a, r.Output); err != nil {
 		return err
 	}
+	t.Detail = r.Detail
 	if r.Failure != "" {
 		if err := s.goOn(t, rep, p); err != nil {
 			return err

@@ -10,15 +10,22 @@ const MaxOutput = 256 << 20
 
 // takeOutput keeps what a progress brings: the log, and a piece of a result.
 func (s *step) takeOutput(t *models.Task, a *models.Attempt, p Progress) error {
-	if len(p.Log) > 0 {
-		if err := s.addOutput(t, a.Attempt, models.Output{Stream: models.StreamLog, Start: t.LogBytes, Data: p.Log}); err != nil {
-			return err
-		}
-	}
-	if p.Chunk == nil {
-		return nil
+	if err := s.addLog(t, a.Attempt, p.Log); err != nil || p.Chunk == nil {
+		return err
 	}
 	return s.takeChunk(t, a, *p.Chunk)
+}
+
+// addLog puts something at the end of an attempt's log.
+func (s *step) addLog(t *models.Task, attempt int, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	o := models.Output{Stream: models.StreamLog, Start: t.LogBytes, Data: data}
+	if t.LogBytes = o.End(); t.LogBytes > MaxOutput {
+		return tooLong()
+	}
+	return s.tx.AddOutput(t.ID, attempt, o)
 }
 
 // takeChunk keeps a piece of the newest step's output. The first piece of a further step
@@ -26,7 +33,7 @@ func (s *step) takeOutput(t *models.Task, a *models.Attempt, p Progress) error {
 // goes there too.
 func (s *step) takeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 	if c.Step < a.ChunkStep {
-		return s.addOutput(t, a.Attempt, models.Output{Stream: models.StreamLog, Start: t.LogBytes, Data: c.Data})
+		return s.addLog(t, a.Attempt, c.Data)
 	}
 	before := *a
 	if c.Step > a.ChunkStep {
@@ -35,21 +42,75 @@ func (s *step) takeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 		}
 		a.ChunkStep, a.ChunkTotal = c.Step, 0
 	}
+	o := models.Output{Stream: models.StreamResult, Start: c.Start, Span: c.Span, Data: c.Data}
 	switch {
 	case c.Total != 0 && a.ChunkTotal != 0 && c.Total != a.ChunkTotal:
 		return chunkError("the output of step %d is %d bytes long in one message and %d in another", c.Step, a.ChunkTotal, c.Total)
 	case c.Total != 0:
 		a.ChunkTotal = c.Total
 	}
-	if end := c.Start + int64(len(c.Data)); a.ChunkTotal != 0 && max(end, t.OutputBytes) > a.ChunkTotal {
-		return chunkError("the output of step %d ends at byte %d, behind its total of %d", c.Step, max(end, t.OutputBytes), a.ChunkTotal)
+	if a.ChunkTotal != 0 && max(o.End(), t.OutputBytes) > a.ChunkTotal {
+		return chunkError("the output of step %d ends at byte %d, behind its total of %d", c.Step, max(o.End(), t.OutputBytes), a.ChunkTotal)
 	}
 	if *a != before {
 		if err := s.tx.SaveAttempt(*a); err != nil {
 			return err
 		}
 	}
-	return s.addOutput(t, a.Attempt, models.Output{Stream: models.StreamResult, Start: c.Start, Data: c.Data})
+	return s.addPiece(t, a.Attempt, o)
+}
+
+// addPiece keeps a piece of a result, less what is there already.
+func (s *step) addPiece(t *models.Task, attempt int, o models.Output) error {
+	if o.End() > MaxOutput {
+		return tooLong()
+	}
+	pieces := []models.Output{o}
+	if o.Start != t.OutputBytes { // not simply the next one
+		there, err := s.tx.OutputPieces(t.ID, attempt, o.Stream)
+		if err != nil {
+			return err
+		}
+		if pieces, err = missing(o, there); err != nil {
+			return err
+		}
+	}
+	for _, piece := range pieces {
+		if err := s.tx.AddOutput(t.ID, attempt, piece); err != nil {
+			return err
+		}
+	}
+	t.OutputBytes = max(t.OutputBytes, o.End())
+	return nil
+}
+
+// missing cuts from a piece what is there already, in order. A piece that has not as
+// many bytes as it stands for cannot be cut: it is kept whole or not at all.
+func missing(o models.Output, there []models.Piece) (out []models.Output, err error) {
+	at, end := o.Start, o.End()
+	cut := func(to int64) {
+		if to = min(to, end); at < to {
+			out = append(out, models.Output{Stream: o.Stream, Start: at, Data: o.Data[at-o.Start : to-o.Start]})
+		}
+	}
+	odd := o.Span != 0 && o.Span != int64(len(o.Data))
+	for _, p := range there {
+		switch {
+		case p.End <= at || odd && p.Start >= end:
+			continue
+		case odd && p.Start <= at && end <= p.End:
+			return nil, nil
+		case odd:
+			return nil, chunkError("bytes %d-%d of the output overlap bytes %d-%d, and are not as many as they are said to be", o.Start, end, p.Start, p.End)
+		}
+		cut(p.Start)
+		at = max(at, p.End)
+	}
+	if odd {
+		return []models.Output{o}, nil
+	}
+	cut(end)
+	return out, nil
 }
 
 // resultToLog makes what was collected as a result part of the log.
@@ -57,59 +118,73 @@ func (s *step) resultToLog(t *models.Task, a models.Attempt) error {
 	if t.OutputBytes == 0 {
 		return nil
 	}
-	if t.LogBytes+t.OutputBytes > MaxOutput {
+	length, err := s.tx.CompactOutput(t.ID, a.Attempt)
+	if err != nil {
+		return err
+	}
+	if t.LogBytes+length > MaxOutput {
 		return tooLong()
 	}
 	if err := s.tx.MoveToLog(t.ID, a.Attempt, t.LogBytes); err != nil {
 		return err
 	}
-	t.LogBytes, t.OutputBytes = t.LogBytes+t.OutputBytes, 0
+	t.LogBytes, t.OutputBytes = t.LogBytes+length, 0
 	return nil
 }
 
 // settleOutput makes the result of an attempt that ends: data, or where that is empty
 // the pieces of its newest step, of which none may be missing then.
 func (s *step) settleOutput(t *models.Task, a models.Attempt, data []byte) error {
-	if a.ChunkTotal != 0 || t.OutputBytes != 0 || a.Attempt != t.Attempt {
-		ranges, err := s.tx.OutputRanges(t.ID, a.Attempt, models.StreamResult)
-		if err != nil {
-			return err
-		}
-		if t.OutputBytes, err = whole(ranges, a.ChunkTotal); err != nil {
-			return err
-		}
-	}
-	if a.Attempt != t.Attempt { // an older one, adopted
-		ranges, err := s.tx.OutputRanges(t.ID, a.Attempt, models.StreamLog)
-		if err != nil {
-			return err
-		}
-		t.LogBytes = 0
-		if len(ranges) > 0 {
-			t.LogBytes = ranges[len(ranges)-1][1]
-		}
-	}
-	if len(data) == 0 {
-		return nil
+	if err := s.settlePieces(t, a); err != nil || len(data) == 0 {
+		return err
 	}
 	if err := s.resultToLog(t, a); err != nil {
 		return err
 	}
-	return s.addOutput(t, a.Attempt, models.Output{Stream: models.StreamResult, Data: data})
+	return s.addPiece(t, a.Attempt, models.Output{Stream: models.StreamResult, Data: data})
 }
 
-// whole returns where the ranges end, which are in order and must have no gap.
-func whole(ranges [][2]int64, total int64) (end int64, err error) {
-	for _, r := range ranges {
-		if r[0] > end {
-			return end, chunkError("bytes %d-%d of the output are missing", end, r[0])
+func (s *step) settlePieces(t *models.Task, a models.Attempt) error {
+	newest := a.Attempt == t.Attempt
+	if newest && a.ChunkTotal == 0 && t.OutputBytes == 0 {
+		return nil // there never was one
+	}
+	pieces, err := s.tx.OutputPieces(t.ID, a.Attempt, models.StreamResult)
+	if err != nil {
+		return err
+	}
+	odd := false
+	if t.OutputBytes, odd, err = whole(pieces, a.ChunkTotal); err != nil {
+		return err
+	}
+	if odd {
+		if t.OutputBytes, err = s.tx.CompactOutput(t.ID, a.Attempt); err != nil {
+			return err
 		}
-		end = max(end, r[1])
+	}
+	if newest {
+		return nil
+	}
+	t.LogBytes = 0 // that of the older attempt counts now
+	if pieces, err = s.tx.OutputPieces(t.ID, a.Attempt, models.StreamLog); err == nil && len(pieces) > 0 {
+		t.LogBytes = pieces[len(pieces)-1].End
+	}
+	return err
+}
+
+// whole returns where the pieces end, which are in order and must have no gap; odd tells
+// whether one of them has another length than it stands for.
+func whole(pieces []models.Piece, total int64) (end int64, odd bool, err error) {
+	for _, p := range pieces {
+		if p.Start > end {
+			return end, odd, chunkError("bytes %d-%d of the output are missing", end, p.Start)
+		}
+		end, odd = max(end, p.End), odd || p.End-p.Start != p.Bytes
 	}
 	if end < total {
-		return end, chunkError("bytes %d-%d of the output are missing", end, total)
+		return end, odd, chunkError("bytes %d-%d of the output are missing", end, total)
 	}
-	return end, nil
+	return end, odd, nil
 }
 
 // chunkError is for pieces that make no whole.
@@ -121,53 +196,4 @@ func chunkError(format string, args ...any) error {
 
 func tooLong() error {
 	return errs.New(errs.LimitReached, "an attempt may put out at most %d bytes", MaxOutput).With("limit", MaxOutput)
-}
-
-// addOutput keeps a piece of a stream, less what is there already.
-func (s *step) addOutput(t *models.Task, attempt int, o models.Output) error {
-	length := &t.OutputBytes
-	if o.Stream == models.StreamLog {
-		length = &t.LogBytes
-	}
-	end := o.Start + int64(len(o.Data))
-	if end > MaxOutput {
-		return tooLong()
-	}
-	pieces := []models.Output{o}
-	if o.Start != *length { // not simply the next one
-		ranges, err := s.tx.OutputRanges(t.ID, attempt, o.Stream)
-		if err != nil {
-			return err
-		}
-		pieces = missing(o, ranges)
-	}
-	for _, piece := range pieces {
-		if len(piece.Data) == 0 {
-			continue
-		}
-		if err := s.tx.AddOutput(t.ID, attempt, piece); err != nil {
-			return err
-		}
-	}
-	*length = max(*length, end)
-	return nil
-}
-
-// missing cuts from a piece what the ranges, which are in order, have already.
-func missing(o models.Output, ranges [][2]int64) (out []models.Output) {
-	at, end := o.Start, o.Start+int64(len(o.Data))
-	cut := func(to int64) {
-		if to = min(to, end); at < to {
-			out = append(out, models.Output{Stream: o.Stream, Start: at, Data: o.Data[at-o.Start : to-o.Start]})
-		}
-	}
-	for _, r := range ranges {
-		if r[1] <= at {
-			continue
-		}
-		cut(r[0])
-		at = max(at, r[1])
-	}
-	cut(end)
-	return out
 }

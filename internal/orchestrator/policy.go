@@ -108,6 +108,8 @@ type Override struct {
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// Retries replaces Policy.Retries.
 	Retries *int `json:"retries,omitempty"`
+	// Notify has the agent that asked told of the end, in its inbox.
+	Notify bool `json:"notify,omitempty"`
 }
 
 // with returns the policy with what a task has differently.

@@ -25,6 +25,9 @@ type Progress struct {
 type Chunk struct {
 	Step  int
 	Start int64 // byte offset
+	// Span is how many bytes it stands for, 0 for as many as Data has. A sender that
+	// counts characters has fewer; the pieces are put together in their order then.
+	Span int64
 	// Total is how long all of it is, 0 where it is not known.
 	Total int64
 	Data  []byte

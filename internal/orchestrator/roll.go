@@ -25,13 +25,9 @@ func (o *Orchestrator) Workers(ctx context.Context, after string, limit int) ([]
 // Worker returns what is known of an agent as a worker, or errs.NotFound for one that
 // never joined.
 func (o *Orchestrator) Worker(ctx context.Context, agentID string) (models.Worker, error) {
-	all, err := o.store.Workers(ctx, time.Time{})
-	if err != nil {
-		return models.Worker{}, err
+	w, err := o.store.Worker(ctx, agentID)
+	if errs.Is(err, errs.NotFound) {
+		err = errs.New(errs.NotFound, "there is no worker %q", agentID)
 	}
-	i := slices.IndexFunc(all, func(w models.Worker) bool { return w.AgentID == agentID })
-	if i < 0 {
-		return models.Worker{}, errs.New(errs.NotFound, "there is no worker %q", agentID)
-	}
-	return all[i], nil
+	return w, err
 }

@@ -18,6 +18,8 @@ type step struct {
 	wakes   []wake
 	workers []models.Worker // changed
 	armed   bool            // a timer was set
+	// remaining is the most that a budget has left of those that refused the task.
+	remaining int64
 }
 
 // do runs a verb's transaction and wakes whom it concerns once it is committed.
@@ -82,11 +84,28 @@ func (s *step) save(before models.Task, t *models.Task) error {
 		if err := s.tx.DropJob(timerKind, t.ID); err != nil {
 			return err
 		}
-		return s.leaveSession(*t)
+		return s.ended(*t)
 	case t.Waits != before.Waits || t.Attempt != before.Attempt || t.Deadline.Before(before.Deadline):
 		return s.arm(*t)
 	}
 	return nil // a timer that comes too early is set again
+}
+
+// ended does what follows the end of a task.
+func (s *step) ended(t models.Task) error {
+	if err := s.leaveSession(t); err != nil || t.OwnerAgent == "" {
+		return err
+	}
+	in, err := s.tx.TaskInput(t.ID)
+	if err != nil {
+		return err
+	}
+	if o, err := override(in); err != nil || !o.Notify {
+		return err
+	}
+	s.wake(WakeInbox, t.OwnerAgent)
+	_, err = s.tx.Tell(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	return err
 }
 
 // arm sets the one timer of a task to its deadline.
@@ -128,11 +147,6 @@ func request(in models.TaskInput, p Policy, exclude []string) selection.Request 
 
 // unsupported is the error for work that nobody offers.
 func (o *Orchestrator) unsupported(in models.TaskInput) error {
-	offered := o.index.CapabilitiesOf(in.AgentType)
-	const most = 50
 	e := errs.New(errs.UnsupportedWork, "no agent offers %s", needs(in)).With("requested", in.Capabilities)
-	if len(offered) > most {
-		offered = offered[:most]
-	}
-	return e.With("supported", offered)
+	return e.With("supported", o.CapabilitiesOf(in.AgentType))
 }

@@ -39,6 +39,9 @@ type Submission struct {
 	Override Override
 	// Session is the id of an open session, "" for none.
 	Session string
+	// Fingerprint stands for what else a repeated request must have in common with the
+	// first one, "" for nothing.
+	Fingerprint string
 	// Meta is JSON that the asker's dialect gets back, nil for none.
 	Meta json.RawMessage
 	// Trace is a W3C traceparent, "" for none.
@@ -121,22 +124,21 @@ func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
 	if err == nil {
 		err = s.insert(t, in)
 	}
+	if errs.Is(err, errs.Conflict) { // all ids but the task's are made here
+		err = errs.New(errs.TaskExists, "a task with the id %q exists", t.ID)
+	}
 	return Submitted{Task: t}, err
 }
 
 // insert writes a new task, which what was done for it before refers to.
 func (s *step) insert(t models.Task, in models.TaskInput) error {
-	err := s.tx.InsertTask(t, in)
-	if errs.Is(err, errs.Conflict) {
-		return errs.New(errs.TaskExists, "a task with the id %q exists", t.ID)
-	}
-	if err != nil {
+	if err := s.tx.InsertTask(t, in); err != nil {
 		return err
 	}
 	if t.State.Ended() {
-		return s.leaveSession(t)
+		return s.ended(t)
 	}
-	_, err = s.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
+	_, err := s.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
 	return err
 }
 
@@ -146,7 +148,8 @@ func (s *step) refused(t models.Task, in models.TaskInput, f Failure) error {
 	case FailureUnsupported:
 		return s.unsupported(in)
 	case FailureBudget:
-		return errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", needs(in), *t.Budget).With("requested", *t.Budget)
+		return errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", needs(in), *t.Budget).
+			With("requested", *t.Budget).With("remaining", s.remaining)
 	}
 	return nil
 }

@@ -4,10 +4,17 @@
 -- +goose Up
 ALTER TABLE workers ADD COLUMN line TEXT COLLATE "C" NOT NULL DEFAULT ''; -- names the connection, '' for none
 
+-- What a dialect needs to say of a failure, beside its code and text.
+ALTER TABLE tasks ADD COLUMN detail TEXT NOT NULL DEFAULT ''; -- JSON
+
 -- An output that comes in pieces belongs to one step, and has a length where its agent
 -- told one.
 ALTER TABLE attempts ADD COLUMN chunk_step BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE attempts ADD COLUMN chunk_total BIGINT NOT NULL DEFAULT 0;
+
+-- A piece whose agent says another length than it has stands for as many bytes until
+-- the whole is there.
+ALTER TABLE task_outputs ADD COLUMN span BIGINT; -- NULL where it is what data has
 
 -- Messages of agents that had their effect, so that one that comes twice has it once.
 CREATE TABLE heard (
@@ -18,6 +25,8 @@ CREATE TABLE heard (
 );
 CREATE INDEX heard_at ON heard (at);
 
+-- A request is claimed before its task is written.
+ALTER TABLE task_requests ALTER CONSTRAINT task_requests_task_id_fkey DEFERRABLE INITIALLY DEFERRED;
 CREATE INDEX task_requests_created ON task_requests (created_at);
 
 -- Agents to which their messages are pushed.
@@ -35,7 +44,10 @@ CREATE TABLE push_targets (
 -- +goose Down
 DROP TABLE push_targets;
 DROP INDEX task_requests_created;
+ALTER TABLE task_requests ALTER CONSTRAINT task_requests_task_id_fkey NOT DEFERRABLE;
 DROP TABLE heard;
+ALTER TABLE task_outputs DROP COLUMN span;
 ALTER TABLE attempts DROP COLUMN chunk_total;
 ALTER TABLE attempts DROP COLUMN chunk_step;
+ALTER TABLE tasks DROP COLUMN detail;
 ALTER TABLE workers DROP COLUMN line;

@@ -4,10 +4,17 @@
 -- +goose Up
 ALTER TABLE workers ADD COLUMN line TEXT NOT NULL DEFAULT ''; -- names the connection, '' for none
 
+-- What a dialect needs to say of a failure, beside its code and text.
+ALTER TABLE tasks ADD COLUMN detail TEXT NOT NULL DEFAULT ''; -- JSON
+
 -- An output that comes in pieces belongs to one step, and has a length where its agent
 -- told one.
 ALTER TABLE attempts ADD COLUMN chunk_step INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE attempts ADD COLUMN chunk_total INTEGER NOT NULL DEFAULT 0;
+
+-- A piece whose agent says another length than it has stands for as many bytes until
+-- the whole is there.
+ALTER TABLE task_outputs ADD COLUMN span INTEGER; -- NULL where it is what data has
 
 -- Messages of agents that had their effect, so that one that comes twice has it once.
 CREATE TABLE heard (
@@ -18,6 +25,19 @@ CREATE TABLE heard (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX heard_at ON heard (at);
 
+-- A request is claimed before its task is written.
+CREATE TABLE task_requests_new (
+    owner      TEXT    NOT NULL,
+    request_id TEXT    NOT NULL,
+    digest     BLOB    NOT NULL, -- SHA-256 of what was asked for
+    task_id    TEXT    NOT NULL REFERENCES tasks (id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (owner, request_id)
+) STRICT, WITHOUT ROWID;
+INSERT INTO task_requests_new SELECT owner, request_id, digest, task_id, created_at FROM task_requests;
+DROP TABLE task_requests;
+ALTER TABLE task_requests_new RENAME TO task_requests;
+CREATE INDEX task_requests_task ON task_requests (task_id);
 CREATE INDEX task_requests_created ON task_requests (created_at);
 
 -- Agents to which their messages are pushed.
@@ -35,7 +55,21 @@ CREATE TABLE push_targets (
 -- +goose Down
 DROP TABLE push_targets;
 DROP INDEX task_requests_created;
+CREATE TABLE task_requests_old (
+    owner      TEXT    NOT NULL,
+    request_id TEXT    NOT NULL,
+    digest     BLOB    NOT NULL, -- SHA-256 of what was asked for
+    task_id    TEXT    NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (owner, request_id)
+) STRICT, WITHOUT ROWID;
+INSERT INTO task_requests_old SELECT owner, request_id, digest, task_id, created_at FROM task_requests;
+DROP TABLE task_requests;
+ALTER TABLE task_requests_old RENAME TO task_requests;
+CREATE INDEX task_requests_task ON task_requests (task_id);
 DROP TABLE heard;
+ALTER TABLE task_outputs DROP COLUMN span;
 ALTER TABLE attempts DROP COLUMN chunk_total;
 ALTER TABLE attempts DROP COLUMN chunk_step;
+ALTER TABLE tasks DROP COLUMN detail;
 ALTER TABLE workers DROP COLUMN line;

@@ -71,3 +71,26 @@ func closeObject(b *bytes.Buffer) []byte {
 	}
 	return []byte("{}")
 }
+
+// CutToken is TakeToken for a message as it was received. It returns the message without
+// the token; one that carries none, or is no object, comes back as it is.
+func CutToken(data []byte) (token string, rest []byte) {
+	if len(data) > MaxSize || !jsontext.Value(data).IsValid() || kindOf(bytes.TrimSpace(data)) != '{' {
+		return "", data
+	}
+	var all bytes.Buffer
+	found := false
+	for name, value := range members(data) {
+		if string(name) == "x_custom_fields" && kindOf(value) == '{' {
+			e := Envelope{Custom: value}
+			if t := e.TakeToken(); len(e.Custom) != len(value) {
+				token, value, found = t, e.Custom, true
+			}
+		}
+		writeMember(&all, name, value)
+	}
+	if !found {
+		return "", data
+	}
+	return token, closeObject(&all)
+}

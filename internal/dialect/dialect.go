@@ -1,0 +1,57 @@
+// Package dialect is what links and dialects have in common, so that neither has to
+// know the other: a link holds a line and knows no message, a dialect knows the messages
+// and no line. The dialects themselves are the packages below this one.
+package dialect
+
+import (
+	"context"
+	"time"
+
+	"comet/models"
+)
+
+// Dialect is what is spoken on a line. It is used by many goroutines at once.
+type Dialect interface {
+	// Name is what a worker's Dialect says, e.g. "envelope".
+	Name() string
+	// Subprotocol names it to WebSocket, e.g. "envelope.v1".
+	Subprotocol() string
+	// Negotiate returns the version that is spoken with somebody who knows the versions,
+	// none for whoever did not say. Its error is for Refuse.
+	Negotiate(versions []string) (version string, err error)
+	// Receive takes one message of whoever speaks. wait is how long it may wait for the
+	// end of the work that the message asks for. The effect of a message that is not
+	// refused is committed when it returns.
+	Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) Answer
+	// Render writes what an agent is told. It may be more than one message, none of them
+	// longer than limit bytes where limit is not 0, and none at all where it is not true
+	// any more: then the link acknowledges it.
+	Render(ctx context.Context, agent models.Agent, m models.InboxMessage, limit int) ([][]byte, error)
+	// Refuse is the answer to somebody whose token is not accepted, who may not do what
+	// was asked, or who sends too much. Nothing of the message is trusted; raw is nil
+	// where there is none.
+	Refuse(err error, raw []byte) Answer
+	// Token takes the token out of a message that carries it, which is how it comes over
+	// a message queue, and returns the message without it. It is "" where there is none.
+	Token(raw []byte) (token string, rest []byte)
+}
+
+// Answer is what becomes of a message.
+type Answer struct {
+	// Status is that of HTTP.
+	Status int
+	// Body is nil for none, ContentType what it is written in.
+	Body        []byte
+	ContentType string
+	// Location is where to find what was made, "" for none.
+	Location string
+	// MessageID is that of the message that is answered, "" where it could not be read.
+	MessageID string
+	// Refused says that Body is an error.
+	Refused bool
+	// Reply says that whoever sent the message over a line that stays open is to get
+	// Body; over HTTP it always is the response. A refusal is sent in any case.
+	Reply bool
+	// RetryAfter is when the same may be sent again, 0 for not said.
+	RetryAfter time.Duration
+}

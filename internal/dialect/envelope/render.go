@@ -1,0 +1,125 @@
+package envelope
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	wire "comet/internal/wire/envelope"
+	"comet/models"
+)
+
+// Render implements dialect.Dialect.
+func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
+	order, err := d.work.Order(ctx, m.TaskID)
+	if errs.Is(err, errs.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	a, err := askedOf(order)
+	if err != nil {
+		return nil, err
+	}
+	switch m.Kind {
+	case models.MessageAssign:
+		if a.Task.State.Ended() || a.Task.Attempt != m.Attempt || a.Task.AgentID != agent.ID {
+			return nil, nil
+		}
+		return d.lines(agent, a, m, d.request(a))
+	case models.MessageCancel:
+		return d.lines(agent, a, m, wire.WorkRequest{TaskID: a.task, WorkType: wire.WorkTypeCancel, Parameters: orNothing(m.Data)})
+	case models.MessageEnded:
+		return d.ending(ctx, agent, a, m, limit)
+	}
+	return nil, nil // the protocol has no words for it
+}
+
+// request is the work_request of an attempt. Every attempt at a task has the same
+// request_id, so that an agent does the work once.
+func (d *Dialect) request(a asked) wire.WorkRequest {
+	h := wire.Hints{MaxDurationSeconds: a.meta.MaxDuration, MaxMemoryMB: a.meta.MaxMemory, Other: a.meta.Hints}
+	if ms := a.Override.TimeoutMS; h.MaxDurationSeconds == 0 && ms > 0 {
+		h.MaxDurationSeconds = (ms + 999) / 1000
+	}
+	if a.Task.Budget != nil {
+		h.MaxTokens = max(*a.Task.Budget-a.Task.Tokens, 1)
+	}
+	if names := a.Input.Capabilities; len(names) > 1 {
+		if text, err := json.Marshal(names); err == nil {
+			h.Other = append(h.Other[:len(h.Other):len(h.Other)], wire.Member{Name: "capabilities", Value: text})
+		}
+	}
+	return wire.WorkRequest{TaskID: a.task, WorkType: a.workType(), Parameters: orNothing(a.Input.Parameters), Hints: h}
+}
+
+func orNothing(raw json.RawMessage) json.RawMessage {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '{' {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+// ending tells an agent that asked for a task how it ended: a long result in chunks
+// first, then the result without it (Chiffon §Large Payloads).
+func (d *Dialect) ending(ctx context.Context, agent models.Agent, a asked, m models.InboxMessage, limit int) ([][]byte, error) {
+	payload, err := d.end(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	var out [][]byte
+	result, is := payload.(wire.WorkResult)
+	inline := int64(maxInline)
+	if limit > 0 {
+		inline = min(inline, int64(limit)/2) // quotes and escapes take room too
+	}
+	if is && a.Task.OutputBytes > inline {
+		text, err := d.output(ctx, a.Task.ID)
+		if err != nil {
+			return nil, err
+		}
+		for i, c := range wire.Split(text) {
+			step := wire.Step{Number: 1, Name: "output", Output: c.Text, Chunk: c.Range}
+			line, err := wire.Format(d.envelope(agent, a, chunkID(m.ID, i), wire.WorkStatus{TaskID: a.task, Status: wire.StatusRunning, Progress: 100, Step: &step}))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, line)
+		}
+		result.Output = ""
+		payload = result
+	}
+	last, err := d.lines(agent, a, m, payload)
+	return append(out, last...), err
+}
+
+// chunkID is the id of a message that goes ahead of the one with the id, the same
+// however often they are sent.
+func chunkID(id string, n int) uuid.UUID {
+	return uuid.NewSHA1(uuid.NameSpaceURL, fmt.Appendf(nil, "comet:message:%s:%d", id, n))
+}
+
+// lines writes the one message that an inbox message is.
+func (d *Dialect) lines(agent models.Agent, a asked, m models.InboxMessage, p wire.Payload) ([][]byte, error) {
+	id, err := uuid.Parse(m.ID)
+	if err != nil {
+		return nil, err
+	}
+	line, err := wire.Format(d.envelope(agent, a, id, p))
+	if err != nil {
+		return nil, err
+	}
+	return [][]byte{line}, nil
+}
+
+func (d *Dialect) envelope(agent models.Agent, a asked, id uuid.UUID, p wire.Payload) wire.Envelope {
+	return wire.Envelope{
+		ProtocolVersion: wire.Version, MessageID: id, From: wire.Orchestrator, To: agent.Type, Timestamp: d.clock().UTC(),
+		TraceID: a.trace, RequestID: a.request, Type: p.Type(), Payload: p, Custom: a.meta.Custom,
+	}
+}

@@ -1,0 +1,142 @@
+package envelope
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"comet/internal/dialect"
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	wire "comet/internal/wire/envelope"
+	"comet/models"
+)
+
+// submit takes a work_request (Chiffon §work_request). The asker hears how far the work
+// is when it was taken, or, where it waits, how it ended.
+func (d *Dialect) submit(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkRequest, wait time.Duration) (dialect.Answer, error) {
+	if !s.mayAsk() {
+		return dialect.Answer{}, d.stranger(ctx, s, e, "the token lacks the scope messages:send")
+	}
+	sub, err := submission(s, e, p)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	done, err := d.work.Submit(ctx, s.Principal, sub, nil)
+	if errs.Is(err, errs.TaskExists) {
+		return dialect.Answer{}, wrongField("/task_id", "task_id %s is taken by another request", p.TaskID)
+	}
+	if err != nil {
+		return dialect.Answer{}, requestError(err, e, p)
+	}
+	t := done.Task
+	if wait > 0 && !t.State.Ended() {
+		if t, err = d.work.Wait(ctx, t.ID, wait); err != nil {
+			return dialect.Answer{}, err
+		}
+	}
+	return d.standing(ctx, e, t.ID)
+}
+
+func submission(s speaker, e wire.Envelope, p wire.WorkRequest) (orchestrator.Submission, error) {
+	kept, err := metaOf(e, p.Hints)
+	if err != nil {
+		return orchestrator.Submission{}, err
+	}
+	sub := orchestrator.Submission{
+		ID: p.TaskID.String(), RequestID: e.RequestID.String(), Class: orchestrator.ClassEnvelope,
+		Capabilities: []string{p.WorkType}, AgentType: e.To, Parameters: p.Parameters, Priority: models.DefaultPriority,
+		Fingerprint: fingerprint(e), Meta: kept, Trace: traceparent(e),
+		Override: orchestrator.Override{TimeoutMS: p.Hints.MaxDurationSeconds * 1000, Notify: s.agent != ""},
+	}
+	if e.To == wire.Orchestrator { // whoever can do it
+		sub.AgentType = ""
+	}
+	if p.Hints.MaxTokens > 0 {
+		sub.Budget = &p.Hints.MaxTokens
+	}
+	return sub, nil
+}
+
+// requestError gives the core's refusals of a request the context that the protocol
+// wants to have with them.
+func requestError(err error, e wire.Envelope, p wire.WorkRequest) error {
+	switch {
+	case errs.Is(err, errs.RequestIDReused):
+		return refusal{wire.InvalidMessage(wire.Problem{
+			Field: "request_id", Detail: "request_id " + e.RequestID.String() + " was used before for another request",
+		}), err}
+	case errs.Is(err, errs.UnsupportedWork):
+		return refusal{wire.UnsupportedWorkType(p.WorkType, metaTexts(err, "supported")), err}
+	case errs.Is(err, errs.BudgetExceeded):
+		return refusal{wire.ResourceLimit(limitTokens, metaNumber(err, "remaining"), metaNumber(err, "requested")), err}
+	case errs.Is(err, errs.Busy):
+		return refusal{wire.Unavailable(e.To, nil), err}
+	}
+	return err
+}
+
+// cancel takes back a task that the same principal asked for (decisions: “Cancel is a
+// work_request”). One that has ended stays as it is.
+func (d *Dialect) cancel(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkRequest) (dialect.Answer, error) {
+	if !s.mayAsk() {
+		return dialect.Answer{}, d.stranger(ctx, s, e, "the token lacks the scope messages:send")
+	}
+	t, err := d.work.Task(ctx, p.TaskID.String())
+	if err == nil && t.Owner != s.TokenID && !s.Has(models.ScopeAdmin) {
+		err = errs.New(errs.NotFound, "there is no task %s", p.TaskID)
+	}
+	if err != nil {
+		return dialect.Answer{}, taskError(err)
+	}
+	_, err = d.work.Cancel(ctx, t.ID, "cancelled by the asker", nil)
+	if err != nil && !errs.Is(err, errs.TaskState) {
+		return dialect.Answer{}, taskError(err)
+	}
+	return d.standing(ctx, e, t.ID)
+}
+
+// standing tells an asker where its task stands: 202 with a work_status until it has
+// ended, then its result, or the error it ended with.
+func (d *Dialect) standing(ctx context.Context, to wire.Envelope, taskID string) (dialect.Answer, error) {
+	order, err := d.work.Order(ctx, taskID)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	a, err := askedOf(order)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	answer := accepted(taskID)
+	answer.Reply = true
+	if !order.Task.State.Ended() {
+		return d.write(answer, wire.Reply(to, newID(), d.clock(), status(a)))
+	}
+	payload, err := d.end(ctx, a)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	answer.Status = http.StatusOK
+	if f, failed := payload.(wire.Failure); failed {
+		answer.Status, answer.Refused = f.Code.HTTPStatus(), true
+	}
+	return d.write(answer, wire.Reply(to, newID(), d.clock(), payload))
+}
+
+// status is how far a task is.
+func status(a asked) wire.WorkStatus {
+	p := wire.WorkStatus{TaskID: a.task, Status: wire.StatusRunning, Progress: a.Task.Progress}
+	if a.Task.StepName != "" {
+		p.Step = &wire.Step{Number: a.Task.Step, Name: a.Task.StepName}
+	}
+	return p
+}
+
+const contentType = "application/json"
+
+// write puts an envelope into an answer.
+func (d *Dialect) write(answer dialect.Answer, e wire.Envelope) (dialect.Answer, error) {
+	body, err := wire.Format(e)
+	answer.Body, answer.ContentType = body, contentType
+	return answer, err
+}
