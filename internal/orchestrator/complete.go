@@ -192,6 +192,9 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 	case t.State.Ended():
 		return t, over(t)
 	}
+	if err := s.lockParts(t.ID); err != nil {
+		return t, err
+	}
 	before := t
 	_, p, err := s.terms(t)
 	if err != nil {
@@ -205,6 +208,9 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 		if err := s.withdraw(&t, &a, why, p); err != nil {
 			return t, err
 		}
+	}
+	if err := s.cancelParts(t.ID, why); err != nil {
+		return t, err
 	}
 	t.State, t.Waits, t.Error, t.EndedAt = models.TaskCancelled, models.WaitNothing, why, new(s.tx.Now())
 	if err := s.emit(models.EventTaskCancelled, t, func(d *models.TaskChanged) { d.Error = why }); err != nil {

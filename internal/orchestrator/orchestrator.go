@@ -32,6 +32,7 @@ import (
 	"comet/internal/jobs"
 	"comet/internal/lifecycle"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/registry"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -42,6 +43,8 @@ type Options struct {
 	// Classes are policies by class, beside those that are always there and instead
 	// of those with the same name.
 	Classes map[string]Policy
+	// Registry changes what agents offer; without one nobody can.
+	Registry *registry.Registry
 	// Feed tells of changes in the registry; without one they are found once a minute.
 	Feed *events.Feed
 	// Waker wakes other replicas; default none.

@@ -76,11 +76,7 @@ func (o *Orchestrator) Output(ctx context.Context, id string, stream models.Outp
 		if err != nil {
 			return err
 		}
-		for _, a := range all {
-			if a.State == models.AttemptSucceeded {
-				attempt = a.Attempt
-			}
-		}
+		attempt = decisive(t, all)
 	}
 	return o.store.Outputs(ctx, id, attempt, stream, from, each)
 }

@@ -57,23 +57,21 @@ func (s *step) session(id string) (models.Session, error) {
 	return session, err
 }
 
-// joinSession counts a new task in its session.
-func (s *step) joinSession(by models.Principal, t *models.Task) error {
-	if t.SessionID == "" {
-		return nil
-	}
-	session, err := s.session(t.SessionID)
+// joinSession counts a new task in its session, which its owner may add to, and whoever
+// has a task in it by handing that off.
+func (s *step) joinSession(by models.Principal, sub Submission) (models.Session, error) {
+	session, err := s.session(sub.Session)
 	switch {
 	case err != nil:
-		return err
-	case session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
-		return errs.New(errs.NotFound, "there is no session %q", t.SessionID)
+		return session, err
+	case sub.parent == nil && session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
+		return session, errs.New(errs.NotFound, "there is no session %q", sub.Session)
 	case session.State == models.SessionClosed:
-		return errs.New(errs.TaskState, "the session %q is closed", t.SessionID).With("state", session.State)
+		return session, errs.New(errs.TaskState, "the session %q is closed", sub.Session).With("state", session.State)
 	}
 	session.OpenTasks++
 	session.Tasks++
-	return s.tx.SaveSession(session)
+	return session, s.tx.SaveSession(session)
 }
 
 // leaveSession counts a task that has ended.

@@ -46,6 +46,9 @@ type Submission struct {
 	Meta json.RawMessage
 	// Trace is a W3C traceparent, "" for none.
 	Trace string
+
+	parent *string // the task it is handed off from
+	depth  int
 }
 
 // Submitted is what became of a submission.
@@ -63,33 +66,45 @@ type Submitted struct {
 // an unknown session, errs.TaskExists for an id that is taken, errs.RequestIDReused for
 // a request that was made with another content; none of them leaves anything behind.
 func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Submission, once *models.Once) (Submitted, error) {
-	if err := sub.check(); err != nil {
+	if err := sub.complete(o.opts.Classes); err != nil {
 		return Submitted{}, err
 	}
-	if _, known := o.opts.Classes[sub.Class]; !known {
-		return Submitted{}, errs.New(errs.InvalidRequest, "there is no class of tasks %q", sub.Class)
-	}
-	if sub.ID == "" {
-		id, err := uuid.NewV7()
-		if err != nil {
-			return Submitted{}, err
-		}
-		sub.ID = id.String()
-	}
 	var out Submitted
-	run := func() error {
+	err := o.again(ctx, func() error {
 		return o.once(ctx, once, func(s *step) (result any, err error) {
 			out, err = s.submit(by, sub)
 			return out, err
 		})
+	})
+	return out, err
+}
+
+// complete judges a submission by itself and sets what is left out.
+func (sub *Submission) complete(classes map[string]Policy) error {
+	if err := sub.check(); err != nil {
+		return err
 	}
+	if _, known := classes[sub.Class]; !known {
+		return errs.New(errs.InvalidRequest, "there is no class of tasks %q", sub.Class)
+	}
+	if sub.ID != "" {
+		return nil
+	}
+	id, err := uuid.NewV7()
+	sub.ID = id.String()
+	return err
+}
+
+// again runs a verb once more where nobody seemed to offer the work, and more is known of
+// who offers what by then.
+func (o *Orchestrator) again(ctx context.Context, run func() error) error {
 	err := run()
 	if errs.Is(err, errs.UnsupportedWork) {
 		if waited, late := o.catchUp(ctx); late == nil && waited {
-			err = run()
+			return run()
 		}
 	}
-	return out, err
+	return err
 }
 
 func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
@@ -101,11 +116,17 @@ func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
 			return s.replay(earlier, sub, err)
 		}
 	}
+	if sub.Session != "" {
+		session, err := s.joinSession(by, sub)
+		if err != nil {
+			return Submitted{}, err
+		}
+		if sub.Parameters, err = s.resolve(session, sub.Parameters); err != nil {
+			return Submitted{}, err
+		}
+	}
 	t, in, err := sub.task(by, s.tx.Now())
 	if err != nil {
-		return Submitted{}, err
-	}
-	if err := s.joinSession(by, &t); err != nil {
 		return Submitted{}, err
 	}
 	if err := s.emit(models.EventTaskCreated, t, nil); err != nil {
@@ -178,6 +199,7 @@ func (s *step) replay(earlier models.TaskRequest, sub Submission, err error) (Su
 // digest is of what is asked for, to tell a repeated request from another one.
 func (sub Submission) digest() [32]byte {
 	sub.Trace = "" // each repetition may have its own
+	sub.ID = ""    // and each has, where the asker brings none
 	if sub.Meta != nil {
 		sub.Meta = nil // the dialect's own, with the message's id and time in it
 	}

@@ -1,0 +1,132 @@
+package orchestrator
+
+import (
+	"context"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// maxChildren is how many tasks one may be handed off into.
+const maxChildren = 100
+
+// HandOff has another agent do a part of what an agent has (PROTOCOL_V5 §5.3): a task
+// of its own, one deeper, in the same session, whose budget is carved out of its
+// source's. The agent that hands off is told the end; the source goes on meanwhile and
+// ends by itself. Cancelling the source cancels the part.
+//
+// It returns errs.NotFound for a task that the agent does not have, errs.TaskState for
+// one that has ended, errs.LimitReached where depth+1 is not below the policy's MaxDepth
+// (§5.4), errs.BudgetExceeded where the source has not so much left, and what Submit
+// returns.
+func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID, taskID string, sub Submission) (Submitted, error) {
+	if err := sub.complete(o.opts.Classes); err != nil {
+		return Submitted{}, err
+	}
+	sub.Override.Notify = true
+	var out Submitted
+	err := o.again(ctx, func() error {
+		return o.do(ctx, func(s *step) (err error) {
+			out, err = s.handOff(by, agentID, taskID, sub)
+			return err
+		})
+	})
+	return out, err
+}
+
+func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submission) (Submitted, error) {
+	t, err := s.task(taskID)
+	if err != nil {
+		return Submitted{}, err
+	}
+	a, err := s.current(t, agentID)
+	if err != nil {
+		return Submitted{}, err
+	}
+	if t.State.Ended() || a.State.Ended() || a.Attempt != t.Attempt {
+		return Submitted{}, over(t)
+	}
+	before := t
+	_, p, err := s.terms(t)
+	if err != nil {
+		return Submitted{}, err
+	}
+	if t.Depth+1 >= p.MaxDepth {
+		return Submitted{}, errs.New(errs.LimitReached, "the task %q is %d hand-offs deep, and there may be %d", t.ID, t.Depth, p.MaxDepth-1).
+			With("depth", t.Depth).With("max_depth", p.MaxDepth)
+	}
+	n, err := s.tx.CountChildren(t.ID, maxChildren)
+	if err != nil {
+		return Submitted{}, err
+	}
+	if n >= maxChildren {
+		return Submitted{}, errs.New(errs.LimitReached, "a task may be handed off into %d others", maxChildren).With("limit", maxChildren)
+	}
+	if err := s.carve(&t, &a, sub.Budget); err != nil {
+		return Submitted{}, err
+	}
+	if err := s.accept(&before, &t, &a); err != nil {
+		return Submitted{}, err
+	}
+	if t.Waits == models.WaitNothing { // it shows that it lives
+		t.Deadline = s.tx.Now().Add(p.Timeout)
+	}
+	if err := s.save(before, &t); err != nil {
+		return Submitted{}, err
+	}
+	sub.Session, sub.parent, sub.depth = t.SessionID, &t.ID, t.Depth+1
+	by.AgentID = &agentID
+	return s.submit(by, sub)
+}
+
+// carve takes a part's budget out of its source's. A source without a budget has no
+// bound to keep, and neither has a part that names none.
+func (s *step) carve(t *models.Task, a *models.Attempt, part *int64) error {
+	if part == nil || t.Budget == nil {
+		return nil
+	}
+	left := *t.Budget - t.Tokens - *part
+	if left < 1 {
+		return errs.New(errs.BudgetExceeded, "the task %q has %d tokens left, which do not cover %d for another one", t.ID, *t.Budget-t.Tokens, *part).
+			With("requested", *part).With("remaining", *t.Budget-t.Tokens)
+	}
+	t.Budget = new(*t.Budget - *part)
+	if a.ReservationID != "" {
+		if err := s.ledger.ReleaseIn(s.tx, a.AgentID, a.ReservationID); err != nil {
+			return err
+		}
+		r, err := s.ledger.ReserveIn(s.tx, a.AgentID, left, maxHold)
+		if err != nil {
+			return err
+		}
+		a.ReservationID = r.ID
+	}
+	return s.tx.Rebudget(t.ID, *t.Budget, a.Attempt, a.ReservationID)
+}
+
+// lockParts locks what a task was handed off into, and that in its turn: tasks are
+// locked before workers.
+func (s *step) lockParts(taskID string) error {
+	parts, err := s.tx.OpenChildren(taskID)
+	for _, id := range parts {
+		if err != nil {
+			break
+		}
+		if _, err = s.tx.Task(id); err == nil {
+			err = s.lockParts(id)
+		}
+	}
+	return err
+}
+
+// cancelParts cancels what a task was handed off into.
+func (s *step) cancelParts(taskID, why string) error {
+	parts, err := s.tx.OpenChildren(taskID)
+	for _, id := range parts {
+		if err != nil {
+			break
+		}
+		_, err = s.cancel(id, why)
+	}
+	return err
+}
