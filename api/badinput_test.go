@@ -39,7 +39,7 @@ func statuses() map[errs.Code]int {
 		errs.InvalidRequest: 400, errs.MalformedJSON: 400, errs.MalformedYAML: 400, errs.InvalidParameter: 400, errs.InvalidHeader: 400,
 		errs.InvalidFrequency: 400, errs.ParentNotFound: 400, errs.InvalidParentLevel: 400, errs.ImmutableField: 400,
 		errs.Unauthenticated: 401, errs.NotFound: 404, errs.MethodNotAllowed: 405, errs.AgentExists: 409, errs.SystemAgentExists: 409,
-		errs.ProtectedAgent: 409, errs.RequestIDReused: 409, errs.BodyTooLarge: 413, errs.UnsupportedMediaType: 415, errs.BudgetExceedsMaximum: 422, errs.AddressRefused: 422,
+		errs.ProtectedAgent: 409, errs.RequestIDReused: 409, errs.Conflict: 409, errs.TaskState: 409, errs.RangeNotSatisfiable: 416, errs.UnsupportedWork: 422, errs.BodyTooLarge: 413, errs.UnsupportedMediaType: 415, errs.BudgetExceedsMaximum: 422, errs.AddressRefused: 422,
 	}
 }
 

@@ -6,7 +6,7 @@ package api
 
 //	@title			comet
 //	@version		1.0.0
-//	@description	comet is a control plane for AI agents. This is its REST door: the registry of who the agents are, in four levels from L0 (NOVA, the system) to L3 (assistants), the ledger of what they may spend, the webhooks that tell others what happens, and the tokens that may ask.
+//	@description	comet is a control plane for AI agents. This is its REST door: the registry of who the agents are, in four levels from L0 (NOVA, the system) to L3 (assistants), the ledger of what they may spend, the tasks they do, the webhooks that tell others what happens, and the tokens that may ask.
 //	@description
 //	@description	Errors are problem documents (RFC 9457): `title` is the rule's short text, `code` its stable name, `errors[]` names each bad field by JSON pointer. Every answer carries `X-Request-Id`. Reads carry a strong `ETag`; changes of agents take `If-Match`. POST requests take `Idempotency-Key` where they say so.
 //	@contact.name	The comet project
@@ -25,8 +25,12 @@ package api
 //	@tag.description	The whole organisation as one document.
 //	@tag.name		tokens
 //	@tag.description	Who may ask, and for what.
+//	@tag.name		tasks
+//	@tag.description	Work that agents do: tasks, the sessions they belong to, and the workers that take them.
 //	@tag.name		webhooks
 //	@tag.description	Who hears of what happens.
+//	@tag.name		events
+//	@tag.description	What happens, as it happens.
 //	@tag.name		service
 //	@tag.description	The server itself.
 //	@securityDefinitions.apikey	BearerAuth

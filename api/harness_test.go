@@ -16,6 +16,8 @@ import (
 	"comet/api"
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/usage"
 	"comet/models"
@@ -32,6 +34,8 @@ type house struct {
 	reg    *registry.Registry
 	ledger *usage.Ledger
 	hooks  *webhooks.Webhooks
+	work   *orchestrator.Orchestrator
+	door   *api.Server
 	url    string
 	admin  string // the secret of a token with the scope admin
 
@@ -46,6 +50,13 @@ type houseOptions struct {
 	rateLimit          int
 	// loopback lets webhooks reach receivers of the test.
 	loopback bool
+	// work starts the orchestrator and what it needs; without it nothing is done.
+	work bool
+	// streams is how many streams there may be, 0 for the default.
+	streams int
+	// heartbeat is how often a stream without news shows that it lives, 0 for the
+	// default.
+	heartbeat time.Duration
 }
 
 // setup opens a house with its ten founding agents.
@@ -65,10 +76,17 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}, loopback: opts.loopback,
 	}
 	require.NoError(t, h.reg.Bootstrap(t.Context()))
-	server := httptest.NewServer(api.New(
-		api.Core{Registry: h.reg, Auth: h.auth, Usage: h.ledger, Webhooks: h.hooks},
-		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour, Clock: s.Now}))
+	feed := events.NewFeed(s, nil)
+	h.work = orchestrator.New(s, h.ledger, &orchestrator.Options{Feed: feed, Poll: 20 * time.Millisecond})
+	if opts.work {
+		h.startWork(t, s, feed)
+	}
+	h.door = api.New(
+		api.Core{Registry: h.reg, Auth: h.auth, Usage: h.ledger, Webhooks: h.hooks, Orchestrator: h.work, Feed: feed},
+		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour, Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat})
+	server := httptest.NewServer(h.door)
 	t.Cleanup(server.Close)
+	t.Cleanup(h.door.Drain)
 	t.Cleanup(h.client.CloseIdleConnections)
 	h.url = server.URL
 	return h

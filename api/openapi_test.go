@@ -5,11 +5,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/auth"
+	"comet/internal/events"
+	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/usage"
 	"comet/models"
@@ -49,6 +52,7 @@ func readDescription(t *testing.T) described {
 // describedDoor is the whole REST door over a real database.
 type describedDoor struct {
 	*Server
+	core  Core
 	store *store.Store
 	auth  *auth.Auth
 	admin string // a token with the scope admin
@@ -61,7 +65,12 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	reg, tokens := registry.New(s, nil), auth.New(s, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
-	d := &describedDoor{Server: New(Core{Registry: reg, Auth: tokens, Usage: usage.New(s, nil), Webhooks: webhooks.New(s, nil)}, &Options{Metrics: http.NotFoundHandler()}), store: s, auth: tokens}
+	ledger, feed := usage.New(s, nil), events.NewFeed(s, nil)
+	core := Core{
+		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
+		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{Feed: feed, Poll: 10 * time.Millisecond}),
+	}
+	d := &describedDoor{Server: New(core, &Options{Metrics: http.NotFoundHandler()}), core: core, store: s, auth: tokens}
 	d.admin = d.token(t, models.ScopeAdmin)
 	return d
 }

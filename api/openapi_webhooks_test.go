@@ -42,15 +42,27 @@ func openHookedDoor(t *testing.T) *hookedDoor {
 		require.NoError(t, s.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, s.Stop(context.WithoutCancel(t.Context()))) })
 	}
-	d.Server = New(Core{Registry: d.registry, Auth: d.auth, Usage: d.usage, Webhooks: hooks}, nil)
+	d.core.Webhooks = hooks
+	d.Server = New(d.core, nil)
 	return &hookedDoor{d, readDescription(t)}
 }
 
 // ask makes a request, holds the answer against the description and returns it.
 func (d *hookedDoor) ask(t *testing.T, method, path, address, body string, status int) map[string]any {
 	t.Helper()
+	text := d.askWith(t, method, path, address, body, nil, status)
+	var answer map[string]any
+	if len(text) > 0 {
+		require.NoError(t, json.Unmarshal(text, &answer))
+	}
+	return answer
+}
+
+// askWith is ask with headers, for answers that need not be JSON.
+func (d *hookedDoor) askWith(t *testing.T, method, path, address, body string, headers http.Header, status int) []byte {
+	t.Helper()
 	where := method + " " + address + " " + strconv.Itoa(status)
-	got, header, text := d.send(t, method, address, d.admin, body, nil)
+	got, header, text := d.send(t, method, address, d.admin, body, headers)
 	require.Equal(t, status, got, "%s: %s", where, text)
 	r, ok := d.doc.Paths[path][strings.ToLower(method)].Responses[strconv.Itoa(status)]
 	require.True(t, ok, "%s is not described", where)
@@ -58,11 +70,7 @@ func (d *hookedDoor) ask(t *testing.T, method, path, address, body string, statu
 		r = d.doc.Components.Responses[strings.TrimPrefix(r.Ref, "#/components/responses/")]
 	}
 	d.doc.holds(t, where, r, header, text)
-	var answer map[string]any
-	if len(text) > 0 {
-		require.NoError(t, json.Unmarshal(text, &answer))
-	}
-	return answer
+	return text
 }
 
 // receiver is a server that keeps what it is sent.

@@ -65,6 +65,8 @@ func statusOf(class errs.Class) int {
 		return http.StatusRequestEntityTooLarge
 	case errs.ClassMediaType:
 		return http.StatusUnsupportedMediaType
+	case errs.ClassRange:
+		return http.StatusRequestedRangeNotSatisfiable
 	case errs.ClassUnprocessable:
 		return http.StatusUnprocessableEntity
 	case errs.ClassTooMany:

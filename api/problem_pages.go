@@ -164,6 +164,8 @@ func stateMeaning(code errs.Code) string {
 		return "The body is longer than the route allows; limit gives the bytes."
 	case errs.UnsupportedMediaType:
 		return "The body's Content-Type or Content-Encoding is not one the route takes; the Accept header lists the types."
+	case errs.RangeNotSatisfiable:
+		return "The Range begins behind the end of the output; Content-Range tells how long it is."
 	case errs.BudgetExceedsMaximum:
 		return "token_budget is over the maximum of the agent's level: L1 500,000, L2 100,000, L3 50,000."
 	}

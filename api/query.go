@@ -236,8 +236,11 @@ func (q *query) numberCursor() int64 {
 }
 
 // cursor returns the key of which opaque made the cursor.
-func (q *query) cursor() (key string, ok bool) {
-	text := q.OptString("cursor", 100)
+func (q *query) cursor() (key string, ok bool) { return q.cursorOf(100) }
+
+// cursorOf is cursor for one of at most so many characters.
+func (q *query) cursorOf(most int) (key string, ok bool) {
+	text := q.OptString("cursor", most)
 	if text == nil {
 		return "", false
 	}

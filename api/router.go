@@ -20,8 +20,8 @@ func (s *Server) router() http.Handler {
 		s.recoverPanics,
 		s.measure,
 		securityHeaders,
-		compress(),
-		timeout(s.opts.RequestTimeout, nil),
+		unless(s.endless, compress()),
+		timeout(s.opts.RequestTimeout, s.endless),
 		middleware.GetHead,
 	)
 	r.NotFound(s.notFound)
@@ -34,6 +34,9 @@ func (s *Server) router() http.Handler {
 	}
 	r.Get("/problems/{code}", s.handle(s.problemPage))
 	docsRoutes(r)
+	if s.opts.MountPublic != nil {
+		s.opts.MountPublic(r)
+	}
 
 	r.Group(func(r chi.Router) {
 		r.Use(
@@ -91,11 +94,33 @@ func (s *Server) router() http.Handler {
 		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}", s.handle(s.getDelivery))
 		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", s.handle(s.redeliver))
 
+		send, own := s.require(models.ScopeMessagesSend), s.requireAny(models.ScopeTasksRead, models.ScopeMessagesSend)
+		r.With(own).Get("/api/v1/tasks", s.handle(s.listTasks))
+		r.With(send).Post("/api/v1/tasks", s.handle(s.submitTask))
+		r.With(own).Get("/api/v1/tasks/{task_id}", s.handle(s.getTask))
+		r.With(send).Post("/api/v1/tasks/{task_id}/cancel", s.handle(s.cancelTask))
+		r.With(send).Post("/api/v1/tasks/{task_id}/answer", s.handle(s.answerTask))
+		r.With(own).Get("/api/v1/tasks/{task_id}/output", s.handle(s.getTaskOutput))
+		r.With(own).Get("/api/v1/sessions", s.handle(s.listSessions))
+		r.With(send).Post("/api/v1/sessions", s.handle(s.openSession))
+		r.With(own).Get("/api/v1/sessions/{session_id}", s.handle(s.getSession))
+		r.With(send).Post("/api/v1/sessions/{session_id}/close", s.handle(s.closeSession))
+
+		watch := s.require(models.ScopeTasksRead)
+		r.With(watch).Get("/api/v1/workers", s.handle(s.listWorkers))
+		r.With(watch).Get("/api/v1/workers/{agent_id}", s.handle(s.getWorker))
+		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead)).Get("/api/v1/events", s.handle(s.streamEvents))
+
 		if s.opts.Mount != nil {
 			s.opts.Mount(r)
 		}
 	})
 	return r
+}
+
+// endless selects the requests that the chain sets no limit of time.
+func (s *Server) endless(r *http.Request) bool {
+	return isStream(r) || s.opts.Endless != nil && s.opts.Endless(r)
 }
 
 func (s *Server) measure(next http.Handler) http.Handler {

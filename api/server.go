@@ -10,6 +10,8 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/strictjson"
 	"comet/internal/usage"
@@ -40,19 +42,31 @@ type Options struct {
 	RateLimit int
 	// RateWindow is the window of RateLimit, default one minute.
 	RateWindow time.Duration
+	// MaxStreams is how many streams there may be at a time, of events and of output,
+	// default 1,000.
+	MaxStreams int
+	// Heartbeat is how often a stream without news shows that it lives, default 15 s.
+	Heartbeat time.Duration
 	// Clock tells the time, default time.Now.
 	Clock func() time.Time
 	// Mount adds routes of other rooms behind the chain and the authentication;
 	// nil adds none.
 	Mount func(chi.Router)
+	// MountPublic adds routes of other rooms that authenticate themselves; nil adds none.
+	MountPublic func(chi.Router)
+	// Endless selects those of their requests that set their own limits of time; nil
+	// selects none.
+	Endless func(*http.Request) bool
 }
 
 // Core is what the door opens to; every part is required.
 type Core struct {
-	Registry *registry.Registry
-	Auth     *auth.Auth
-	Usage    *usage.Ledger
-	Webhooks *webhooks.Webhooks
+	Registry     *registry.Registry
+	Auth         *auth.Auth
+	Usage        *usage.Ledger
+	Webhooks     *webhooks.Webhooks
+	Orchestrator *orchestrator.Orchestrator
+	Feed         *events.Feed
 }
 
 // Server answers the REST door's requests.
@@ -62,13 +76,19 @@ type Server struct {
 	auth     *auth.Auth
 	usage    *usage.Ledger
 	webhooks *webhooks.Webhooks
+	work     *orchestrator.Orchestrator
+	feed     *events.Feed
+	streams  *streams
+	news     *news
 	opts     Options
 	handler  http.Handler
 }
 
 // New returns the REST door to the core.
 func New(core Core, opts *Options) *Server {
-	s := &Server{registry: core.Registry, auth: core.Auth, usage: core.Usage, webhooks: core.Webhooks}
+	s := &Server{
+		registry: core.Registry, auth: core.Auth, usage: core.Usage, webhooks: core.Webhooks, work: core.Orchestrator, feed: core.Feed,
+	}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -87,9 +107,16 @@ func New(core Core, opts *Options) *Server {
 	if s.opts.RateWindow <= 0 {
 		s.opts.RateWindow = time.Minute
 	}
+	if s.opts.MaxStreams <= 0 {
+		s.opts.MaxStreams = 1000
+	}
+	if s.opts.Heartbeat <= 0 {
+		s.opts.Heartbeat = 15 * time.Second
+	}
 	if s.opts.Clock == nil {
 		s.opts.Clock = time.Now
 	}
+	s.streams, s.news = newStreams(s.opts.MaxStreams), &news{feed: core.Feed}
 	s.responder = newResponder(s.opts.Logger)
 	s.now = s.opts.Clock
 	s.handler = s.router()
@@ -98,6 +125,11 @@ func New(core Core, opts *Options) *Server {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Drain ends the streams and has the requests that wait for something answer with what
+// there is. It is for when the server stops, which waits for them; it may be called
+// twice.
+func (s *Server) Drain() { s.streams.drain() }
 
 // decode reads a JSON body into v and returns the body as it came. What the
 // fields must hold is the core's business.

@@ -16,7 +16,7 @@ import (
 )
 
 // readOptions reads the section "options", one a line: strict_capabilities,
-// loopback, or rate_limit and a number.
+// loopback, work, or rate_limit and a number.
 func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
 	t.Helper()
 	var opts houseOptions
@@ -32,6 +32,8 @@ func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
 				opts.strictCapabilities = true
 			case "loopback":
 				opts.loopback = true
+			case "work":
+				opts.work = true
 			case "rate_limit":
 				opts.rateLimit, err = strconv.Atoi(value)
 			default:
@@ -57,6 +59,18 @@ func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
 //	receiver NAME STATUS[,STATUS]        starts a server that gives these answers, the
 //	                                     last one for ever; <NAME> is its URL
 //	deliver                              makes every attempt at a delivery that is due
+//
+// and, with the option "work", what agents and timers do, where $1 to $9 stand for what
+// they met:
+//
+//	worker ID [OUTPUT]                   does all it is given, with that output
+//	join ID PLACES                       has an agent come, which is told what to do by
+//	accept ID TASK                       says that it has a task
+//	progress ID TASK PERCENT [LOG]       says how far it is
+//	complete ID TASK [OUTPUT]            has done it
+//	fail ID TASK FAILURE TEXT            has not
+//	ask ID TASK QUESTION                 asks back; its options are "yes" and "no"
+//	ended TASK                           waits for the end of a task
 func (p *player) seed(text string) {
 	p.t.Helper()
 	for line := range strings.Lines(text) {
@@ -86,7 +100,7 @@ func (p *player) seed(text string) {
 			d, err := time.ParseDuration(words[0])
 			require.NoError(p.t, err)
 			p.h.db.Clock.Advance(d)
-		default:
+		case !p.seedWork(command, strings.Fields(p.fill(rest))):
 			require.Fail(p.t, "a seed that is not understood", line)
 		}
 	}

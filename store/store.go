@@ -206,6 +206,9 @@ func (s *Store) committed(tx *Tx) {
 	if tx.wroteDeliveries {
 		signal(s.deliveriesWritten)
 	}
+	for _, fn := range tx.after {
+		fn()
+	}
 }
 
 func signal(ch chan struct{}) {

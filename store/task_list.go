@@ -69,9 +69,11 @@ func (s *Store) WaitingRoutes(ctx context.Context, limit int) (routes []string, 
 }
 
 // FirstInLine returns the task that is next in a route's line and locks it; ok is false
-// when nobody waits there, or another is just being served on another connection.
+// when nobody waits there, or it is just being served on another connection: who comes
+// behind it does not overtake it meanwhile.
 func (tx *Tx) FirstInLine(route string) (t models.Task, ok bool, err error) {
-	err = tx.query("SELECT "+taskColumns+" FROM tasks WHERE route = ? AND waits = 1 ORDER BY priority DESC, created_at, id LIMIT 1"+tx.store.dialect.skipLocked,
+	err = tx.query("SELECT "+taskColumns+" FROM tasks WHERE waits = 1 AND id = (SELECT id FROM tasks WHERE route = ? AND waits = 1"+
+		" ORDER BY priority DESC, created_at, id LIMIT 1)"+tx.store.dialect.skipLocked,
 		[]any{route}, func(rows *sql.Rows) error {
 			var r taskRow
 			err := rows.Scan(r.dest()...)
@@ -81,6 +83,13 @@ func (tx *Tx) FirstInLine(route string) (t models.Task, ok bool, err error) {
 			return err
 		})
 	return t, ok, err
+}
+
+// WaitsAhead reports whether somebody waits in a route's line whom a new task with the
+// priority may not overtake.
+func (tx *Tx) WaitsAhead(route string, priority int) (ahead bool, err error) {
+	err = tx.queryRow("SELECT EXISTS (SELECT 1 FROM tasks WHERE route = ? AND waits = 1 AND priority >= ?)", []any{route, priority}, &ahead)
+	return ahead, err
 }
 
 // CountWaiting returns how many tasks wait in a route's line, at most limit.
@@ -114,4 +123,16 @@ func (s *Store) OpenTasksOf(ctx context.Context, agentID string, limit int) (ids
 		return err
 	})
 	return ids, err
+}
+
+// OpenTasks counts the tasks that have not ended by what they wait for.
+func (s *Store) OpenTasks(ctx context.Context) (map[models.TaskWait]int, error) {
+	out := map[models.TaskWait]int{}
+	err := s.query(ctx, "SELECT waits, count(*) FROM tasks WHERE state < 2 GROUP BY waits", nil, func(rows *sql.Rows) error {
+		var wait, n int
+		err := rows.Scan(&wait, &n)
+		out[taskWaits()[wait]] = n
+		return err
+	})
+	return out, err
 }

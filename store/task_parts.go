@@ -17,6 +17,12 @@ func (tx *Tx) Rebudget(taskID string, budget int64, attempt int, reservationID s
 	return err
 }
 
+// AddTokens counts what a task has used although it may have ended.
+func (tx *Tx) AddTokens(taskID string, n int64) error {
+	_, err := tx.exec("UPDATE tasks SET tokens = tokens + ? WHERE id = ?", n, taskID)
+	return err
+}
+
 // CountChildren counts the tasks that one was handed off into, up to most.
 func (tx *Tx) CountChildren(taskID string, most int) (n int, err error) {
 	err = tx.queryRow("SELECT count(*) FROM (SELECT 1 FROM tasks WHERE parent_id = ? LIMIT ?) AS c", []any{taskID, most}, &n)

@@ -26,11 +26,16 @@ type Tx struct {
 	wroteEvents     bool
 	wroteJobs       bool
 	wroteDeliveries bool
+	after           []func()
 }
 
 func (s *Store) newTx(ctx context.Context, conn querier) *Tx {
 	return &Tx{store: s, ctx: context.WithoutCancel(ctx), conn: &txConn{querier: conn}, now: s.Now()}
 }
+
+// After has fn called once the transaction is committed, and not at all where it is not.
+// The writer waits for it, so it only counts or signals.
+func (tx *Tx) After(fn func()) { tx.after = append(tx.after, fn) }
 
 // Now is the transaction's time, the same for everything it writes.
 func (tx *Tx) Now() time.Time { return tx.now }

@@ -90,10 +90,13 @@ func exitCode(err error) int {
 		unreachable *unreachableError
 		invalid     *invalidError
 		api         *apiError
+		ended       *endedError
 	)
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &ended):
+		return ended.code
 	case errors.As(err, &usage), errors.As(err, &cfg):
 		return exitUsage
 	case errors.As(err, &unreachable):

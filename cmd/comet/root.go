@@ -46,7 +46,10 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 	)
 	inGroup(root, groupServer, newServeCommand(), newMigrateCommand(), newConfigCommand(), newHealthcheckCommand())
 	inGroup(root, groupClient, newAgentsCommand(), newHierarchyCommand(), newImportCommand(), newExportCommand(),
-		newUsageCommand(), newBudgetsCommand(), newLedgerCommand(), newTokensCommand(), newWebhooksCommand(), newMeCommand())
+		newUsageCommand(), newBudgetsCommand(), newLedgerCommand(),
+		newTasksCommand(), newSessionsCommand(), newWorkersCommand(), newTailCommand(),
+		newTokensCommand(), newWebhooksCommand(), newMeCommand(),
+		newSendCommand(), newWorkerCommand())
 	root.AddCommand(newVersionCommand())
 	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}" + rootExitCodes + "{{end}}")
 	started = new(false)

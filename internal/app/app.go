@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"comet/api"
 	"comet/internal/auth"
@@ -18,6 +21,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/lifecycle"
+	"comet/internal/link"
 	"comet/internal/netguard"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
@@ -70,6 +74,7 @@ type App struct {
 	lock     *dirLock
 	store    *store.Store
 	tokens   *auth.Auth
+	tracing  *telemetry.Tracing
 	services lifecycle.Group
 	http     *httpServer
 
@@ -92,6 +97,11 @@ func (a *App) open(ctx context.Context) (err error) {
 	if a.lock, err = lockDir(a.cfg.Data); err != nil {
 		return err
 	}
+	if a.tracing, err = telemetry.NewTracing(&telemetry.TracingOptions{
+		Endpoint: strings.TrimSuffix(a.cfg.Tracing.Endpoint, "/"), Sample: float64(a.cfg.Tracing.SamplePercent) / 100, Build: a.opts.Build, Logger: a.log,
+	}); err != nil {
+		return err
+	}
 	if err := a.openStore(ctx); err != nil {
 		return err
 	}
@@ -109,6 +119,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		}
 	}
 	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, Logger: a.log})
+	a.metrics.Registerer().MustRegister(ledger)
 	hooks := a.newWebhooks()
 	feed := a.newFeed()
 	relay := a.newRelay(feed, hooks)
@@ -116,11 +127,16 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	work, wakes := a.newOrchestrator(ledger, feed, motion)
-	door := api.New(api.Core{Registry: reg, Auth: a.tokens, Usage: ledger, Webhooks: hooks}, a.apiOptions(relay, motion, work))
+	work, wakes := a.newOrchestrator(reg, ledger, feed, motion)
+	core := api.Core{Registry: reg, Auth: a.tokens, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed}
+	lines := a.newLinks(work, motion)
+	door := api.New(core, a.apiOptions(relay, motion, work, lines))
 	a.http = newHTTPServer(a.cfg, a.log, door)
+	a.http.srv.RegisterOnShutdown(door.Drain) // it waits for the streams
+	a.http.srv.RegisterOnShutdown(lines.Drain)
 
-	// The webhooks stop last, because attempts in flight may take all the time there is.
+	a.services.Add("the traces", a.tracing)
+	// The webhooks stop last of what works, because attempts in flight may take all the time there is.
 	a.services.Add("the webhooks", hooks)
 	a.services.Add("the message bus", motion)
 	a.services.Add("the event relay", relay)
@@ -128,6 +144,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the wake-ups", wakes)
 	a.services.Add("the orchestrator", work)
 	a.services.Add("the jobs", a.newJobs(ledger, hooks, work))
+	a.services.Add("the lines to agents", lines)
 	a.services.Add("the HTTP server", a.http)
 	return nil
 }
@@ -163,15 +180,24 @@ func (a *App) newRelay(feed *events.Feed, hooks *webhooks.Webhooks) *events.Rela
 	})
 }
 
+// tracer returns what makes a room's spans, nil where none are sent.
+func (a *App) tracer(room string) trace.Tracer {
+	if a.cfg.Tracing.Endpoint == "" {
+		return nil
+	}
+	return a.tracing.Tracer(room)
+}
+
 // newOrchestrator returns the orchestrator and what carries its wake-ups to and from
 // other replicas.
-func (a *App) newOrchestrator(ledger *usage.Ledger, feed *events.Feed, motion *bus.Bus) (*orchestrator.Orchestrator, lifecycle.Service) {
+func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, motion *bus.Bus) (*orchestrator.Orchestrator, lifecycle.Service) {
 	w := &wakes{bus: motion}
-	opts := &orchestrator.Options{Feed: feed, Retention: a.cfg.Tasks.Retention, Logger: a.log}
+	opts := &orchestrator.Options{Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed, Retention: a.cfg.Tasks.Retention, Logger: a.log}
 	if a.cfg.NATSURL != "" { // nobody else is on an embedded bus
 		opts.Waker = w
 	}
 	w.hear = orchestrator.New(a.store, ledger, opts)
+	a.metrics.Registerer().MustRegister(w.hear)
 	return w.hear, w
 }
 
@@ -186,8 +212,10 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	return r
 }
 
-func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator) *api.Options {
+func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, lines *link.Links) *api.Options {
 	return &api.Options{
+		MountPublic:  lines.Mount,
+		Endless:      link.Endless,
 		Logger:       a.log,
 		AccessSample: a.cfg.Log.Sample,
 		Checks: map[string]func(context.Context) error{

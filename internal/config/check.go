@@ -68,6 +68,17 @@ func optionalAddress(value any) string {
 	return address(value)
 }
 
+func httpURL(value any) string {
+	text := value.(string)
+	if text == "" {
+		return ""
+	}
+	if u, err := url.Parse(text); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+		return "must be a URL of the form http://host:4318"
+	}
+	return ""
+}
+
 func postgresURL(value any) string {
 	text := value.(string)
 	if text == "" {

@@ -32,6 +32,7 @@ type Config struct {
 	NATS     NATS     `koanf:"nats"`
 	Log      Log      `koanf:"log"`
 	HTTP     HTTP     `koanf:"http"`
+	Tracing  Tracing  `koanf:"tracing"`
 	Registry Registry `koanf:"registry"`
 	Store    Store    `koanf:"store"`
 	Events   Events   `koanf:"events"`
@@ -79,6 +80,13 @@ type RateLimit struct {
 	// Requests is 0 for no limit.
 	Requests int           `koanf:"requests"`
 	Window   time.Duration `koanf:"window"`
+}
+
+// Tracing says where spans are sent.
+type Tracing struct {
+	// Endpoint is http://host:port of a collector, "" for none.
+	Endpoint      string `koanf:"endpoint"`
+	SamplePercent int    `koanf:"sample_percent"`
 }
 
 // Registry holds the rules of the registry that can be chosen.

@@ -80,6 +80,11 @@ func settings() []setting {
 		{key: "http.shutdown_timeout", def: 20 * time.Second, check: between(100*time.Millisecond, time.Hour),
 			help: "Longest wait for requests in flight when the server stops"},
 
+		{key: "tracing.endpoint", def: "", check: httpURL,
+			help: "Collector that takes OpenTelemetry traces by OTLP over HTTP, such as `http://127.0.0.1:4318`; none are sent without it"},
+		{key: "tracing.sample_percent", def: 100, check: between(0, 100),
+			help: "Part of the traces that begin at comet and are sent; those that began elsewhere are sent as it was decided there"},
+
 		{key: "registry.strict_capabilities", def: false,
 			help: "Refuse a capability that is neither predefined nor prefixed `custom:`, instead of a warning"},
 

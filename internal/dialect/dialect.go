@@ -52,6 +52,9 @@ type Answer struct {
 	// Reply says that whoever sent the message over a line that stays open is to get
 	// Body; over HTTP it always is the response. A refusal is sent in any case.
 	Reply bool
+	// Present says that an agent has said that it is there to take work. Where it speaks
+	// over a link that holds no connection, that puts it on the line.
+	Present bool
 	// RetryAfter is when the same may be sent again, 0 for not said.
 	RetryAfter time.Duration
 }

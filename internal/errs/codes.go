@@ -83,6 +83,8 @@ const (
 	AddressRefused Code = "address-refused"
 	// UnsupportedMediaType is a body of a type the route does not take.
 	UnsupportedMediaType Code = "unsupported-media-type"
+	// RangeNotSatisfiable is a Range that begins behind the end of what it is of.
+	RangeNotSatisfiable Code = "range-not-satisfiable"
 	// BudgetExceedsMaximum is a token_budget over the level's maximum (CHE·NU §5.1, §8).
 	BudgetExceedsMaximum Code = "token-budget-exceeds-maximum"
 	// LimitReached is one more of something of which there is a most.
@@ -121,6 +123,7 @@ const (
 	ClassPrecondition
 	ClassTooLarge
 	ClassMediaType
+	ClassRange
 	ClassUnprocessable
 	ClassTooMany
 	ClassTimeout
@@ -169,6 +172,7 @@ var catalogue = map[Code]entry{
 	PreconditionFailed:   {ClassPrecondition, "Precondition failed"},
 	BodyTooLarge:         {ClassTooLarge, "Body too large"},
 	UnsupportedMediaType: {ClassMediaType, "Unsupported media type"},
+	RangeNotSatisfiable:  {ClassRange, "Range not satisfiable"},
 	BudgetExceedsMaximum: {ClassUnprocessable, "Token budget exceeds maximum"},
 	AddressRefused:       {ClassUnprocessable, "Address refused"},
 	LimitReached:         {ClassUnprocessable, "Limit reached"},

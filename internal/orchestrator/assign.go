@@ -26,11 +26,20 @@ const ReasonOverBudget selection.Reason = "over_budget"
 // stored on the task either way.
 func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
 	d := s.index.Select(request(in, p, exclude))
-	if d.Verdict == selection.Excluded && in.Wanted == "" || d.Verdict == selection.Unavailable && len(exclude) > 0 {
+	if d.Verdict == selection.Excluded {
 		d = s.index.Select(request(in, p, nil)) // better one that failed than none
 	}
+	if d.Verdict == selection.Chosen && t.Waits != models.WaitAgent { // who comes now does not overtake who waits
+		ahead, err := s.tx.WaitsAhead(t.Route, t.Priority)
+		if err != nil {
+			return "", err
+		}
+		if ahead {
+			d.Verdict = selection.Saturated
+		}
+	}
 	refused := 0
-	for i := 0; i < len(d.Candidates); i++ {
+	for i := 0; d.Verdict == selection.Chosen && i < len(d.Candidates); i++ {
 		reason, err := s.take(t, d.Candidates[i].AgentID)
 		if err != nil {
 			return "", err
@@ -147,7 +156,7 @@ func (s *step) queue(t *models.Task, p Policy) error {
 		return nil
 	}
 	t.State, t.Waits, t.AgentID, t.Deadline = models.TaskNew, models.WaitAgent, "", s.tx.Now().Add(p.Line)
-	s.wake(WakeLine, t.Route) // a place may have become free since the index was asked
+	s.wake(WakeLine, "") // a place may have become free since the index was asked
 	return s.emit(models.EventTaskWaiting, *t, nil)
 }
 

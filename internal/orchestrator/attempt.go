@@ -27,13 +27,17 @@ func (s *step) endAttempt(t *models.Task, a *models.Attempt, r report, p Policy)
 	if err := s.tx.SaveAttempt(*a); err != nil {
 		return err
 	}
+	s.countAttempt(*a)
+	if err := s.traceAttempt(*t, *a); err != nil {
+		return err
+	}
 	if err := s.tx.Untell(t.ID, a.Attempt); err != nil {
 		return err
 	}
 	if a.AgentID == "" {
 		return nil
 	}
-	if err := s.leavePlace(a.AgentID, r.failure, p); err != nil {
+	if err := s.leavePlace(a.AgentID, r, p); err != nil {
 		return err
 	}
 	t.Tokens += r.tokens
@@ -50,7 +54,10 @@ func (s *step) charge(t models.Task, a models.Attempt, r report) error {
 	outcome := models.FactOutcome{Outcome: r.outcome, DurationMS: &duration, SessionID: session}
 	r.labels.TaskID = t.ID
 	if a.ReservationID != "" {
-		return s.ledger.SettleIn(s.tx, a.AgentID, a.ReservationID, models.Settlement{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
+		err := s.ledger.SettleIn(s.tx, a.AgentID, a.ReservationID, models.Settlement{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
+		if !errs.Is(err, errs.ReservationEnded) { // its agent may have released it
+			return err
+		}
 	}
 	if r.tokens > 0 {
 		return s.ledger.ChargeIn(s.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
@@ -98,7 +105,10 @@ func (s *step) excluded(t models.Task, p Policy) ([]string, error) {
 // of its own. An agent that has none gets errs.NotFound, as if there were no such task.
 func (s *step) current(t models.Task, agentID string) (models.Attempt, error) {
 	if t.AgentID == agentID && t.Attempt > 0 {
-		return s.tx.Attempt(t.ID, t.Attempt)
+		a, err := s.tx.Attempt(t.ID, t.Attempt)
+		if err != nil || a.AgentID == agentID { // another's, where an older one succeeded late
+			return a, err
+		}
 	}
 	all, err := s.tx.Attempts(t.ID)
 	if err != nil {

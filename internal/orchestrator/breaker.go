@@ -22,6 +22,7 @@ func (s *step) openBreaker(w *models.Worker, p Policy) error {
 	if _, err := s.tx.Enqueue(models.Job{Kind: breakerKind, Key: w.AgentID, RunAt: w.BreakerUntil}); err != nil {
 		return err
 	}
+	s.count(func(c *counters) { c.breakers.Inc() })
 	return s.tx.Emit(models.EventBreakerOpened, w.AgentID, models.BreakerOpened{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
 }
 
@@ -29,15 +30,12 @@ func (s *step) openBreaker(w *models.Worker, p Policy) error {
 // line pings it, or the next heartbeat closes the breaker.
 func (o *Orchestrator) probe(ctx context.Context, job *jobs.Job) error {
 	return o.do(ctx, func(s *step) error {
-		if err := job.Finish(s.tx); err != nil {
+		w, err := s.tx.Worker(job.Key) // before its job, as where the breaker opens
+		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
-		w, err := s.tx.Worker(job.Key)
-		if errs.Is(err, errs.NotFound) || err == nil && w.BreakerUntil.IsZero() {
-			return nil
-		}
-		if err != nil {
-			return err
+		if e := job.Finish(s.tx); e != nil || err != nil || w.BreakerUntil.IsZero() {
+			return e
 		}
 		w.Probing = true
 		s.wake(WakeInbox, w.AgentID)

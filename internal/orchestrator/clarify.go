@@ -37,7 +37,7 @@ func (s *step) clarify(agentID, taskID string, q Question) (models.Task, error) 
 		return t, over(t)
 	}
 	before := t
-	_, p, err := s.terms(t)
+	_, p, err := s.lastTerms(t)
 	if err != nil {
 		return t, err
 	}

@@ -57,7 +57,7 @@ func (s *step) complete(agentID, taskID string, r Result) (t models.Task, late b
 		return t, false, err
 	}
 	before := t
-	in, p, err := s.terms(t)
+	in, p, err := s.lastTerms(t)
 	if err != nil {
 		return t, false, err
 	}
@@ -66,10 +66,10 @@ func (s *step) complete(agentID, taskID string, r Result) (t models.Task, late b
 	case a.State == models.AttemptSucceeded || a.State == models.AttemptFailed:
 		return t, false, nil // said before
 	case t.State.Ended():
-		return t, true, s.lateCharge(t, &a, rep)
+		return t, true, s.lateCharge(&t, &a, rep)
 	case a.State.Ended():
 		if r.Failure != "" { // it had failed already
-			return t, false, s.lateCharge(t, &a, rep)
+			return t, false, s.lateCharge(&t, &a, rep)
 		}
 		return t, false, s.adopt(before, &t, &a, r, rep, p)
 	}
@@ -104,7 +104,7 @@ func (s *step) conclude(before models.Task, t *models.Task, a models.Attempt, r 
 
 // adopt takes a success that came after its attempt was given up.
 func (s *step) adopt(before models.Task, t *models.Task, a *models.Attempt, r Result, rep report, p Policy) error {
-	if t.AgentID != "" && t.Waits == models.WaitNothing {
+	if t.AgentID != "" && (t.Waits == models.WaitNothing || t.Waits == models.WaitAnswer) {
 		other, err := s.tx.Attempt(t.ID, t.Attempt)
 		if err != nil {
 			return err
@@ -113,10 +113,9 @@ func (s *step) adopt(before models.Task, t *models.Task, a *models.Attempt, r Re
 			return err
 		}
 	}
-	if err := s.lateCharge(*t, a, rep); err != nil {
+	if err := s.lateCharge(t, a, rep); err != nil {
 		return err
 	}
-	t.Tokens += rep.tokens
 	t.AgentID = a.AgentID
 	a.State, a.ErrorCode, a.Error = models.AttemptSucceeded, "", ""
 	if err := s.tx.SaveAttempt(*a); err != nil {
@@ -134,12 +133,16 @@ func (s *step) adopt(before models.Task, t *models.Task, a *models.Attempt, r Re
 
 // lateCharge records what an attempt has used that had ended before it said so. Its
 // tokens are kept on it, so that the same message again records nothing.
-func (s *step) lateCharge(t models.Task, a *models.Attempt, r report) error {
+func (s *step) lateCharge(t *models.Task, a *models.Attempt, r report) error {
 	if r.tokens == 0 || a.Tokens != 0 {
 		return nil
 	}
 	a.Tokens = r.tokens
 	if err := s.tx.SaveAttempt(*a); err != nil {
+		return err
+	}
+	t.Tokens += r.tokens
+	if err := s.tx.AddTokens(t.ID, r.tokens); err != nil { // the task may have ended
 		return err
 	}
 	r.labels.TaskID = t.ID
@@ -174,6 +177,14 @@ func (s *step) terms(t models.Task) (models.TaskInput, Policy, error) {
 	return in, s.policy(t, o), err
 }
 
+// lastTerms is terms for a step that may end the task, whose session it locks.
+func (s *step) lastTerms(t models.Task) (models.TaskInput, Policy, error) {
+	if err := s.lockSession(t); err != nil {
+		return models.TaskInput{}, Policy{}, err
+	}
+	return s.terms(t)
+}
+
 // Cancel ends a task that has not ended; its agent is told. A cancelled one stays as it
 // is; of one that ended otherwise it is errs.TaskState.
 func (o *Orchestrator) Cancel(ctx context.Context, taskID, why string, once *models.Once) (out models.Task, err error) {
@@ -196,7 +207,7 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 		return t, err
 	}
 	before := t
-	_, p, err := s.terms(t)
+	_, p, err := s.lastTerms(t)
 	if err != nil {
 		return t, err
 	}

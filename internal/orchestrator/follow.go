@@ -19,7 +19,7 @@ func (o *Orchestrator) follow(ctx context.Context) {
 		err := o.followOnce(ctx)
 		if ctx.Err() == nil {
 			o.report(ctx, "following the registry", err)
-			o.stale.Store(true)
+			o.stale.Add(1)
 			pause := time.NewTimer(o.opts.Poll)
 			select {
 			case <-pause.C:
@@ -36,7 +36,7 @@ func (o *Orchestrator) followOnce(ctx context.Context) error {
 		return err
 	}
 	sub.Only(registryEvents()...)
-	o.stale.Store(true) // what changed before the subscription
+	o.stale.Add(1) // what changed before the subscription
 	o.hub.wake(wake{WakeLine, ""})
 	o.read.Store(sub.Position())
 	for {
@@ -54,16 +54,13 @@ func (o *Orchestrator) followOnce(ctx context.Context) error {
 }
 
 // catchUp waits until the index knows every change of the registry that was committed
-// before the call, or a short patience has passed, and tells whether it had to. It is
-// asked before work is refused that nobody offers: the agent may have been registered a
-// moment ago.
+// before the call, and tells whether it had to. It is asked before work is refused that
+// nobody offers: the agent may have been registered a moment ago, or the process have
+// begun. After a short patience it is errs.Unavailable.
 func (o *Orchestrator) catchUp(ctx context.Context) (waited bool, err error) {
-	if o.opts.Feed == nil {
-		return false, nil
-	}
-	const patience = time.Second
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+	const patience = 5 * time.Second
+	end := time.NewTimer(patience)
+	defer end.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -74,17 +71,25 @@ func (o *Orchestrator) catchUp(ctx context.Context) (waited bool, err error) {
 		waited = true
 		select {
 		case <-tick.C:
+		case <-end.C:
+			return waited, errs.New(errs.Unavailable, "the agents are being read, try again")
 		case <-ctx.Done():
-			return waited, nil
+			return waited, ctx.Err()
 		}
 	}
 }
 
 // caughtUp reports whether no change of the registry is still to be read.
 func (o *Orchestrator) caughtUp(ctx context.Context) (bool, error) {
+	if o.hub.ready() != nil || o.stale.Load() != o.fresh.Load() {
+		return false, nil
+	}
+	if o.opts.Feed == nil {
+		return true, nil
+	}
 	read := o.read.Load()
 	waiting, err := o.store.EventsUnnumberedOf(ctx, registryEvents())
-	if err != nil || waiting || o.stale.Load() {
+	if err != nil || waiting {
 		return false, err
 	}
 	head, err := o.store.LastPosition(ctx)

@@ -24,6 +24,10 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 		return Submitted{}, err
 	}
 	sub.Override.Notify = true
+	if in, err := o.store.TaskInput(ctx, taskID); err == nil && sub.Trace == "" {
+		sub.Trace = in.Trace // it goes on in its source's
+	}
+	ctx, span := o.traced(ctx, &sub)
 	var out Submitted
 	err := o.again(ctx, func() error {
 		return o.do(ctx, func(s *step) (err error) {
@@ -31,6 +35,7 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 			return err
 		})
 	})
+	finish(span, err)
 	return out, err
 }
 
@@ -47,7 +52,7 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 		return Submitted{}, over(t)
 	}
 	before := t
-	_, p, err := s.terms(t)
+	_, p, err := s.lastTerms(t)
 	if err != nil {
 		return Submitted{}, err
 	}

@@ -2,6 +2,7 @@ package orchestrator_test
 
 import (
 	"context"
+	"database/sql"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ type house struct {
 	*orchestrator.Orchestrator
 	db     *storetest.DB
 	ledger *usage.Ledger
+	past   *sql.DB
 }
 
 // rule runs one case on a fresh database of every kind.
@@ -38,6 +40,13 @@ func rule(t *testing.T, name string, fn func(t *testing.T, h *house)) {
 // open starts an orchestrator with its timers.
 func open(t *testing.T, db *storetest.DB, opts *orchestrator.Options) *house {
 	t.Helper()
+	h, _ := boot(t, db, opts)
+	return h
+}
+
+// boot is open for one that may be stopped before the test ends.
+func boot(t *testing.T, db *storetest.DB, opts *orchestrator.Options) (h *house, stop func()) {
+	t.Helper()
 	if opts == nil {
 		opts = &orchestrator.Options{}
 	}
@@ -45,17 +54,18 @@ func open(t *testing.T, db *storetest.DB, opts *orchestrator.Options) *house {
 	reg := registry.New(db.Store, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
 	ledger := usage.New(db.Store, nil)
-	h := &house{orchestrator.New(db.Store, ledger, opts), db, ledger}
+	h = &house{orchestrator.New(db.Store, ledger, opts), db, ledger, past(t, db)}
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 2 * time.Millisecond})
 	h.Register(runner)
 	require.NoError(t, h.Start(t.Context()))
 	require.NoError(t, runner.Start(t.Context()))
-	t.Cleanup(func() {
+	stop = func() {
 		require.NoError(t, runner.Stop(context.Background()))
 		require.NoError(t, h.Stop(context.Background()))
-	})
+	}
+	t.Cleanup(stop)
 	require.Eventually(t, func() bool { return h.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-	return h
+	return h, stop
 }
 
 // ops is a principal without an agent.

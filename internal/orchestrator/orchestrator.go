@@ -28,6 +28,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
 	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/lifecycle"
@@ -60,6 +63,8 @@ type Options struct {
 	SessionIdle time.Duration
 	// Retention is how long a task that has ended is kept, default 30 days.
 	Retention time.Duration
+	// Tracer makes the spans of tasks; default nobody does.
+	Tracer trace.Tracer
 	// Logger hears of what fails; default discards.
 	Logger *slog.Logger
 }
@@ -84,6 +89,9 @@ func (o *Options) orDefaults() Options {
 	}
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)
+	}
+	if out.Tracer == nil {
+		out.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	all := classes()
 	maps.Copy(all, out.Classes)
@@ -110,16 +118,23 @@ type Orchestrator struct {
 	crowd  *crowd
 	hub    *hub
 
-	read  atomic.Int64 // position up to which the registry's events are known
-	stale atomic.Bool  // the registry is to be read as a whole
+	spans    bool // are made
+	counters *counters
+	gauges   gauges
+
+	read atomic.Int64 // position up to which the registry's events are known
+	// stale counts how often the registry was to be read as a whole, and fresh up to
+	// which of these it was.
+	stale, fresh atomic.Int64
 }
 
 // New returns an orchestrator over the store whose tasks spend in the ledger.
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, ledger: ledger, opts: opts.orDefaults(), index: selection.New(), hub: newHub(),
+		counters: newCounters(), spans: opts != nil && opts.Tracer != nil, gauges: newGauges(),
 		crowd: &crowd{all: map[string]models.Worker{}}}
 	o.log = o.opts.Logger
-	o.stale.Store(true)
+	o.stale.Store(1)
 	o.Loop = lifecycle.NewLoop(func(ctx context.Context) {
 		var followers sync.WaitGroup
 		if o.opts.Feed != nil {

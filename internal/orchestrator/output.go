@@ -35,6 +35,9 @@ func (s *step) takeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 	if c.Step < a.ChunkStep {
 		return s.addLog(t, a.Attempt, c.Data)
 	}
+	if c.Start < 0 || c.Span < 0 || c.Total < 0 || c.Start > MaxOutput || c.Span > MaxOutput || c.Span > 0 && len(c.Data) == 0 {
+		return chunkError("a chunk of step %d with %d bytes cannot stand for bytes %d-%d", c.Step, len(c.Data), c.Start, c.Start+c.Span)
+	}
 	before := *a
 	if c.Step > a.ChunkStep {
 		if err := s.resultToLog(t, *a); err != nil {
@@ -64,6 +67,9 @@ func (s *step) takeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 func (s *step) addPiece(t *models.Task, attempt int, o models.Output) error {
 	if o.End() > MaxOutput {
 		return tooLong()
+	}
+	if o.End() == o.Start { // it would stand in the place of a piece that has something
+		return nil
 	}
 	pieces := []models.Output{o}
 	if o.Start != t.OutputBytes { // not simply the next one
@@ -133,9 +139,13 @@ func (s *step) resultToLog(t *models.Task, a models.Attempt) error {
 }
 
 // settleOutput makes the result of an attempt that ends: data, or where that is empty
-// the pieces of its newest step, of which none may be missing then.
+// the pieces of its newest step, of which none may be missing then unless it has failed.
 func (s *step) settleOutput(t *models.Task, a models.Attempt, data []byte) error {
-	if err := s.settlePieces(t, a); err != nil || len(data) == 0 {
+	err := s.settlePieces(t, a)
+	if err != nil && a.State == models.AttemptFailed { // what came of a failure's result is told in its log
+		err = s.resultToLog(t, a)
+	}
+	if err != nil || len(data) == 0 {
 		return err
 	}
 	if err := s.resultToLog(t, a); err != nil {
@@ -153,11 +163,11 @@ func (s *step) settlePieces(t *models.Task, a models.Attempt) error {
 	if err != nil {
 		return err
 	}
-	odd := false
-	if t.OutputBytes, odd, err = whole(pieces, a.ChunkTotal); err != nil {
+	end, odd, err := whole(pieces, a.ChunkTotal)
+	if err != nil {
 		return err
 	}
-	if odd {
+	if t.OutputBytes = end; odd {
 		if t.OutputBytes, err = s.tx.CompactOutput(t.ID, a.Attempt); err != nil {
 			return err
 		}

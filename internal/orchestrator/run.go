@@ -28,10 +28,9 @@ func (o *Orchestrator) run(ctx context.Context) {
 	defer tick.Stop()
 	var filled, swept time.Time
 	for ctx.Err() == nil {
-		if o.stale.Swap(false) || time.Since(filled) >= refill {
-			if !o.report(ctx, "reading the agents", o.fill(ctx)) {
-				o.stale.Store(true)
-			} else {
+		if want := o.stale.Load(); want != o.fresh.Load() || time.Since(filled) >= refill {
+			if o.report(ctx, "reading the agents", o.fill(ctx)) {
+				o.fresh.Store(want)
 				filled = time.Now()
 			}
 		}
@@ -85,7 +84,7 @@ func (s *step) next(route string) (more bool, err error) {
 	if err != nil || !found {
 		return false, err
 	}
-	in, p, err := s.terms(t)
+	in, p, err := s.lastTerms(t)
 	if err != nil {
 		return false, err
 	}
@@ -98,6 +97,9 @@ func (s *step) next(route string) (more bool, err error) {
 		return false, err
 	}
 	failure, err := s.place(&t, in, p, exclude)
+	if err == nil && failure == "" && t.Waits == models.WaitAgent && len(exclude) > 0 { // nobody behind it shall wait for its preference
+		failure, err = s.place(&t, in, p, nil)
+	}
 	if err == nil && failure != "" {
 		err = s.fail(&t, failure, nobodyThere)
 	}

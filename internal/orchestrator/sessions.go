@@ -74,12 +74,22 @@ func (s *step) joinSession(by models.Principal, sub Submission) (models.Session,
 	return session, s.tx.SaveSession(session)
 }
 
+// lockSession locks the session of a task that the step may end. Sessions are locked
+// before workers and accounts.
+func (s *step) lockSession(t models.Task) error {
+	if t.SessionID == "" {
+		return nil
+	}
+	_, err := s.tx.Session(t.SessionID)
+	return err
+}
+
 // leaveSession counts a task that has ended.
 func (s *step) leaveSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	session, err := s.tx.Session(t.SessionID)
+	session, err := s.tx.Session(t.SessionID) // locked before: lockSession
 	if err != nil {
 		return err
 	}

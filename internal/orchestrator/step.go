@@ -18,6 +18,8 @@ type step struct {
 	wakes   []wake
 	workers []models.Worker // changed
 	armed   bool            // a timer was set
+	counts  []func(*counters)
+	after   []func(context.Context) // what else follows the commit
 	// remaining is the most that a budget has left of those that refused the task.
 	remaining int64
 }
@@ -49,6 +51,12 @@ func (o *Orchestrator) once(ctx context.Context, once *models.Once, fn func(*ste
 // follow does what follows the commit: this replica's index knows at once, everybody
 // else is woken.
 func (s *step) follow(ctx context.Context) {
+	for _, count := range s.counts {
+		count(s.counters)
+	}
+	for _, fn := range s.after {
+		fn(ctx)
+	}
 	for _, w := range s.workers {
 		s.learn(ctx, w)
 		s.wake(WakeWorker, w.AgentID)
@@ -93,12 +101,17 @@ func (s *step) save(before models.Task, t *models.Task) error {
 
 // ended does what follows the end of a task.
 func (s *step) ended(t models.Task) error {
-	if err := s.leaveSession(t); err != nil || t.OwnerAgent == "" {
+	s.countEnd(t)
+	if err := s.leaveSession(t); err != nil || t.OwnerAgent == "" && !s.tracing() {
 		return err
 	}
 	in, err := s.tx.TaskInput(t.ID)
 	if err != nil {
 		return err
+	}
+	s.traceTask(t, in)
+	if t.OwnerAgent == "" {
+		return nil
 	}
 	if o, err := override(in); err != nil || !o.Notify {
 		return err

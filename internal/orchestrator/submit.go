@@ -69,6 +69,7 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 	if err := sub.complete(o.opts.Classes); err != nil {
 		return Submitted{}, err
 	}
+	ctx, span := o.traced(ctx, &sub)
 	var out Submitted
 	err := o.again(ctx, func() error {
 		return o.once(ctx, once, func(s *step) (result any, err error) {
@@ -76,6 +77,7 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 			return out, err
 		})
 	})
+	finish(span, err)
 	return out, err
 }
 
@@ -100,7 +102,11 @@ func (sub *Submission) complete(classes map[string]Policy) error {
 func (o *Orchestrator) again(ctx context.Context, run func() error) error {
 	err := run()
 	if errs.Is(err, errs.UnsupportedWork) {
-		if waited, late := o.catchUp(ctx); late == nil && waited {
+		waited, late := o.catchUp(ctx)
+		switch {
+		case late != nil:
+			return late
+		case waited:
 			return run()
 		}
 	}
@@ -156,6 +162,7 @@ func (s *step) insert(t models.Task, in models.TaskInput) error {
 	if err := s.tx.InsertTask(t, in); err != nil {
 		return err
 	}
+	s.count(func(c *counters) { c.submitted.WithLabelValues(t.Class).Inc() })
 	if t.State.Ended() {
 		return s.ended(t)
 	}

@@ -13,15 +13,12 @@ import (
 // too early, because the deadline has moved, is set again.
 func (o *Orchestrator) timer(ctx context.Context, job *jobs.Job) error {
 	return o.do(ctx, func(s *step) error {
-		if err := job.Finish(s.tx); err != nil {
+		t, err := s.tx.Task(job.Key) // before its timer, as in every verb
+		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
-		t, err := s.tx.Task(job.Key)
-		if errs.Is(err, errs.NotFound) || err == nil && t.State.Ended() {
-			return nil
-		}
-		if err != nil {
-			return err
+		if e := job.Finish(s.tx); e != nil || err != nil || t.State.Ended() {
+			return e
 		}
 		if s.tx.Now().Before(t.Deadline) {
 			return s.arm(t)
@@ -32,7 +29,7 @@ func (o *Orchestrator) timer(ctx context.Context, job *jobs.Job) error {
 
 func (s *step) due(t models.Task) error {
 	before := t
-	in, p, err := s.terms(t)
+	in, p, err := s.lastTerms(t)
 	if err != nil {
 		return err
 	}

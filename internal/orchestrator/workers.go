@@ -139,18 +139,21 @@ func (o *Orchestrator) Alive(ctx context.Context, agentIDs []string) (offline []
 		if err != nil {
 			break
 		}
+		away := false
 		err = o.do(ctx, func(s *step) error {
 			w, err := s.tx.Worker(id)
 			if err != nil {
 				return err
 			}
-			if w.State == models.WorkerOffline {
-				offline = append(offline, id)
+			if away = w.State == models.WorkerOffline; away {
 				return nil
 			}
 			s.sign(&w)
 			return s.saveWorker(&w, w.State)
 		})
+		if away {
+			offline = append(offline, id)
+		}
 	}
 	return offline, err
 }
@@ -169,11 +172,11 @@ func (o *Orchestrator) abandon(ctx context.Context, agentID string) error {
 					return err
 				}
 				before := t
-				_, p, err := s.terms(t)
+				_, p, err := s.lastTerms(t)
 				if err != nil {
 					return err
 				}
-				r := report{state: models.AttemptFailed, failure: FailureUnavailable, text: "the agent left", outcome: models.OutcomeFailed}
+				r := report{state: models.AttemptCancelled, failure: FailureUnavailable, text: "the agent left", outcome: models.OutcomeFailed}
 				if err := s.giveUp(&t, r, p); err != nil {
 					return err
 				}
@@ -214,14 +217,15 @@ func (s *step) saveWorker(w *models.Worker, was models.WorkerState) error {
 }
 
 // leavePlace gives a worker a place back and counts how the attempt went with it.
-func (s *step) leavePlace(agentID string, f Failure, p Policy) error {
+func (s *step) leavePlace(agentID string, r report, p Policy) error {
 	w, err := s.tx.Worker(agentID)
 	if err != nil {
 		return err
 	}
 	w.InFlight = max(w.InFlight-1, 0)
 	switch {
-	case !f.ofLine():
+	case r.failure == "" && r.state == models.AttemptCancelled: // says nothing about the line
+	case !r.failure.ofLine():
 		w.Failures = 0
 	case w.Failures+1 < p.BreakerFailures || !w.BreakerUntil.IsZero():
 		w.Failures++

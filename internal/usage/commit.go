@@ -10,7 +10,7 @@ import (
 
 // commit decides operations in one transaction, in the order given.
 func (l *Ledger) commit(ctx context.Context, ops []operation) error {
-	return l.write(ctx, func(tx *store.Tx) error { return decide(tx, ops) })
+	return l.write(ctx, func(tx *store.Tx) error { return l.decide(tx, ops) })
 }
 
 // alone decides an operation in a transaction of its own that also stores its
@@ -18,7 +18,7 @@ func (l *Ledger) commit(ctx context.Context, ops []operation) error {
 func (l *Ledger) alone(ctx context.Context, op operation, once *models.Once) error {
 	return l.write(ctx, func(tx *store.Tx) error {
 		return tx.Once(once, func() (any, error) {
-			if err := decide(tx, []operation{op}); err != nil {
+			if err := l.decide(tx, []operation{op}); err != nil {
 				return nil, err
 			}
 			return result(op), op.failed()
@@ -39,7 +39,7 @@ func result(op operation) any {
 	return nil
 }
 
-func decide(tx *store.Tx, ops []operation) error {
+func (l *Ledger) decide(tx *store.Tx, ops []operation) error {
 	b, err := openBooks(tx, ops)
 	if err != nil {
 		return err
@@ -47,7 +47,11 @@ func decide(tx *store.Tx, ops []operation) error {
 	for _, op := range ops {
 		op.decide(b)
 	}
-	return b.close()
+	if err := b.close(); err != nil {
+		return err
+	}
+	l.counters.after(tx, ops)
+	return nil
 }
 
 // write writes, and does what openBooks found to be done first in transactions of

@@ -54,6 +54,7 @@ type Ledger struct {
 	poll      time.Duration
 	retention time.Duration
 	group     *group
+	counters  *counters
 }
 
 // New returns a ledger over the store.
@@ -71,7 +72,7 @@ func New(s *store.Store, opts *Options) *Ledger {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := &Ledger{store: s, log: o.Logger, poll: o.Poll, retention: max(o.Retention, 2*day)}
+	l := &Ledger{store: s, log: o.Logger, poll: o.Poll, retention: max(o.Retention, 2*day), counters: newCounters()}
 	l.group = newGroup(l.commit)
 	l.Loop = lifecycle.NewLoop(l.expire)
 	return l

@@ -26,7 +26,7 @@ func (l *Ledger) ReserveIn(tx *store.Tx, agentID string, tokens int64, ttl time.
 		return models.Reservation{}, err
 	}
 	op := &reserve{agentID: agentID, id: id.String(), tokens: tokens, ttl: min(ttl, models.MaxReservationTTL*time.Second)}
-	err = decideOne(tx, op)
+	err = l.decideOne(tx, op)
 	return op.granted, err
 }
 
@@ -37,12 +37,12 @@ func (l *Ledger) SettleIn(tx *store.Tx, agentID, reservationID string, d models.
 		return err
 	}
 	fact.ReservationID = reservationID
-	return decideOne(tx, &settle{ending: ending{agentID: agentID, id: reservationID}, fact: fact, outcome: d.FactOutcome})
+	return l.decideOne(tx, &settle{ending: ending{agentID: agentID, id: reservationID}, fact: fact, outcome: d.FactOutcome})
 }
 
 // ReleaseIn is Release in the caller's transaction.
 func (l *Ledger) ReleaseIn(tx *store.Tx, agentID, reservationID string) error {
-	return decideOne(tx, &release{ending{agentID: agentID, id: reservationID}})
+	return l.decideOne(tx, &release{ending{agentID: agentID, id: reservationID}})
 }
 
 // ChargeIn records a fact in the caller's transaction.
@@ -51,11 +51,11 @@ func (l *Ledger) ChargeIn(tx *store.Tx, agentID string, d models.FactDraft) erro
 	if err != nil {
 		return err
 	}
-	return decideOne(tx, &record{agentID: agentID, drafts: []models.FactDraft{d}, facts: []models.Fact{fact}})
+	return l.decideOne(tx, &record{agentID: agentID, drafts: []models.FactDraft{d}, facts: []models.Fact{fact}})
 }
 
-func decideOne(tx *store.Tx, op operation) error {
-	if err := decide(tx, []operation{op}); err != nil {
+func (l *Ledger) decideOne(tx *store.Tx, op operation) error {
+	if err := l.decide(tx, []operation{op}); err != nil {
 		return err
 	}
 	return op.failed()

@@ -71,6 +71,36 @@ func (e AgentPatchBudgetScope) Valid() bool {
 	}
 }
 
+// Defines values for AttemptViewState.
+const (
+	AttemptViewStateAssigned  AttemptViewState = "assigned"
+	AttemptViewStateCancelled AttemptViewState = "cancelled"
+	AttemptViewStateFailed    AttemptViewState = "failed"
+	AttemptViewStateRunning   AttemptViewState = "running"
+	AttemptViewStateSucceeded AttemptViewState = "succeeded"
+	AttemptViewStateTimedOut  AttemptViewState = "timed_out"
+)
+
+// Valid indicates whether the value is a known member of the AttemptViewState enum.
+func (e AttemptViewState) Valid() bool {
+	switch e {
+	case AttemptViewStateAssigned:
+		return true
+	case AttemptViewStateCancelled:
+		return true
+	case AttemptViewStateFailed:
+		return true
+	case AttemptViewStateRunning:
+		return true
+	case AttemptViewStateSucceeded:
+		return true
+	case AttemptViewStateTimedOut:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for AuditAction.
 const (
 	AuditActionBudgetAdded   AuditAction = "budget_added"
@@ -98,6 +128,27 @@ func (e AuditAction) Valid() bool {
 	case AuditActionUpdated:
 		return true
 	case AuditActionUsageReset:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for BreakerViewState.
+const (
+	BreakerViewStateClosed   BreakerViewState = "closed"
+	BreakerViewStateHalfOpen BreakerViewState = "half_open"
+	BreakerViewStateOpen     BreakerViewState = "open"
+)
+
+// Valid indicates whether the value is a known member of the BreakerViewState enum.
+func (e BreakerViewState) Valid() bool {
+	switch e {
+	case BreakerViewStateClosed:
+		return true
+	case BreakerViewStateHalfOpen:
+		return true
+	case BreakerViewStateOpen:
 		return true
 	default:
 		return false
@@ -149,21 +200,26 @@ const (
 	CodeMalformedYAML        Code = "malformed-yaml"
 	CodeMethodNotAllowed     Code = "method-not-allowed"
 	CodeMissingScope         Code = "missing-scope"
+	CodeNoAgent              Code = "agent-unavailable"
 	CodeNotAcceptable        Code = "not-acceptable"
 	CodeNotFound             Code = "not-found"
 	CodeParentInactive       Code = "parent-inactive"
 	CodeParentNotFound       Code = "parent-not-found"
 	CodePreconditionFailed   Code = "precondition-failed"
 	CodeProtectedAgent       Code = "protected-agent"
+	CodeRangeNotSatisfiable  Code = "range-not-satisfiable"
 	CodeRateLimited          Code = "rate-limited"
 	CodeRequestIDReused      Code = "request-id-reused"
 	CodeReservationEnded     Code = "reservation-ended"
 	CodeSystemAgentExists    Code = "system-agent-exists"
+	CodeTaskExists           Code = "task-id-exists"
+	CodeTaskState            Code = "task-state"
 	CodeTimeout              Code = "timeout"
 	CodeTokenRevoked         Code = "token-revoked"
 	CodeUnauthenticated      Code = "unauthenticated"
 	CodeUnavailable          Code = "unavailable"
 	CodeUnsupportedMediaType Code = "unsupported-media-type"
+	CodeUnsupportedWork      Code = "unsupported-work"
 	CodeWebhookDisabled      Code = "webhook-disabled"
 )
 
@@ -220,6 +276,8 @@ func (e Code) Valid() bool {
 		return true
 	case CodeMissingScope:
 		return true
+	case CodeNoAgent:
+		return true
 	case CodeNotAcceptable:
 		return true
 	case CodeNotFound:
@@ -232,6 +290,8 @@ func (e Code) Valid() bool {
 		return true
 	case CodeProtectedAgent:
 		return true
+	case CodeRangeNotSatisfiable:
+		return true
 	case CodeRateLimited:
 		return true
 	case CodeRequestIDReused:
@@ -239,6 +299,10 @@ func (e Code) Valid() bool {
 	case CodeReservationEnded:
 		return true
 	case CodeSystemAgentExists:
+		return true
+	case CodeTaskExists:
+		return true
+	case CodeTaskState:
 		return true
 	case CodeTimeout:
 		return true
@@ -250,7 +314,39 @@ func (e Code) Valid() bool {
 		return true
 	case CodeUnsupportedMediaType:
 		return true
+	case CodeUnsupportedWork:
+		return true
 	case CodeWebhookDisabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DecisionViewVerdict.
+const (
+	DecisionViewVerdictChosen      DecisionViewVerdict = "chosen"
+	DecisionViewVerdictExcluded    DecisionViewVerdict = "excluded"
+	DecisionViewVerdictOverBudget  DecisionViewVerdict = "over_budget"
+	DecisionViewVerdictSaturated   DecisionViewVerdict = "saturated"
+	DecisionViewVerdictUnavailable DecisionViewVerdict = "unavailable"
+	DecisionViewVerdictUnsupported DecisionViewVerdict = "unsupported"
+)
+
+// Valid indicates whether the value is a known member of the DecisionViewVerdict enum.
+func (e DecisionViewVerdict) Valid() bool {
+	switch e {
+	case DecisionViewVerdictChosen:
+		return true
+	case DecisionViewVerdictExcluded:
+		return true
+	case DecisionViewVerdictOverBudget:
+		return true
+	case DecisionViewVerdictSaturated:
+		return true
+	case DecisionViewVerdictUnavailable:
+		return true
+	case DecisionViewVerdictUnsupported:
 		return true
 	default:
 		return false
@@ -509,6 +605,120 @@ func (e Scope) Valid() bool {
 	}
 }
 
+// Defines values for SessionViewState.
+const (
+	SessionViewStateClosed SessionViewState = "closed"
+	SessionViewStateOpen   SessionViewState = "open"
+)
+
+// Valid indicates whether the value is a known member of the SessionViewState enum.
+func (e SessionViewState) Valid() bool {
+	switch e {
+	case SessionViewStateClosed:
+		return true
+	case SessionViewStateOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TaskDetailState.
+const (
+	TaskDetailStateCancelled TaskDetailState = "cancelled"
+	TaskDetailStateDone      TaskDetailState = "done"
+	TaskDetailStateFailed    TaskDetailState = "failed"
+	TaskDetailStateNew       TaskDetailState = "new"
+	TaskDetailStateRunning   TaskDetailState = "running"
+)
+
+// Valid indicates whether the value is a known member of the TaskDetailState enum.
+func (e TaskDetailState) Valid() bool {
+	switch e {
+	case TaskDetailStateCancelled:
+		return true
+	case TaskDetailStateDone:
+		return true
+	case TaskDetailStateFailed:
+		return true
+	case TaskDetailStateNew:
+		return true
+	case TaskDetailStateRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TaskDetailWaits.
+const (
+	TaskDetailWaitsAgent  TaskDetailWaits = "agent"
+	TaskDetailWaitsAnswer TaskDetailWaits = "answer"
+	TaskDetailWaitsRetry  TaskDetailWaits = "retry"
+)
+
+// Valid indicates whether the value is a known member of the TaskDetailWaits enum.
+func (e TaskDetailWaits) Valid() bool {
+	switch e {
+	case TaskDetailWaitsAgent:
+		return true
+	case TaskDetailWaitsAnswer:
+		return true
+	case TaskDetailWaitsRetry:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TaskViewState.
+const (
+	TaskViewStateCancelled TaskViewState = "cancelled"
+	TaskViewStateDone      TaskViewState = "done"
+	TaskViewStateFailed    TaskViewState = "failed"
+	TaskViewStateNew       TaskViewState = "new"
+	TaskViewStateRunning   TaskViewState = "running"
+)
+
+// Valid indicates whether the value is a known member of the TaskViewState enum.
+func (e TaskViewState) Valid() bool {
+	switch e {
+	case TaskViewStateCancelled:
+		return true
+	case TaskViewStateDone:
+		return true
+	case TaskViewStateFailed:
+		return true
+	case TaskViewStateNew:
+		return true
+	case TaskViewStateRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TaskViewWaits.
+const (
+	TaskViewWaitsAgent  TaskViewWaits = "agent"
+	TaskViewWaitsAnswer TaskViewWaits = "answer"
+	TaskViewWaitsRetry  TaskViewWaits = "retry"
+)
+
+// Valid indicates whether the value is a known member of the TaskViewWaits enum.
+func (e TaskViewWaits) Valid() bool {
+	switch e {
+	case TaskViewWaitsAgent:
+		return true
+	case TaskViewWaitsAnswer:
+		return true
+	case TaskViewWaitsRetry:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for UsageHistoryBy.
 const (
 	UsageHistoryByKind  UsageHistoryBy = "kind"
@@ -686,6 +896,27 @@ func (e WebhookViewEvents) Valid() bool {
 	}
 }
 
+// Defines values for WorkerViewState.
+const (
+	WorkerViewStateBusy    WorkerViewState = "busy"
+	WorkerViewStateOffline WorkerViewState = "offline"
+	WorkerViewStateOnline  WorkerViewState = "online"
+)
+
+// Valid indicates whether the value is a known member of the WorkerViewState enum.
+func (e WorkerViewState) Valid() bool {
+	switch e {
+	case WorkerViewStateBusy:
+		return true
+	case WorkerViewStateOffline:
+		return true
+	case WorkerViewStateOnline:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListAgentsParamsLevel.
 const (
 	ListAgentsParamsLevelN0 ListAgentsParamsLevel = 0
@@ -821,6 +1052,51 @@ func (e ExportRosterParamsFormat) Valid() bool {
 	case ExportRosterParamsFormatJSON:
 		return true
 	case ExportRosterParamsFormatYaml:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListTasksParamsState.
+const (
+	ListTasksParamsStateCancelled ListTasksParamsState = "cancelled"
+	ListTasksParamsStateDone      ListTasksParamsState = "done"
+	ListTasksParamsStateFailed    ListTasksParamsState = "failed"
+	ListTasksParamsStateNew       ListTasksParamsState = "new"
+	ListTasksParamsStateRunning   ListTasksParamsState = "running"
+)
+
+// Valid indicates whether the value is a known member of the ListTasksParamsState enum.
+func (e ListTasksParamsState) Valid() bool {
+	switch e {
+	case ListTasksParamsStateCancelled:
+		return true
+	case ListTasksParamsStateDone:
+		return true
+	case ListTasksParamsStateFailed:
+		return true
+	case ListTasksParamsStateNew:
+		return true
+	case ListTasksParamsStateRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetTaskOutputParamsStream.
+const (
+	GetTaskOutputParamsStreamLog    GetTaskOutputParamsStream = "log"
+	GetTaskOutputParamsStreamResult GetTaskOutputParamsStream = "result"
+)
+
+// Valid indicates whether the value is a known member of the GetTaskOutputParamsStream enum.
+func (e GetTaskOutputParamsStream) Valid() bool {
+	switch e {
+	case GetTaskOutputParamsStreamLog:
+		return true
+	case GetTaskOutputParamsStreamResult:
 		return true
 	default:
 		return false
@@ -1162,6 +1438,41 @@ type Ancestry struct {
 	Ancestors []ChainElement `json:"ancestors" yaml:"ancestors"`
 }
 
+// AttemptView defines model for AttemptView.
+type AttemptView struct {
+	// AcceptedAt Example: 2026-01-10T15:30:01Z
+	AcceptedAt *time.Time `json:"accepted_at" yaml:"accepted_at"`
+
+	// AgentID Null where nobody was there.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id" yaml:"agent_id"`
+
+	// AssignedAt Example: 2026-01-10T15:30:00Z
+	AssignedAt time.Time `json:"assigned_at" yaml:"assigned_at"`
+
+	// Attempt Example: 1
+	Attempt int `json:"attempt" yaml:"attempt"`
+
+	// EndedAt Example: 2026-01-10T15:30:09Z
+	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
+
+	// Error Example: the agent was silent for too long
+	Error string `json:"error" yaml:"error"`
+
+	// Failure Example: timeout
+	Failure *string `json:"failure" yaml:"failure"`
+
+	// State Example: running
+	State AttemptViewState `json:"state" yaml:"state"`
+
+	// Tokens Example: 1730
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// AttemptViewState Example: running
+type AttemptViewState string
+
 // AuditAction defines model for AuditAction.
 type AuditAction string
 
@@ -1235,6 +1546,26 @@ type Balance struct {
 	// UsedToday Example: 12500
 	UsedToday int64 `json:"used_today" yaml:"used_today"`
 }
+
+// BreakerView defines model for BreakerView.
+type BreakerView struct {
+	// State Closed gives it work, open does not until its time has come, and half_open waits
+	// for a sign of life.
+	//
+	// Example: closed
+	State BreakerViewState `json:"state" yaml:"state"`
+
+	// Until Null while it is closed.
+	//
+	// Example: 2026-01-10T15:31:00Z
+	Until *time.Time `json:"until" yaml:"until"`
+}
+
+// BreakerViewState Closed gives it work, open does not until its time has come, and half_open waits
+// for a sign of life.
+//
+// Example: closed
+type BreakerViewState string
 
 // BudgetAddition defines model for BudgetAddition.
 type BudgetAddition struct {
@@ -1340,6 +1671,40 @@ type BudgetProblem struct {
 // BudgetScope defines model for BudgetScope.
 type BudgetScope string
 
+// Cancellation defines model for Cancellation.
+type Cancellation struct {
+	// Reason Why, for whoever looks at the task.
+	//
+	// Example: not needed any more
+	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
+}
+
+// CandidateView defines model for CandidateView.
+type CandidateView struct {
+	// AgentID Example: research-web-01
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// LastUsed Absent for one that was never used.
+	//
+	// Example: 2026-01-10T15:29:00Z
+	LastUsed *time.Time `json:"last_used,omitempty" yaml:"last_used,omitempty"`
+
+	// Load In percent.
+	//
+	// Example: 25
+	Load int `json:"load" yaml:"load"`
+
+	// Reason Why it is out; absent for a candidate.
+	//
+	// Example: saturated
+	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
+
+	// Score The part of the capabilities that it has, 0 to 1.
+	//
+	// Example: 1
+	Score float64 `json:"score" yaml:"score"`
+}
+
 // ChainElement defines model for ChainElement.
 type ChainElement struct {
 	// ID Example: finance-personal
@@ -1365,6 +1730,31 @@ type Change struct {
 
 // Code defines model for Code.
 type Code string
+
+// DecisionView defines model for DecisionView.
+type DecisionView struct {
+	// Candidates The first ten of those, the best first.
+	Candidates []CandidateView `json:"candidates" yaml:"candidates"`
+
+	// Considered How many agents have one of the capabilities.
+	//
+	// Example: 2
+	Considered int `json:"considered" yaml:"considered"`
+
+	// Eligible How many of them could take it.
+	//
+	// Example: 1
+	Eligible int `json:"eligible" yaml:"eligible"`
+
+	// Rejected Ten of the others, the nearest misses first.
+	Rejected []CandidateView `json:"rejected" yaml:"rejected"`
+
+	// Verdict Example: chosen
+	Verdict DecisionViewVerdict `json:"verdict" yaml:"verdict"`
+}
+
+// DecisionViewVerdict Example: chosen
+type DecisionViewVerdict string
 
 // DeliveryAttempt defines model for DeliveryAttempt.
 type DeliveryAttempt struct {
@@ -1988,6 +2378,12 @@ type Redelivery struct {
 	Since time.Time `json:"since" yaml:"since"`
 }
 
+// Reply defines model for Reply.
+type Reply struct {
+	// Answer Example: 2026
+	Answer string `json:"answer" yaml:"answer"`
+}
+
 // Reservation defines model for Reservation.
 type Reservation struct {
 	// AgentID Example: finance-personal
@@ -2141,6 +2537,68 @@ type Rotation struct {
 // Scope defines model for Scope.
 type Scope string
 
+// SessionDraft defines model for SessionDraft.
+type SessionDraft struct {
+	// Facts What its agents may want to know, an object.
+	Facts *map[string]interface{} `json:"facts,omitempty" yaml:"facts,omitempty"`
+
+	// ID An id of your own; one is made where it is left out.
+	//
+	// Example: trip-to-lisbon
+	ID *string `json:"id,omitempty" yaml:"id,omitempty"`
+}
+
+// SessionList defines model for SessionList.
+type SessionList struct {
+	// NextCursor Absent on the last page.
+	//
+	// Example: MTc2ODA1OTAwMDAwMDAwMC4wMTg5
+	NextCursor *string       `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+	Sessions   []SessionView `json:"sessions" yaml:"sessions"`
+}
+
+// SessionView defines model for SessionView.
+type SessionView struct {
+	// AgentID The agent of that token.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id" yaml:"agent_id"`
+
+	// ClosedAt Example: 2026-01-10T16:30:00Z
+	ClosedAt *time.Time `json:"closed_at" yaml:"closed_at"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Facts An object, what its maker set.
+	Facts interface{} `json:"facts" yaml:"facts"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	ID string `json:"id" yaml:"id"`
+
+	// OpenTasks How many of its tasks have not ended.
+	//
+	// Example: 1
+	OpenTasks int `json:"open_tasks" yaml:"open_tasks"`
+
+	// Owner The id of the token that made it.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a805a
+	Owner string `json:"owner" yaml:"owner"`
+
+	// State Example: open
+	State SessionViewState `json:"state" yaml:"state"`
+
+	// Tasks Example: 3
+	Tasks int `json:"tasks" yaml:"tasks"`
+
+	// UpdatedAt Example: 2026-01-10T15:30:00Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+}
+
+// SessionViewState Example: open
+type SessionViewState string
+
 // Settlement defines model for Settlement.
 type Settlement struct {
 	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
@@ -2178,6 +2636,389 @@ type Settlement struct {
 	// Example: 1730
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 }
+
+// TaskAsked defines model for TaskAsked.
+type TaskAsked struct {
+	// AgentID Example: research-web-01
+	AgentID *string `json:"agent_id" yaml:"agent_id"`
+
+	// AgentType Example: research
+	AgentType *string `json:"agent_type" yaml:"agent_type"`
+
+	// Capabilities Example: ["web-search"]
+	Capabilities []string `json:"capabilities" yaml:"capabilities"`
+
+	// Parameters An object.
+	Parameters interface{} `json:"parameters" yaml:"parameters"`
+
+	// Retries Example: 3
+	Retries *int `json:"retries" yaml:"retries"`
+
+	// SphereID Example: 9
+	SphereID *int `json:"sphere_id" yaml:"sphere_id"`
+
+	// TimeoutMS Example: 30000
+	TimeoutMS *int64 `json:"timeout_ms" yaml:"timeout_ms"`
+
+	// Traceparent Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	Traceparent *string `json:"traceparent" yaml:"traceparent"`
+}
+
+// TaskDetail defines model for TaskDetail.
+type TaskDetail struct {
+	// AgentID Who makes it.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id" yaml:"agent_id"`
+
+	// Attempt The number of the newest attempt, 0 before the first.
+	//
+	// Example: 1
+	Attempt int `json:"attempt" yaml:"attempt"`
+
+	// Attempts The first one first.
+	Attempts []AttemptView `json:"attempts" yaml:"attempts"`
+
+	// Budget How many tokens all attempts together may use; null for no limit.
+	//
+	// Example: 4000
+	Budget *int64 `json:"budget" yaml:"budget"`
+
+	// Class The policy it follows.
+	//
+	// Example: default
+	Class string `json:"class" yaml:"class"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Deadline When the attempt, or the wait, is given up; null after the end.
+	//
+	// Example: 2026-01-10T15:30:30Z
+	Deadline *time.Time `json:"deadline" yaml:"deadline"`
+
+	// Decision Who could take it, when it was given to somebody last.
+	Decision *DecisionView `json:"decision" yaml:"decision"`
+
+	// Depth How many hand-offs lie above it.
+	//
+	// Example: 0
+	Depth int `json:"depth" yaml:"depth"`
+
+	// EndedAt Example: 2026-01-10T15:30:09Z
+	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
+
+	// Error Why it failed or was cancelled, in words.
+	//
+	// Example: the agent was silent for too long
+	Error string `json:"error" yaml:"error"`
+
+	// ExitCode Example: 0
+	ExitCode *int `json:"exit_code" yaml:"exit_code"`
+
+	// Failure Why it failed; null unless it did.
+	//
+	// Example: timeout
+	Failure *string `json:"failure" yaml:"failure"`
+
+	// FailureDetail What its agent said of the failure, as its dialect has it; absent where it said nothing.
+	FailureDetail interface{} `json:"failure_detail,omitempty" yaml:"failure_detail,omitempty"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID     string     `json:"id" yaml:"id"`
+	Log    TaskStream `json:"log" yaml:"log"`
+	Output TaskStream `json:"output" yaml:"output"`
+
+	// Owner The id of the token that asked.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a805a
+	Owner string `json:"owner" yaml:"owner"`
+
+	// ParentID The task it was handed off from.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
+	ParentID *string `json:"parent_id" yaml:"parent_id"`
+
+	// Priority Example: 1
+	Priority int `json:"priority" yaml:"priority"`
+
+	// Progress In percent.
+	//
+	// Example: 40
+	Progress int `json:"progress" yaml:"progress"`
+
+	// Question What its agent asks; null unless it waits for an answer.
+	Question *TaskQuestion `json:"question" yaml:"question"`
+	Request  TaskAsked     `json:"request" yaml:"request"`
+
+	// SessionID Null outside of a session.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	SessionID *string `json:"session_id" yaml:"session_id"`
+
+	// StartedAt Example: 2026-01-10T15:30:01Z
+	StartedAt *time.Time `json:"started_at" yaml:"started_at"`
+
+	// State Example: running
+	State TaskDetailState `json:"state" yaml:"state"`
+
+	// Step Example: 2
+	Step int `json:"step" yaml:"step"`
+
+	// StepName Example: reading
+	StepName string `json:"step_name" yaml:"step_name"`
+
+	// Timeline The first 1,000 of its events that are kept.
+	Timeline []TaskHistory `json:"timeline" yaml:"timeline"`
+
+	// Tokens How many they have used.
+	//
+	// Example: 1730
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+
+	// UpdatedAt Example: 2026-01-10T15:30:02Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// Version Example: 4
+	Version int64 `json:"version" yaml:"version"`
+
+	// Waits What it waits for: an agent with a place free, the next attempt, or the answer
+	// to its agent's question. Null while an agent has it and after its end.
+	//
+	// Example: agent
+	Waits *TaskDetailWaits `json:"waits" yaml:"waits"`
+}
+
+// TaskDetailState Example: running
+type TaskDetailState string
+
+// TaskDetailWaits What it waits for: an agent with a place free, the next attempt, or the answer
+// to its agent's question. Null while an agent has it and after its end.
+//
+// Example: agent
+type TaskDetailWaits string
+
+// TaskDraft defines model for TaskDraft.
+type TaskDraft struct {
+	// AgentID The one agent that shall do it.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// AgentType Example: research
+	AgentType *string `json:"agent_type,omitempty" yaml:"agent_type,omitempty"`
+
+	// Budget How many tokens all attempts together may use.
+	//
+	// Example: 4000
+	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
+
+	// Capabilities What an agent must be able to do. Without any, agent_type or agent_id says who is
+	// meant.
+	//
+	// Example: ["web-search"]
+	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
+
+	// Parameters What the agent is given, an object.
+	Parameters *map[string]interface{} `json:"parameters,omitempty" yaml:"parameters,omitempty"`
+
+	// Priority A higher one overtakes lower ones that wait.
+	//
+	// Example: 1
+	Priority *int `json:"priority,omitempty" yaml:"priority,omitempty"`
+
+	// RequestID Makes the task once for the token, however often it is sent within 24 hours.
+	//
+	// Example: req-01J9
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// Retries How many attempts may follow the first.
+	//
+	// Example: 3
+	Retries *int `json:"retries,omitempty" yaml:"retries,omitempty"`
+
+	// SessionID An open session that the task belongs to.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
+
+	// SphereID Example: 9
+	SphereID *int `json:"sphere_id,omitempty" yaml:"sphere_id,omitempty"`
+
+	// TimeoutMS How long an attempt may be silent.
+	//
+	// Example: 30000
+	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
+}
+
+// TaskHistory defines model for TaskHistory.
+type TaskHistory struct {
+	// At Example: 2026-01-10T15:30:01Z
+	At time.Time `json:"at" yaml:"at"`
+
+	// Data An object.
+	Data interface{} `json:"data" yaml:"data"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a805b
+	ID string `json:"id" yaml:"id"`
+
+	// Type Example: task.started
+	Type string `json:"type" yaml:"type"`
+}
+
+// TaskList defines model for TaskList.
+type TaskList struct {
+	// NextCursor Absent on the last page.
+	//
+	// Example: MTc2ODA1OTAwMDAwMDAwMC4wMTg5
+	NextCursor *string    `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+	Tasks      []TaskView `json:"tasks" yaml:"tasks"`
+}
+
+// TaskQuestion defines model for TaskQuestion.
+type TaskQuestion struct {
+	// Options Example: ["2025","2026"]
+	Options []string `json:"options" yaml:"options"`
+
+	// Text Example: Which year?
+	Text string `json:"text" yaml:"text"`
+}
+
+// TaskStream defines model for TaskStream.
+type TaskStream struct {
+	// Bytes Example: 5
+	Bytes int64 `json:"bytes" yaml:"bytes"`
+
+	// Text The whole of it, where a request waited for the end of the task and it is UTF-8
+	// of at most 64 KiB.
+	//
+	// Example: hello
+	Text *string `json:"text,omitempty" yaml:"text,omitempty"`
+
+	// URL Example: /api/v1/tasks/01890a5d-ac96-774b-bcce-b302099a8057/output
+	URL string `json:"url" yaml:"url"`
+}
+
+// TaskView defines model for TaskView.
+type TaskView struct {
+	// AgentID Who makes it.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id" yaml:"agent_id"`
+
+	// Attempt The number of the newest attempt, 0 before the first.
+	//
+	// Example: 1
+	Attempt int `json:"attempt" yaml:"attempt"`
+
+	// Budget How many tokens all attempts together may use; null for no limit.
+	//
+	// Example: 4000
+	Budget *int64 `json:"budget" yaml:"budget"`
+
+	// Class The policy it follows.
+	//
+	// Example: default
+	Class string `json:"class" yaml:"class"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Deadline When the attempt, or the wait, is given up; null after the end.
+	//
+	// Example: 2026-01-10T15:30:30Z
+	Deadline *time.Time `json:"deadline" yaml:"deadline"`
+
+	// Depth How many hand-offs lie above it.
+	//
+	// Example: 0
+	Depth int `json:"depth" yaml:"depth"`
+
+	// EndedAt Example: 2026-01-10T15:30:09Z
+	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
+
+	// Error Why it failed or was cancelled, in words.
+	//
+	// Example: the agent was silent for too long
+	Error string `json:"error" yaml:"error"`
+
+	// ExitCode Example: 0
+	ExitCode *int `json:"exit_code" yaml:"exit_code"`
+
+	// Failure Why it failed; null unless it did.
+	//
+	// Example: timeout
+	Failure *string `json:"failure" yaml:"failure"`
+
+	// FailureDetail What its agent said of the failure, as its dialect has it; absent where it said nothing.
+	FailureDetail interface{} `json:"failure_detail,omitempty" yaml:"failure_detail,omitempty"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID     string     `json:"id" yaml:"id"`
+	Log    TaskStream `json:"log" yaml:"log"`
+	Output TaskStream `json:"output" yaml:"output"`
+
+	// Owner The id of the token that asked.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a805a
+	Owner string `json:"owner" yaml:"owner"`
+
+	// ParentID The task it was handed off from.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
+	ParentID *string `json:"parent_id" yaml:"parent_id"`
+
+	// Priority Example: 1
+	Priority int `json:"priority" yaml:"priority"`
+
+	// Progress In percent.
+	//
+	// Example: 40
+	Progress int `json:"progress" yaml:"progress"`
+
+	// SessionID Null outside of a session.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	SessionID *string `json:"session_id" yaml:"session_id"`
+
+	// StartedAt Example: 2026-01-10T15:30:01Z
+	StartedAt *time.Time `json:"started_at" yaml:"started_at"`
+
+	// State Example: running
+	State TaskViewState `json:"state" yaml:"state"`
+
+	// Step Example: 2
+	Step int `json:"step" yaml:"step"`
+
+	// StepName Example: reading
+	StepName string `json:"step_name" yaml:"step_name"`
+
+	// Tokens How many they have used.
+	//
+	// Example: 1730
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+
+	// UpdatedAt Example: 2026-01-10T15:30:02Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// Version Example: 4
+	Version int64 `json:"version" yaml:"version"`
+
+	// Waits What it waits for: an agent with a place free, the next attempt, or the answer
+	// to its agent's question. Null while an agent has it and after its end.
+	//
+	// Example: agent
+	Waits *TaskViewWaits `json:"waits" yaml:"waits"`
+}
+
+// TaskViewState Example: running
+type TaskViewState string
+
+// TaskViewWaits What it waits for: an agent with a place free, the next attempt, or the answer
+// to its agent's question. Null while an agent has it and after its end.
+//
+// Example: agent
+type TaskViewWaits string
 
 // TokenDraft defines model for TokenDraft.
 type TokenDraft struct {
@@ -2660,6 +3501,69 @@ type WebhookView struct {
 // WebhookViewEvents defines model for WebhookView.Events.
 type WebhookViewEvents string
 
+// WorkerList defines model for WorkerList.
+type WorkerList struct {
+	// NextCursor Absent on the last page.
+	//
+	// Example: cmVzZWFyY2g
+	NextCursor *string      `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+	Workers    []WorkerView `json:"workers" yaml:"workers"`
+}
+
+// WorkerView defines model for WorkerView.
+type WorkerView struct {
+	// AgentID Example: research-web-01
+	AgentID string      `json:"agent_id" yaml:"agent_id"`
+	Breaker BreakerView `json:"breaker" yaml:"breaker"`
+
+	// Dialect What it speaks.
+	//
+	// Example: envelope
+	Dialect string `json:"dialect" yaml:"dialect"`
+
+	// Failures How many timeouts and lost lines there were since the last success.
+	//
+	// Example: 0
+	Failures int `json:"failures" yaml:"failures"`
+
+	// InFlight How many it has.
+	//
+	// Example: 1
+	InFlight int `json:"in_flight" yaml:"in_flight"`
+
+	// Link How it is reached.
+	//
+	// Example: websocket
+	Link string `json:"link" yaml:"link"`
+
+	// Load In percent, as it says itself.
+	//
+	// Example: 25
+	Load int `json:"load" yaml:"load"`
+
+	// Places How many attempts it takes at a time.
+	//
+	// Example: 4
+	Places int `json:"places" yaml:"places"`
+
+	// SeenAt Example: 2026-01-10T15:30:00Z
+	SeenAt time.Time `json:"seen_at" yaml:"seen_at"`
+
+	// State Example: online
+	State WorkerViewState `json:"state" yaml:"state"`
+
+	// UpdatedAt Example: 2026-01-10T15:30:00Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// UsedAt The last assignment.
+	//
+	// Example: 2026-01-10T15:29:00Z
+	UsedAt *time.Time `json:"used_at" yaml:"used_at"`
+}
+
+// WorkerViewState Example: online
+type WorkerViewState string
+
 // BodyTooLarge defines model for BodyTooLarge.
 type BodyTooLarge = Problem
 
@@ -2864,6 +3768,24 @@ type ResetUsageParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
+// StreamEventsParams defines parameters for StreamEvents.
+type StreamEventsParams struct {
+	// Types Only events of these types, separated by commas
+	Types *string `form:"types,omitempty" json:"types,omitempty" yaml:"types,omitempty"`
+
+	// AgentID Only events that concern this agent
+	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// TaskID Only events of this task
+	TaskID *string `form:"task_id,omitempty" json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// LastEventID What Last-Event-ID says, for clients that cannot send it; the header beats it
+	LastEventID *int `form:"last_event_id,omitempty" json:"last_event_id,omitempty" yaml:"last_event_id,omitempty"`
+
+	// LastEventIDHeader The position of the last event you have
+	LastEventIDHeader *string `json:"Last-Event-ID,omitempty" yaml:"Last-Event-ID,omitempty"`
+}
+
 // GetHierarchyParams defines parameters for GetHierarchy.
 type GetHierarchyParams struct {
 	// Root The agent to begin at
@@ -2911,6 +3833,111 @@ type ImportRosterParams struct {
 	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
+
+// ListSessionsParams defines parameters for ListSessions.
+type ListSessionsParams struct {
+	// Mine Only sessions that this token made
+	Mine *bool `form:"mine,omitempty" json:"mine,omitempty" yaml:"mine,omitempty"`
+
+	// Limit Size of a page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor Where the page begins, as given by the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// GetSessionParams defines parameters for GetSession.
+type GetSessionParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// ListTasksParams defines parameters for ListTasks.
+type ListTasksParams struct {
+	// State Only tasks in this state
+	State *ListTasksParamsState `form:"state,omitempty" json:"state,omitempty" yaml:"state,omitempty"`
+
+	// AgentID Only tasks whose newest attempt this agent makes
+	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// SessionID Only tasks of this session
+	SessionID *string `form:"session_id,omitempty" json:"session_id,omitempty" yaml:"session_id,omitempty"`
+
+	// ParentID Only tasks handed off from this one
+	ParentID *string `form:"parent_id,omitempty" json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
+
+	// Since Only tasks made at this time or later
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty" yaml:"since,omitempty"`
+
+	// Until Only tasks made before this time
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty" yaml:"until,omitempty"`
+
+	// Mine Only tasks that this token asked for
+	Mine *bool `form:"mine,omitempty" json:"mine,omitempty" yaml:"mine,omitempty"`
+
+	// Limit Size of a page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor Where the page begins, as given by the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// ListTasksParamsState defines parameters for ListTasks.
+type ListTasksParamsState string
+
+// SubmitTaskParams defines parameters for SubmitTask.
+type SubmitTaskParams struct {
+	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+
+	// Prefer `wait=N` waits up to N seconds for the end of the task, at most 60 and no longer than the server lets a request take
+	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
+
+	// Traceparent The W3C trace context the task belongs to; one that is not valid is ignored
+	Traceparent *string `json:"traceparent,omitempty" yaml:"traceparent,omitempty"`
+}
+
+// GetTaskParams defines parameters for GetTask.
+type GetTaskParams struct {
+	// Wait How many seconds to wait for an end or a change, no longer than the server lets a request take
+	Wait *int `form:"wait,omitempty" json:"wait,omitempty" yaml:"wait,omitempty"`
+
+	// Version The version you have
+	Version *int `form:"version,omitempty" json:"version,omitempty" yaml:"version,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// CancelTaskParams defines parameters for CancelTask.
+type CancelTaskParams struct {
+	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// GetTaskOutputParams defines parameters for GetTaskOutput.
+type GetTaskOutputParams struct {
+	// Stream Which of the two
+	Stream *GetTaskOutputParamsStream `form:"stream,omitempty" json:"stream,omitempty" yaml:"stream,omitempty"`
+
+	// Follow Go on until the task has ended
+	Follow *bool `form:"follow,omitempty" json:"follow,omitempty" yaml:"follow,omitempty"`
+
+	// From The byte to begin with, where the output is followed
+	From *int `form:"from,omitempty" json:"from,omitempty" yaml:"from,omitempty"`
+
+	// Range The bytes you want
+	Range *string `json:"Range,omitempty" yaml:"Range,omitempty"`
+}
+
+// GetTaskOutputParamsStream defines parameters for GetTaskOutput.
+type GetTaskOutputParamsStream string
 
 // ListTokensParams defines parameters for ListTokens.
 type ListTokensParams struct {
@@ -3008,6 +4035,24 @@ type RotateWebhookSecretParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
+// ListWorkersParams defines parameters for ListWorkers.
+type ListWorkersParams struct {
+	// Limit Size of a page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor Where the page begins, as given by the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// GetWorkerParams defines parameters for GetWorker.
+type GetWorkerParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // GetDocsParams defines parameters for GetDocs.
 type GetDocsParams struct {
 	// IfNoneMatch The ETag of the copy you have
@@ -3058,6 +4103,18 @@ type ResetUsageJSONRequestBody = UsageReset
 
 // ImportRosterJSONRequestBody defines body for ImportRoster for application/json ContentType.
 type ImportRosterJSONRequestBody = RosterDocument
+
+// OpenSessionJSONRequestBody defines body for OpenSession for application/json ContentType.
+type OpenSessionJSONRequestBody = SessionDraft
+
+// SubmitTaskJSONRequestBody defines body for SubmitTask for application/json ContentType.
+type SubmitTaskJSONRequestBody = TaskDraft
+
+// AnswerTaskJSONRequestBody defines body for AnswerTask for application/json ContentType.
+type AnswerTaskJSONRequestBody = Reply
+
+// CancelTaskJSONRequestBody defines body for CancelTask for application/json ContentType.
+type CancelTaskJSONRequestBody = Cancellation
 
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = TokenDraft
@@ -3548,6 +4605,19 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
 	ResetUsage(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// StreamEvents Follow the events
+	//
+	// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), until the client goes or the server stops. Each has its position as `id`, its type as `event`, and as `data` one JSON object in a line: `id`, `position`, `type`, `key`, `at` and `data`. They are in the order of their positions. A comment comes every 15 seconds, and an `id` without data, which is no event, where the stream stands.
+	//
+	// Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
+	//
+	// The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
+	StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetHierarchy Get the hierarchy
 	//
 	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
@@ -3603,6 +4673,154 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/roster (the `ImportRoster` operationId).
 	ImportRoster(ctx context.Context, params *ImportRosterParams, body ImportRosterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSessions List sessions
+	//
+	// The newest first, closed ones too for as long as they are kept. A token with `tasks:read` sees every session, one with `messages:send` alone its own, here and everywhere.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/sessions (the `ListSessions` operationId).
+	ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// OpenSessionWithBody Open a session
+	//
+	// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/sessions (the `OpenSession` operationId).
+	OpenSessionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// OpenSession Open a session
+	//
+	// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/sessions (the `OpenSession` operationId).
+	OpenSession(ctx context.Context, body OpenSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSession Get a session
+	//
+	// The session with how many tasks it has; `GET /api/v1/tasks?session_id=…` lists them.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
+	GetSession(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CloseSession Close a session
+	//
+	// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Corresponds with POST /api/v1/sessions/{session_id}/close (the `CloseSession` operationId).
+	CloseSession(ctx context.Context, sessionID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListTasks List tasks
+	//
+	// The newest first. A token with `tasks:read` sees every task, one with `messages:send` alone those it asked for itself, here and everywhere.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/tasks (the `ListTasks` operationId).
+	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SubmitTaskWithBody Submit a task
+	//
+	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+	//
+	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/tasks (the `SubmitTask` operationId).
+	SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SubmitTask Submit a task
+	//
+	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+	//
+	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/tasks (the `SubmitTask` operationId).
+	SubmitTask(ctx context.Context, params *SubmitTaskParams, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTask Get a task
+	//
+	// The task with its attempts, who could have taken it, and what happened to it. With `wait` the answer comes when the task has ended or, where `version` is given, when it has changed since, and after so many seconds in any case.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
+	GetTask(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AnswerTaskWithBody Answer a task's agent
+	//
+	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
+	AnswerTaskWithBody(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AnswerTask Answer a task's agent
+	//
+	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
+	AnswerTask(ctx context.Context, taskID string, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelTaskWithBody Cancel a task
+	//
+	// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
+	CancelTaskWithBody(ctx context.Context, taskID string, params *CancelTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelTask Cancel a task
+	//
+	// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
+	CancelTask(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTaskOutput Read a task's output
+	//
+	// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL.
+	//
+	// `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
+	GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTokens List tokens
 	//
@@ -3823,6 +5041,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/test (the `TestWebhook` operationId).
 	TestWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWorkers List workers
+	//
+	// Every agent that ever came to take work, in the order of the ids, those that are away too.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/workers (the `ListWorkers` operationId).
+	ListWorkers(ctx context.Context, params *ListWorkersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetWorker Get a worker
+	//
+	// How an agent takes work; one that never came is not there, registered or not.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
+	GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetDocs Read the API description in a browser
 	//
@@ -4417,6 +5653,29 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 	return c.Client.Do(req)
 }
 
+// StreamEvents Follow the events
+//
+// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), until the client goes or the server stops. Each has its position as `id`, its type as `event`, and as `data` one JSON object in a line: `id`, `position`, `type`, `key`, `at` and `data`. They are in the order of their positions. A comment comes every 15 seconds, and an `id` without data, which is no event, where the stream stands.
+//
+// Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
+//
+// The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+//
+// Needs the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
+func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStreamEventsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetHierarchy Get the hierarchy
 //
 // The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
@@ -4523,6 +5782,294 @@ func (c *Client) ImportRosterWithBody(ctx context.Context, params *ImportRosterP
 // Corresponds with POST /api/v1/roster (the `ImportRoster` operationId).
 func (c *Client) ImportRoster(ctx context.Context, params *ImportRosterParams, body ImportRosterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewImportRosterRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSessions List sessions
+//
+// The newest first, closed ones too for as long as they are kept. A token with `tasks:read` sees every session, one with `messages:send` alone its own, here and everywhere.
+//
+// Needs the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/sessions (the `ListSessions` operationId).
+func (c *Client) ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSessionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// OpenSessionWithBody Open a session
+//
+// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/sessions (the `OpenSession` operationId).
+func (c *Client) OpenSessionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewOpenSessionRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// OpenSession Open a session
+//
+// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/sessions (the `OpenSession` operationId).
+func (c *Client) OpenSession(ctx context.Context, body OpenSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewOpenSessionRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSession Get a session
+//
+// The session with how many tasks it has; `GET /api/v1/tasks?session_id=…` lists them.
+//
+// Needs the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
+func (c *Client) GetSession(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSessionRequest(c.Server, sessionID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CloseSession Close a session
+//
+// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
+//
+// Needs the scope `messages:send`.
+//
+// Corresponds with POST /api/v1/sessions/{session_id}/close (the `CloseSession` operationId).
+func (c *Client) CloseSession(ctx context.Context, sessionID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCloseSessionRequest(c.Server, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListTasks List tasks
+//
+// The newest first. A token with `tasks:read` sees every task, one with `messages:send` alone those it asked for itself, here and everywhere.
+//
+// Needs the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/tasks (the `ListTasks` operationId).
+func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTasksRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SubmitTaskWithBody Submit a task
+//
+// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+//
+// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/tasks (the `SubmitTask` operationId).
+func (c *Client) SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubmitTaskRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SubmitTask Submit a task
+//
+// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+//
+// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/tasks (the `SubmitTask` operationId).
+func (c *Client) SubmitTask(ctx context.Context, params *SubmitTaskParams, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubmitTaskRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTask Get a task
+//
+// The task with its attempts, who could have taken it, and what happened to it. With `wait` the answer comes when the task has ended or, where `version` is given, when it has changed since, and after so many seconds in any case.
+//
+// Needs the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
+func (c *Client) GetTask(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTaskRequest(c.Server, taskID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AnswerTaskWithBody Answer a task's agent
+//
+// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
+func (c *Client) AnswerTaskWithBody(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerTaskRequestWithBody(c.Server, taskID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AnswerTask Answer a task's agent
+//
+// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
+func (c *Client) AnswerTask(ctx context.Context, taskID string, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerTaskRequest(c.Server, taskID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelTaskWithBody Cancel a task
+//
+// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
+func (c *Client) CancelTaskWithBody(ctx context.Context, taskID string, params *CancelTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelTaskRequestWithBody(c.Server, taskID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelTask Cancel a task
+//
+// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
+func (c *Client) CancelTask(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelTaskRequest(c.Server, taskID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTaskOutput Read a task's output
+//
+// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL.
+//
+// `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
+//
+// Needs the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
+func (c *Client) GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTaskOutputRequest(c.Server, taskID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4963,6 +6510,44 @@ func (c *Client) RotateWebhookSecret(ctx context.Context, webhookID string, para
 // Corresponds with POST /api/v1/webhooks/{webhook_id}/test (the `TestWebhook` operationId).
 func (c *Client) TestWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewTestWebhookRequest(c.Server, webhookID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWorkers List workers
+//
+// Every agent that ever came to take work, in the order of the ids, those that are away too.
+//
+// Needs the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/workers (the `ListWorkers` operationId).
+func (c *Client) ListWorkers(ctx context.Context, params *ListWorkersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWorkersRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetWorker Get a worker
+//
+// How an agent takes work; one that never came is not there, registered or not.
+//
+// Needs the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
+func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetWorkerRequest(c.Server, agentID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6460,6 +8045,111 @@ func NewResetUsageRequestWithBody(server string, agentID string, params *ResetUs
 	return req, nil
 }
 
+// NewStreamEventsRequest constructs an http.Request for the StreamEvents method
+func NewStreamEventsRequest(server string, params *StreamEventsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/events")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Types != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.AgentID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "agent_id", *params.AgentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.TaskID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "task_id", *params.TaskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.LastEventID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "last_event_id", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LastEventIDHeader != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventIDHeader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewGetHierarchyRequest constructs an http.Request for the GetHierarchy method
 func NewGetHierarchyRequest(server string, params *GetHierarchyParams) (*http.Request, error) {
 	var err error
@@ -6790,6 +8480,761 @@ func NewImportRosterRequestWithBody(server string, params *ImportRosterParams, c
 			}
 
 			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListSessionsRequest constructs an http.Request for the ListSessions method
+func NewListSessionsRequest(server string, params *ListSessionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/sessions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Mine != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "mine", *params.Mine, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewOpenSessionRequest calls the generic OpenSession builder with application/json body
+func NewOpenSessionRequest(server string, body OpenSessionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewOpenSessionRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewOpenSessionRequestWithBody constructs an http.Request for the OpenSession method, with any body, and a specified content type
+func NewOpenSessionRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/sessions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetSessionRequest constructs an http.Request for the GetSession method
+func NewGetSessionRequest(server string, sessionID string, params *GetSessionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "session_id", sessionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/sessions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCloseSessionRequest constructs an http.Request for the CloseSession method
+func NewCloseSessionRequest(server string, sessionID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "session_id", sessionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/sessions/%s/close", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListTasksRequest constructs an http.Request for the ListTasks method
+func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tasks")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.State != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.AgentID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "agent_id", *params.AgentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.SessionID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "session_id", *params.SessionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ParentID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent_id", *params.ParentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Mine != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "mine", *params.Mine, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewSubmitTaskRequest calls the generic SubmitTask builder with application/json body
+func NewSubmitTaskRequest(server string, params *SubmitTaskParams, body SubmitTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSubmitTaskRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewSubmitTaskRequestWithBody constructs an http.Request for the SubmitTask method, with any body, and a specified content type
+func NewSubmitTaskRequestWithBody(server string, params *SubmitTaskParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tasks")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.Prefer != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Prefer", *params.Prefer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Prefer", headerParam1)
+		}
+
+		if params.Traceparent != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam2)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetTaskRequest constructs an http.Request for the GetTask method
+func NewGetTaskRequest(server string, taskID string, params *GetTaskParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task_id", taskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tasks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Wait != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Version != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "version", *params.Version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewAnswerTaskRequest calls the generic AnswerTask builder with application/json body
+func NewAnswerTaskRequest(server string, taskID string, body AnswerTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAnswerTaskRequestWithBody(server, taskID, "application/json", bodyReader)
+}
+
+// NewAnswerTaskRequestWithBody constructs an http.Request for the AnswerTask method, with any body, and a specified content type
+func NewAnswerTaskRequestWithBody(server string, taskID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task_id", taskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tasks/%s/answer", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewCancelTaskRequest calls the generic CancelTask builder with application/json body
+func NewCancelTaskRequest(server string, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCancelTaskRequestWithBody(server, taskID, params, "application/json", bodyReader)
+}
+
+// NewCancelTaskRequestWithBody constructs an http.Request for the CancelTask method, with any body, and a specified content type
+func NewCancelTaskRequestWithBody(server string, taskID string, params *CancelTaskParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task_id", taskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tasks/%s/cancel", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetTaskOutputRequest constructs an http.Request for the GetTaskOutput method
+func NewGetTaskOutputRequest(server string, taskID string, params *GetTaskOutputParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task_id", taskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tasks/%s/output", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Stream != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "stream", *params.Stream, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Follow != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "follow", *params.Follow, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.Range != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Range", *params.Range, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Range", headerParam0)
 		}
 
 	}
@@ -7718,6 +10163,136 @@ func NewTestWebhookRequest(server string, webhookID string) (*http.Request, erro
 	return req, nil
 }
 
+// NewListWorkersRequest constructs an http.Request for the ListWorkers method
+func NewListWorkersRequest(server string, params *ListWorkersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workers")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetWorkerRequest constructs an http.Request for the GetWorker method
+func NewGetWorkerRequest(server string, agentID string, params *GetWorkerParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workers/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewGetDocsRequest constructs an http.Request for the GetDocs method
 func NewGetDocsRequest(server string, params *GetDocsParams) (*http.Request, error) {
 	var err error
@@ -8315,6 +10890,21 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
 	ResetUsageWithResponse(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*ResetUsageResponse, error)
 
+	// StreamEventsWithResponse Follow the events
+	//
+	// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), until the client goes or the server stops. Each has its position as `id`, its type as `event`, and as `data` one JSON object in a line: `id`, `position`, `type`, `key`, `at` and `data`. They are in the order of their positions. A comment comes every 15 seconds, and an `id` without data, which is no event, where the stream stands.
+	//
+	// Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
+	//
+	// The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
+	StreamEventsWithResponse(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*StreamEventsResponse, error)
+
 	// GetHierarchyWithResponse Get the hierarchy
 	//
 	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
@@ -8378,6 +10968,166 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/roster (the `ImportRoster` operationId).
 	ImportRosterWithResponse(ctx context.Context, params *ImportRosterParams, body ImportRosterJSONRequestBody, reqEditors ...RequestEditorFn) (*ImportRosterResponse, error)
+
+	// ListSessionsWithResponse List sessions
+	//
+	// The newest first, closed ones too for as long as they are kept. A token with `tasks:read` sees every session, one with `messages:send` alone its own, here and everywhere.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/sessions (the `ListSessions` operationId).
+	ListSessionsWithResponse(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*ListSessionsResponse, error)
+
+	// OpenSessionWithBodyWithResponse Open a session
+	//
+	// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/sessions (the `OpenSession` operationId).
+	OpenSessionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*OpenSessionResponse, error)
+
+	// OpenSessionWithResponse Open a session
+	//
+	// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/sessions (the `OpenSession` operationId).
+	OpenSessionWithResponse(ctx context.Context, body OpenSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*OpenSessionResponse, error)
+
+	// GetSessionWithResponse Get a session
+	//
+	// The session with how many tasks it has; `GET /api/v1/tasks?session_id=…` lists them.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
+	GetSessionWithResponse(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*GetSessionResponse, error)
+
+	// CloseSessionWithResponse Close a session
+	//
+	// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/sessions/{session_id}/close (the `CloseSession` operationId).
+	CloseSessionWithResponse(ctx context.Context, sessionID string, reqEditors ...RequestEditorFn) (*CloseSessionResponse, error)
+
+	// ListTasksWithResponse List tasks
+	//
+	// The newest first. A token with `tasks:read` sees every task, one with `messages:send` alone those it asked for itself, here and everywhere.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/tasks (the `ListTasks` operationId).
+	ListTasksWithResponse(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*ListTasksResponse, error)
+
+	// SubmitTaskWithBodyWithResponse Submit a task
+	//
+	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+	//
+	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tasks (the `SubmitTask` operationId).
+	SubmitTaskWithBodyWithResponse(ctx context.Context, params *SubmitTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error)
+
+	// SubmitTaskWithResponse Submit a task
+	//
+	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+	//
+	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tasks (the `SubmitTask` operationId).
+	SubmitTaskWithResponse(ctx context.Context, params *SubmitTaskParams, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error)
+
+	// GetTaskWithResponse Get a task
+	//
+	// The task with its attempts, who could have taken it, and what happened to it. With `wait` the answer comes when the task has ended or, where `version` is given, when it has changed since, and after so many seconds in any case.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
+	GetTaskWithResponse(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*GetTaskResponse, error)
+
+	// AnswerTaskWithBodyWithResponse Answer a task's agent
+	//
+	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
+	AnswerTaskWithBodyWithResponse(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error)
+
+	// AnswerTaskWithResponse Answer a task's agent
+	//
+	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
+	AnswerTaskWithResponse(ctx context.Context, taskID string, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error)
+
+	// CancelTaskWithBodyWithResponse Cancel a task
+	//
+	// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
+	CancelTaskWithBodyWithResponse(ctx context.Context, taskID string, params *CancelTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
+
+	// CancelTaskWithResponse Cancel a task
+	//
+	// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
+	CancelTaskWithResponse(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
+
+	// GetTaskOutputWithResponse Read a task's output
+	//
+	// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL.
+	//
+	// `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
+	GetTaskOutputWithResponse(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*GetTaskOutputResponse, error)
 
 	// ListTokensWithResponse List tokens
 	//
@@ -8620,6 +11370,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/test (the `TestWebhook` operationId).
 	TestWebhookWithResponse(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*TestWebhookResponse, error)
+
+	// ListWorkersWithResponse List workers
+	//
+	// Every agent that ever came to take work, in the order of the ids, those that are away too.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workers (the `ListWorkers` operationId).
+	ListWorkersWithResponse(ctx context.Context, params *ListWorkersParams, reqEditors ...RequestEditorFn) (*ListWorkersResponse, error)
+
+	// GetWorkerWithResponse Get a worker
+	//
+	// How an agent takes work; one that never came is not there, registered or not.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
+	GetWorkerWithResponse(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*GetWorkerResponse, error)
 
 	// GetDocsWithResponse Read the API description in a browser
 	//
@@ -10402,6 +13174,82 @@ func (r ResetUsageResponse) ContentType() string {
 	return ""
 }
 
+type StreamEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r StreamEventsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r StreamEventsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r StreamEventsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r StreamEventsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r StreamEventsResponse) GetApplicationProblemJSON503() *Problem {
+	return r.ApplicationProblemJSON503
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r StreamEventsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r StreamEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r StreamEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r StreamEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r StreamEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetHierarchyResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -10811,6 +13659,920 @@ func (r ImportRosterResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ImportRosterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListSessionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SessionList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSessionsResponse) GetJSON200() *SessionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListSessionsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListSessionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListSessionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListSessionsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSessionsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSessionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSessionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSessionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSessionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type OpenSessionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *SessionView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r OpenSessionResponse) GetJSON201() *SessionView {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r OpenSessionResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r OpenSessionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r OpenSessionResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r OpenSessionResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r OpenSessionResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r OpenSessionResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r OpenSessionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r OpenSessionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r OpenSessionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r OpenSessionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r OpenSessionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r OpenSessionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetSessionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SessionView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetSessionResponse) GetJSON200() *SessionView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetSessionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetSessionResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetSessionResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetSessionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetSessionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSessionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSessionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSessionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSessionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CloseSessionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SessionView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CloseSessionResponse) GetJSON200() *SessionView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CloseSessionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CloseSessionResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r CloseSessionResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r CloseSessionResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r CloseSessionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CloseSessionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CloseSessionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CloseSessionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CloseSessionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CloseSessionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListTasksResponse) GetJSON200() *TaskList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListTasksResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListTasksResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListTasksResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListTasksResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListTasksResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SubmitTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskView
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *TaskView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SubmitTaskResponse) GetJSON200() *TaskView {
+	return r.JSON200
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r SubmitTaskResponse) GetJSON202() *TaskView {
+	return r.JSON202
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSON429() *Problem {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSON503() *Problem {
+	return r.ApplicationProblemJSON503
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SubmitTaskResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SubmitTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SubmitTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SubmitTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SubmitTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskDetail
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetTaskResponse) GetJSON200() *TaskDetail {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetTaskResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetTaskResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetTaskResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetTaskResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetTaskResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTaskResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AnswerTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AnswerTaskResponse) GetJSON200() *TaskView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AnswerTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AnswerTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AnswerTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AnswerTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CancelTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CancelTaskResponse) GetJSON200() *TaskView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CancelTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetTaskOutputResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON416 the response for an HTTP 416 `application/problem+json` response
+	ApplicationProblemJSON416 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetTaskOutputResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetTaskOutputResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetTaskOutputResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetTaskOutputResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON416 returns the response for an HTTP 416 `application/problem+json` response
+func (r GetTaskOutputResponse) GetApplicationProblemJSON416() *Problem {
+	return r.ApplicationProblemJSON416
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetTaskOutputResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r GetTaskOutputResponse) GetApplicationProblemJSON503() *Problem {
+	return r.ApplicationProblemJSON503
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTaskOutputResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTaskOutputResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTaskOutputResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTaskOutputResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTaskOutputResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -12187,6 +15949,158 @@ func (r TestWebhookResponse) ContentType() string {
 	return ""
 }
 
+type ListWorkersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkerList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListWorkersResponse) GetJSON200() *WorkerList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListWorkersResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListWorkersResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListWorkersResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListWorkersResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListWorkersResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListWorkersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListWorkersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListWorkersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListWorkersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetWorkerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkerView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetWorkerResponse) GetJSON200() *WorkerView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetWorkerResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetWorkerResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetWorkerResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetWorkerResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetWorkerResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetWorkerResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetWorkerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetWorkerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetWorkerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetDocsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -12982,6 +16896,27 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 	return ParseResetUsageResponse(rsp)
 }
 
+// StreamEventsWithResponse Follow the events
+//
+// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), until the client goes or the server stops. Each has its position as `id`, its type as `event`, and as `data` one JSON object in a line: `id`, `position`, `type`, `key`, `at` and `data`. They are in the order of their positions. A comment comes every 15 seconds, and an `id` without data, which is no event, where the stream stands.
+//
+// Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
+//
+// The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+//
+// Needs the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
+func (c *ClientWithResponses) StreamEventsWithResponse(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*StreamEventsResponse, error) {
+	rsp, err := c.StreamEvents(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStreamEventsResponse(rsp)
+}
+
 // GetHierarchyWithResponse Get the hierarchy
 //
 // The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
@@ -13080,6 +17015,250 @@ func (c *ClientWithResponses) ImportRosterWithResponse(ctx context.Context, para
 		return nil, err
 	}
 	return ParseImportRosterResponse(rsp)
+}
+
+// ListSessionsWithResponse List sessions
+//
+// The newest first, closed ones too for as long as they are kept. A token with `tasks:read` sees every session, one with `messages:send` alone its own, here and everywhere.
+//
+// Needs the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/sessions (the `ListSessions` operationId).
+func (c *ClientWithResponses) ListSessionsWithResponse(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*ListSessionsResponse, error) {
+	rsp, err := c.ListSessions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSessionsResponse(rsp)
+}
+
+// OpenSessionWithBodyWithResponse Open a session
+//
+// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/sessions (the `OpenSession` operationId).
+func (c *ClientWithResponses) OpenSessionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*OpenSessionResponse, error) {
+	rsp, err := c.OpenSessionWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseOpenSessionResponse(rsp)
+}
+
+// OpenSessionWithResponse Open a session
+//
+// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/sessions (the `OpenSession` operationId).
+func (c *ClientWithResponses) OpenSessionWithResponse(ctx context.Context, body OpenSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*OpenSessionResponse, error) {
+	rsp, err := c.OpenSession(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseOpenSessionResponse(rsp)
+}
+
+// GetSessionWithResponse Get a session
+//
+// The session with how many tasks it has; `GET /api/v1/tasks?session_id=…` lists them.
+//
+// Needs the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
+func (c *ClientWithResponses) GetSessionWithResponse(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*GetSessionResponse, error) {
+	rsp, err := c.GetSession(ctx, sessionID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSessionResponse(rsp)
+}
+
+// CloseSessionWithResponse Close a session
+//
+// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
+//
+// Needs the scope `messages:send`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/sessions/{session_id}/close (the `CloseSession` operationId).
+func (c *ClientWithResponses) CloseSessionWithResponse(ctx context.Context, sessionID string, reqEditors ...RequestEditorFn) (*CloseSessionResponse, error) {
+	rsp, err := c.CloseSession(ctx, sessionID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCloseSessionResponse(rsp)
+}
+
+// ListTasksWithResponse List tasks
+//
+// The newest first. A token with `tasks:read` sees every task, one with `messages:send` alone those it asked for itself, here and everywhere.
+//
+// Needs the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/tasks (the `ListTasks` operationId).
+func (c *ClientWithResponses) ListTasksWithResponse(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*ListTasksResponse, error) {
+	rsp, err := c.ListTasks(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListTasksResponse(rsp)
+}
+
+// SubmitTaskWithBodyWithResponse Submit a task
+//
+// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+//
+// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tasks (the `SubmitTask` operationId).
+func (c *ClientWithResponses) SubmitTaskWithBodyWithResponse(ctx context.Context, params *SubmitTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error) {
+	rsp, err := c.SubmitTaskWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSubmitTaskResponse(rsp)
+}
+
+// SubmitTaskWithResponse Submit a task
+//
+// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+//
+// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tasks (the `SubmitTask` operationId).
+func (c *ClientWithResponses) SubmitTaskWithResponse(ctx context.Context, params *SubmitTaskParams, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error) {
+	rsp, err := c.SubmitTask(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSubmitTaskResponse(rsp)
+}
+
+// GetTaskWithResponse Get a task
+//
+// The task with its attempts, who could have taken it, and what happened to it. With `wait` the answer comes when the task has ended or, where `version` is given, when it has changed since, and after so many seconds in any case.
+//
+// Needs the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
+func (c *ClientWithResponses) GetTaskWithResponse(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*GetTaskResponse, error) {
+	rsp, err := c.GetTask(ctx, taskID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTaskResponse(rsp)
+}
+
+// AnswerTaskWithBodyWithResponse Answer a task's agent
+//
+// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
+func (c *ClientWithResponses) AnswerTaskWithBodyWithResponse(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error) {
+	rsp, err := c.AnswerTaskWithBody(ctx, taskID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAnswerTaskResponse(rsp)
+}
+
+// AnswerTaskWithResponse Answer a task's agent
+//
+// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
+func (c *ClientWithResponses) AnswerTaskWithResponse(ctx context.Context, taskID string, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error) {
+	rsp, err := c.AnswerTask(ctx, taskID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAnswerTaskResponse(rsp)
+}
+
+// CancelTaskWithBodyWithResponse Cancel a task
+//
+// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
+func (c *ClientWithResponses) CancelTaskWithBodyWithResponse(ctx context.Context, taskID string, params *CancelTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error) {
+	rsp, err := c.CancelTaskWithBody(ctx, taskID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelTaskResponse(rsp)
+}
+
+// CancelTaskWithResponse Cancel a task
+//
+// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
+func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error) {
+	rsp, err := c.CancelTask(ctx, taskID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelTaskResponse(rsp)
+}
+
+// GetTaskOutputWithResponse Read a task's output
+//
+// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL.
+//
+// `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
+//
+// Needs the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
+func (c *ClientWithResponses) GetTaskOutputWithResponse(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*GetTaskOutputResponse, error) {
+	rsp, err := c.GetTaskOutput(ctx, taskID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTaskOutputResponse(rsp)
 }
 
 // ListTokensWithResponse List tokens
@@ -13454,6 +17633,40 @@ func (c *ClientWithResponses) TestWebhookWithResponse(ctx context.Context, webho
 		return nil, err
 	}
 	return ParseTestWebhookResponse(rsp)
+}
+
+// ListWorkersWithResponse List workers
+//
+// Every agent that ever came to take work, in the order of the ids, those that are away too.
+//
+// Needs the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workers (the `ListWorkers` operationId).
+func (c *ClientWithResponses) ListWorkersWithResponse(ctx context.Context, params *ListWorkersParams, reqEditors ...RequestEditorFn) (*ListWorkersResponse, error) {
+	rsp, err := c.ListWorkers(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListWorkersResponse(rsp)
+}
+
+// GetWorkerWithResponse Get a worker
+//
+// How an agent takes work; one that never came is not there, registered or not.
+//
+// Needs the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
+func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*GetWorkerResponse, error) {
+	rsp, err := c.GetWorker(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetWorkerResponse(rsp)
 }
 
 // GetDocsWithResponse Read the API description in a browser
@@ -15029,6 +19242,67 @@ func ParseResetUsageResponse(rsp *http.Response) (*ResetUsageResponse, error) {
 	return response, nil
 }
 
+// ParseStreamEventsResponse parses an HTTP response from a StreamEventsWithResponse call
+func ParseStreamEventsResponse(rsp *http.Response) (*StreamEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &StreamEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetHierarchyResponse parses an HTTP response from a GetHierarchyWithResponse call
 func ParseGetHierarchyResponse(rsp *http.Response) (*GetHierarchyResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -15365,6 +19639,782 @@ func ParseImportRosterResponse(rsp *http.Response) (*ImportRosterResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSessionsResponse parses an HTTP response from a ListSessionsWithResponse call
+func ParseListSessionsResponse(rsp *http.Response) (*ListSessionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSessionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SessionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseOpenSessionResponse parses an HTTP response from a OpenSessionWithResponse call
+func ParseOpenSessionResponse(rsp *http.Response) (*OpenSessionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &OpenSessionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest SessionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSessionResponse parses an HTTP response from a GetSessionWithResponse call
+func ParseGetSessionResponse(rsp *http.Response) (*GetSessionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSessionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SessionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCloseSessionResponse parses an HTTP response from a CloseSessionWithResponse call
+func ParseCloseSessionResponse(rsp *http.Response) (*CloseSessionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CloseSessionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SessionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListTasksResponse parses an HTTP response from a ListTasksWithResponse call
+func ParseListTasksResponse(rsp *http.Response) (*ListTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSubmitTaskResponse parses an HTTP response from a SubmitTaskWithResponse call
+func ParseSubmitTaskResponse(rsp *http.Response) (*SubmitTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SubmitTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest TaskView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetTaskResponse parses an HTTP response from a GetTaskWithResponse call
+func ParseGetTaskResponse(rsp *http.Response) (*GetTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskDetail
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAnswerTaskResponse parses an HTTP response from a AnswerTaskWithResponse call
+func ParseAnswerTaskResponse(rsp *http.Response) (*AnswerTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AnswerTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCancelTaskResponse parses an HTTP response from a CancelTaskWithResponse call
+func ParseCancelTaskResponse(rsp *http.Response) (*CancelTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetTaskOutputResponse parses an HTTP response from a GetTaskOutputWithResponse call
+func ParseGetTaskOutputResponse(rsp *http.Response) (*GetTaskOutputResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTaskOutputResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 416:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON416 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Failure
@@ -16491,6 +21541,134 @@ func ParseTestWebhookResponse(rsp *http.Response) (*TestWebhookResponse, error) 
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListWorkersResponse parses an HTTP response from a ListWorkersWithResponse call
+func ParseListWorkersResponse(rsp *http.Response) (*ListWorkersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListWorkersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkerList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetWorkerResponse parses an HTTP response from a GetWorkerWithResponse call
+func ParseGetWorkerResponse(rsp *http.Response) (*GetWorkerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetWorkerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkerView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
 		var dest Unauthenticated

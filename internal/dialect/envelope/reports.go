@@ -71,7 +71,9 @@ func (d *Dialect) heartbeat(ctx context.Context, s speaker, p wire.Heartbeat) (d
 			_, err = d.work.Heartbeat(ctx, s.agent, beat)
 		}
 	}
-	return accepted(""), err
+	a := accepted("")
+	a.Present = err == nil
+	return a, err
 }
 
 // complete takes a work_result (Chiffon §work_result). One that comes when the task has

@@ -1,0 +1,201 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/wire/envelope"
+)
+
+// Handler does one piece of work. Its context ends with ErrCancelled, ErrDuration or
+// ErrStopping as its cause; it should return soon then.
+//
+// An error that is none of Unsupported, Invalid and ResourceLimit is a failed result with
+// exit code 1, unless the Result says another; so is a panic.
+type Handler func(ctx context.Context, w *Work) (Result, error)
+
+// customPrefix may stand before a capability that is not one of the standard ones.
+const customPrefix = "custom:"
+
+// Agent takes work from a server. Register functions with Handle, then call Run, once.
+type Agent struct {
+	url   string
+	token string
+	opts  Options
+	log   *slog.Logger
+
+	handlers map[string]Handler
+	outbox   *outbox
+	acks     *acks
+	seen     *seen
+	places   chan struct{}
+
+	mu       sync.Mutex
+	hello    Hello
+	greeted  bool
+	draining bool
+	jobs     map[uuid.UUID]*job // by request id
+	running  int
+	// lost are requests that an earlier process did not end; the server is told at the
+	// first hello, so that it need not find out by their silence.
+	lost []uuid.UUID
+	changed  chan struct{}  // one token when the presence may have changed
+	working  sync.WaitGroup // functions; nothing is added once draining
+	posting  sync.WaitGroup // errors on their way into the outbox
+}
+
+// New returns an agent of the server at an address such as http://127.0.0.1:8080. The
+// token must be bound to an agent of the registry.
+func New(server, token string, opts *Options) (*Agent, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("agent: the server's address must be of the form http://host:port")
+	}
+	if token == "" {
+		return nil, fmt.Errorf("agent: a token is needed, one that is bound to an agent")
+	}
+	o := opts.orDefaults()
+	return &Agent{
+		url: strings.TrimSuffix(u.String(), "/"), token: token, opts: o, log: o.Logger,
+		handlers: map[string]Handler{}, jobs: map[uuid.UUID]*job{},
+		outbox: newOutbox(o.MaxPending, o.MaxPendingBytes), acks: newAcks(), seen: newSeen(seenMessages),
+		places: make(chan struct{}, o.Concurrency), changed: make(chan struct{}, 1),
+	}, nil
+}
+
+// Handle registers the function that does a type of work, a capability of the agent in
+// the registry. The name counts with and without "custom:". Call it before Run.
+func (a *Agent) Handle(workType string, h Handler) { a.handlers[bare(workType)] = h }
+
+func bare(workType string) string { return strings.TrimPrefix(workType, customPrefix) }
+
+// supported are the types of work that Handle was told, sorted.
+func (a *Agent) supported() []string {
+	var all []string
+	for name := range a.handlers {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Run works until ctx ends, and then as long as Options.Drain lets running work end: new
+// work is refused in the meantime. It returns nil after that, and at once an error where
+// the server refuses the agent at its first line; later on it tries again for ever.
+func (a *Agent) Run(ctx context.Context) error {
+	if len(a.handlers) == 0 {
+		return errors.New("agent: nothing is registered with Handle")
+	}
+	if c, ok := a.opts.Cache.(interface{ Interrupted() ([]uuid.UUID, error) }); ok {
+		var err error
+		if a.lost, err = c.Interrupted(); err != nil {
+			return err
+		}
+	}
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	lines := make(chan error, 1)
+	go func() { lines <- a.hold(life) }()
+	select {
+	case err := <-lines:
+		a.Interrupt()
+		a.working.Wait()
+		end(ErrStopping)
+		a.posting.Wait()
+		return err
+	case <-ctx.Done():
+	}
+	err := a.drain()
+	end(ErrStopping)
+	err = errors.Join(err, a.lineError(<-lines))
+	a.posting.Wait()
+	return err
+}
+
+// lineError is nil for a line that ended because it was to.
+func (a *Agent) lineError(err error) error {
+	if errors.Is(err, ErrStopping) {
+		return nil
+	}
+	return err
+}
+
+// Interrupt ends the contexts of all running work with ErrStopping, as Run does itself
+// when the patience of Options.Drain is over.
+func (a *Agent) Interrupt() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, j := range a.jobs {
+		j.cancel(ErrStopping)
+	}
+}
+
+// drain refuses new work and waits for what runs.
+func (a *Agent) drain() error {
+	a.mu.Lock()
+	a.draining = true
+	greeted := a.greeted
+	a.mu.Unlock()
+	a.nudge()
+	ended := make(chan struct{})
+	go func() {
+		a.working.Wait()
+		close(ended)
+	}()
+	if a.opts.Drain > 0 {
+		within(ended, a.opts.Drain)
+	}
+	a.Interrupt()
+	if !within(ended, a.opts.Grace) {
+		return errors.New("agent: a function did not return after its context had ended")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), linger)
+	defer cancel()
+	if greeted && !a.outbox.emptied(ctx) {
+		a.log.Warn("the server has not acknowledged everything")
+	}
+	return nil
+}
+
+// within waits for a channel to be closed, and reports whether it was in time.
+func within(done <-chan struct{}, patience time.Duration) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// presence is what the agent says of itself in heartbeats.
+func (a *Agent) presence() envelope.Heartbeat {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h := envelope.Heartbeat{AgentID: a.hello.AgentID, Status: envelope.PresenceOnline, Load: new(a.running * 100 / a.opts.Concurrency), Queue: new(max(len(a.jobs)-a.running, 0))}
+	switch {
+	case a.draining:
+		h.Status = envelope.PresenceOffline
+	case a.running >= a.opts.Concurrency:
+		h.Status = envelope.PresenceBusy
+	}
+	return h
+}
+
+// nudge has the line send a heartbeat soon.
+func (a *Agent) nudge() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,291 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/agent"
+	"comet/internal/wire/envelope"
+)
+
+func TestWork(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a request is accepted, reported on and answered", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		setup(t, s, nil, map[string]agent.Handler{"run_playbook": func(_ context.Context, w *agent.Work) (agent.Result, error) {
+			var p struct{ Playbook string }
+			if err := w.Decode(&p); err != nil {
+				return agent.Result{}, err
+			}
+			if err := w.Progress(40, "pulling"); err != nil {
+				return agent.Result{}, err
+			}
+			_, err := fmt.Fprintln(w, "pulled", p.Playbook)
+			w.Tokens(100)
+			w.TokensOf("small", 23)
+			return agent.Result{Output: "done", CPUTime: 1500 * time.Millisecond}, err
+		}})
+		e := request("run_playbook", `{"playbook":"a.yml"}`)
+		s.send(e)
+		got := s.eventually(e)
+		require.Equal(t, envelope.WorkResult{
+			TaskID: e.Payload.(envelope.WorkRequest).TaskID, Status: envelope.OutcomeSuccess, Output: "done",
+			Resources: envelope.Resources{CPUTimeMS: 1500, Tokens: 123},
+		}, got.Payload)
+		require.JSONEq(t, `{"tokens_by_model":{"small":23}}`, string(got.Custom))
+		require.Equal(t, e.TraceID, got.TraceID)
+		require.Equal(t, "infra", got.From)
+		require.Equal(t, "orchestrator", got.To)
+		all := s.of(e.RequestID)
+		first := all[0].Payload.(envelope.WorkStatus)
+		require.Equal(t, envelope.StatusRunning, first.Status)
+		require.Zero(t, first.Progress)
+		last := all[len(all)-2].Payload.(envelope.WorkStatus)
+		require.Equal(t, 40, last.Progress)
+		require.Equal(t, &envelope.Step{Number: 1, Name: "pulling", Output: "pulled a.yml\n"}, last.Step)
+	})
+
+	t.Run("every named step is told, with the output that belongs to it", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		setup(t, s, nil, map[string]agent.Handler{"w": func(_ context.Context, w *agent.Work) (agent.Result, error) {
+			for i := range 5 {
+				if err := w.Progress(i*20, fmt.Sprint("step ", i)); err != nil {
+					return agent.Result{}, err
+				}
+				_, _ = fmt.Fprintf(w, "output %d", i)
+			}
+			return agent.Result{}, nil
+		}})
+		e := request("w", `{}`)
+		s.send(e)
+		s.eventually(e)
+		var steps []string
+		for _, m := range s.of(e.RequestID) {
+			if st, ok := m.Payload.(envelope.WorkStatus); ok && st.Step != nil {
+				steps = append(steps, fmt.Sprintf("%d %s %s", st.Step.Number, st.Step.Name, st.Step.Output))
+			}
+		}
+		require.Equal(t, []string{"1 step 0 output 0", "2 step 1 output 1", "3 step 2 output 2", "4 step 3 output 3", "5 step 4 output 4"}, steps)
+	})
+
+	t.Run("a capability counts with and without custom:", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		setup(t, s, nil, map[string]agent.Handler{"custom:brew": func(context.Context, *agent.Work) (agent.Result, error) {
+			return agent.Result{Output: "tea"}, nil
+		}})
+		for _, name := range []string{"brew", "custom:brew"} {
+			e := request(name, `{}`)
+			s.send(e)
+			require.Equal(t, "tea", s.eventually(e).Payload.(envelope.WorkResult).Output)
+		}
+	})
+
+	t.Run("output that is no UTF-8 is replaced, and a character is never cut in two", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		text := strings.Repeat("é€😀", 40_000)
+		setup(t, s, &agent.Options{Flush: time.Millisecond}, map[string]agent.Handler{"w": func(_ context.Context, w *agent.Work) (agent.Result, error) {
+			for i := range len(text) {
+				if _, err := w.Write([]byte{text[i]}); err != nil {
+					return agent.Result{}, err
+				}
+			}
+			_, err := w.Write([]byte("\xff\x00end"))
+			return agent.Result{}, err
+		}})
+		e := request("w", `{}`)
+		s.send(e)
+		s.eventually(e)
+		require.Equal(t, text+"\uFFFD\uFFFDend", s.output(e.RequestID))
+	})
+
+	t.Run("a result that is too long for one message goes before it in chunks", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		text := strings.Repeat("0123456789é", 100_000)
+		setup(t, s, nil, map[string]agent.Handler{"w": func(_ context.Context, w *agent.Work) (agent.Result, error) {
+			return agent.Result{Output: text}, w.Progress(90, "collecting")
+		}})
+		e := request("w", `{}`)
+		s.send(e)
+		require.Empty(t, s.eventually(e).Payload.(envelope.WorkResult).Output)
+		var a envelope.Assembly
+		got := ""
+		for _, m := range s.of(e.RequestID) {
+			if st, ok := m.Payload.(envelope.WorkStatus); ok && st.Step != nil && st.Step.Chunk != (envelope.Range{}) {
+				require.Equal(t, 2, st.Step.Number)
+				pieces, err := a.Add(envelope.Chunk{Range: st.Step.Chunk, Text: st.Step.Output})
+				require.NoError(t, err)
+				for _, p := range pieces {
+					got += p.Text
+				}
+			}
+		}
+		require.NoError(t, a.Complete())
+		require.Equal(t, text, got)
+	})
+
+	t.Run("silent work is told of, so that it is not taken for hung", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		setup(t, s, &agent.Options{KeepAlive: 5 * time.Millisecond}, map[string]agent.Handler{"w": waits})
+		e := request("w", `{}`)
+		s.send(e)
+		require.Eventually(t, func() bool { return len(s.of(e.RequestID)) > 3 }, minute, soon)
+		for _, m := range s.of(e.RequestID) {
+			require.Equal(t, envelope.TypeWorkStatus, m.Type)
+		}
+	})
+}
+
+// waits works until its context ends.
+func waits(ctx context.Context, _ *agent.Work) (agent.Result, error) {
+	<-ctx.Done()
+	return agent.Result{Output: "interrupted"}, ctx.Err()
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	setup(t, s, &agent.Options{Concurrency: 10}, map[string]agent.Handler{
+		"invalid": func(_ context.Context, w *agent.Work) (agent.Result, error) {
+			return agent.Result{}, w.Decode(&[]int{})
+		},
+		"unsupported": func(context.Context, *agent.Work) (agent.Result, error) {
+			return agent.Result{}, fmt.Errorf("wrapped: %w", agent.Unsupported("unsupported"))
+		},
+		"limit": func(context.Context, *agent.Work) (agent.Result, error) {
+			return agent.Result{}, agent.ResourceLimit("gpu_vram_mb", 128, 512)
+		},
+		"fails": func(context.Context, *agent.Work) (agent.Result, error) {
+			return agent.Result{Output: "half"}, errors.New("broken")
+		},
+		"code":   func(context.Context, *agent.Work) (agent.Result, error) { return agent.Result{ExitCode: 7}, nil },
+		"panics": func(context.Context, *agent.Work) (agent.Result, error) { panic("oh") },
+		"waits":  waits,
+	})
+	cases := []struct {
+		name string
+		e    envelope.Envelope
+		want envelope.Payload
+	}{
+		{"parameters that cannot be read are 5003", request("invalid", `{}`), envelope.Failure{Code: 5003}},
+		{"work that is not done after all is 5006", request("unsupported", `{}`), envelope.Failure{Code: 5006}},
+		{"work that nobody registered is 5006", request("unknown", `{}`), envelope.Failure{Code: 5006}},
+		{"a limit is 5005", request("limit", `{}`), envelope.ResourceLimit("gpu_vram_mb", 128, 512)},
+		{"an error is a failed result", request("fails", `{}`), envelope.WorkResult{Status: "failed", ExitCode: 1, Output: "half\nbroken"}},
+		{"an exit code is a failed result", request("code", `{}`), envelope.WorkResult{Status: "failed", ExitCode: 7}},
+		{"a panic is a failed result", request("panics", `{}`), envelope.WorkResult{Status: "failed", ExitCode: 1, Output: "panic: oh"}},
+		{
+			"a hint ends work that takes longer", hinted(request("waits", `{}`), envelope.Hints{MaxDurationSeconds: 1}),
+			envelope.WorkResult{Status: "failed", ExitCode: 124, Output: "interrupted\n" + agent.ErrDuration.Error()},
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s.send(c.e)
+			switch got := s.eventually(c.e).Payload.(type) {
+			case envelope.WorkResult:
+				got.TaskID, got.Resources.DurationSeconds = [16]byte{}, 0
+				require.Equal(t, c.want, got)
+			case envelope.Failure:
+				want := c.want.(envelope.Failure)
+				require.Equal(t, want.Code, got.Code)
+				if want.Message != "" {
+					require.Equal(t, want, got)
+				}
+			}
+		})
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	cause := make(chan error, 1)
+	setup(t, s, nil, map[string]agent.Handler{"w": func(ctx context.Context, w *agent.Work) (agent.Result, error) {
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		_, _ = fmt.Fprint(w, "last words")
+		return agent.Result{}, ctx.Err()
+	}})
+	e, waiting := request("w", `{}`), request("w", `{}`)
+	s.send(e)
+	require.Eventually(t, func() bool { return len(s.of(e.RequestID)) > 0 }, minute, soon)
+	s.send(waiting)
+	s.send(cancelling(waiting))
+	require.Equal(t, envelope.OutcomeCancelled, s.eventually(waiting).Payload.(envelope.WorkResult).Status, "work that waits for a place")
+	s.send(cancelling(e))
+	got := s.eventually(e).Payload.(envelope.WorkResult)
+	require.ErrorIs(t, <-cause, agent.ErrCancelled)
+	require.Equal(t, envelope.OutcomeCancelled, got.Status)
+	require.EqualValues(t, 130, got.ExitCode)
+	require.Equal(t, "last words", s.output(e.RequestID))
+}
+
+func TestTakenBackAndTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	stopping, release := make(chan struct{}), make(chan struct{})
+	var runs atomic.Int64
+	setup(t, s, &agent.Options{Concurrency: 2}, map[string]agent.Handler{"w": func(ctx context.Context, _ *agent.Work) (agent.Result, error) {
+		if runs.Add(1) > 1 {
+			return agent.Result{Output: "the second time"}, nil
+		}
+		<-ctx.Done()
+		close(stopping)
+		<-release
+		return agent.Result{}, ctx.Err()
+	}})
+	e := request("w", `{}`)
+	s.send(e)
+	require.Eventually(t, func() bool { return len(s.of(e.RequestID)) > 0 }, minute, soon)
+	s.send(cancelling(e)) // the server thinks that it hangs
+	<-stopping
+	s.send(attempt(e))
+	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.owed) == 0 }, minute, soon)
+	close(release)
+	require.Equal(t, "the second time", s.eventually(e).Payload.(envelope.WorkResult).Output)
+	require.Len(t, s.results(e.RequestID), 1, "the end of the first must not count for the second")
+}
+
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	release := make(chan struct{})
+	var now, most atomic.Int64
+	setup(t, s, &agent.Options{Concurrency: 2}, map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
+		most.Store(max(most.Load(), now.Add(1)))
+		defer now.Add(-1)
+		<-release
+		return agent.Result{}, nil
+	}})
+	var all []envelope.Envelope
+	for range 5 {
+		all = append(all, request("w", `{}`))
+		s.send(all[len(all)-1])
+	}
+	require.EqualValues(t, 5005, s.eventually(all[4]).Payload.(envelope.Failure).Code, "two run, two wait, one is too many")
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.beats) > 0 && s.beats[len(s.beats)-1].Status == envelope.PresenceBusy
+	}, minute, soon, "an agent without a place says so at once")
+	close(release)
+	for _, e := range all[:4] {
+		require.Equal(t, envelope.OutcomeSuccess, s.eventually(e).Payload.(envelope.WorkResult).Status)
+	}
+	require.EqualValues(t, 2, most.Load())
+}

@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"comet/internal/wire/envelope"
+)
+
+// answer is how a request ended, in the form in which a Cache keeps it.
+type answer struct {
+	Outcome  envelope.Outcome   `json:"outcome,omitempty"`
+	ExitCode int64              `json:"exit_code,omitempty"`
+	Output   string             `json:"output,omitempty"`
+	Used     envelope.Resources `json:"used,omitzero"`
+	Models   map[string]int64   `json:"models,omitempty"`
+	Error    *envelope.Failure  `json:"error,omitempty"`
+
+	unbegun bool // nothing was done
+}
+
+// final reports whether the same request is answered the same for ever. What the server
+// tries again must not be remembered, or trying would be in vain: a failure that may be
+// gone the next time, and work it took back because it thought the agent hung.
+func (a answer) final() bool {
+	if a.Error != nil {
+		return !a.Error.Code.Retryable()
+	}
+	return a.Outcome != envelope.OutcomeCancelled
+}
+
+// word is the answer in a word, for the log.
+func (a answer) word() string {
+	if a.Error != nil {
+		return fmt.Sprintf("error %d", a.Error.Code)
+	}
+	return string(a.Outcome)
+}
+
+// answerOf is what a function's end means. took is how long it ran.
+func answerOf(ctx context.Context, w *Work, r Result, err error, took time.Duration) answer {
+	total, byModel := w.used()
+	a := answer{Outcome: envelope.OutcomeSuccess, ExitCode: int64(max(r.ExitCode, 0)), Output: clean(r.Output), Models: byModel,
+		Used: envelope.Resources{DurationSeconds: int64(took.Seconds()), GPUVRAMMB: max(r.GPUMemoryMB, 0),
+			CPUTimeMS: max(r.CPUTime.Milliseconds(), 0), Tokens: total}}
+	var refused *refusal
+	cause := context.Cause(ctx)
+	switch {
+	case errors.As(err, &refused):
+		a.Error = &refused.failure
+	case err == nil && a.ExitCode == 0: // it was done, even if nobody waits for it any more
+	case errors.Is(cause, ErrStopping):
+		a.Error = new(envelope.Unavailable(w.agentID, nil))
+	case errors.Is(cause, ErrCancelled):
+		a.fail(envelope.OutcomeCancelled, exitCancelled, ErrCancelled)
+	case errors.Is(cause, ErrDuration):
+		a.fail(envelope.OutcomeFailed, exitTimeout, ErrDuration)
+	default:
+		a.fail(envelope.OutcomeFailed, max(a.ExitCode, 1), err)
+	}
+	return a
+}
+
+func (a *answer) fail(outcome envelope.Outcome, code int64, err error) {
+	a.Outcome, a.ExitCode = outcome, code
+	if err == nil {
+		return
+	}
+	if a.Output != "" && !strings.HasSuffix(a.Output, "\n") {
+		a.Output += "\n"
+	}
+	a.Output += clean(err.Error())
+}
+
+// payloads are the messages that give the answer: what is too long for one message goes
+// before it in chunks of the step that was the last (Chiffon §Large Payloads).
+func (a answer) payloads(request envelope.WorkRequest, last envelope.WorkStatus) []envelope.Payload {
+	if a.Error != nil {
+		return []envelope.Payload{*a.Error}
+	}
+	result := envelope.WorkResult{TaskID: request.TaskID, Status: a.Outcome, ExitCode: a.ExitCode, Output: a.Output, Resources: a.Used}
+	if len(a.Output) <= envelope.MaxChunk {
+		return []envelope.Payload{result}
+	}
+	var all []envelope.Payload
+	for _, c := range envelope.Split(a.Output) {
+		status := last
+		status.Step = &envelope.Step{Number: 1, Name: "result", Output: c.Text, Chunk: c.Range}
+		if last.Step != nil {
+			status.Step.Number = last.Step.Number + 1
+		}
+		all = append(all, status)
+	}
+	result.Output = ""
+	return append(all, result)
+}
+
+// custom is x_custom_fields of the result, nil for none.
+func (a answer) custom() json.RawMessage {
+	if len(a.Models) == 0 || a.Error != nil {
+		return nil
+	}
+	data, err := json.Marshal(map[string]any{"tokens_by_model": a.Models})
+	if err != nil {
+		panic(err) // names and numbers
+	}
+	return data
+}
+
+// clean is text that a message can hold.
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}

@@ -1,0 +1,217 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/agent"
+	"comet/internal/wire/envelope"
+)
+
+// caches are fresh ones of each kind, with a clock.
+func caches(t *testing.T, count int) map[string]func(now func() time.Time) agent.Cache {
+	return map[string]func(now func() time.Time) agent.Cache{
+		"in memory": func(now func() time.Time) agent.Cache {
+			c := agent.NewMemoryCache(count)
+			c.Clock(now)
+			return c
+		},
+		"in a directory": func(now func() time.Time) agent.Cache {
+			c, err := agent.OpenCache(filepath.Join(t.TempDir(), "cache"), count)
+			require.NoError(t, err)
+			c.Clock(now)
+			return c
+		},
+	}
+}
+
+func TestCaches(t *testing.T) {
+	t.Parallel()
+	for name, open := range caches(t, 3) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var later atomic.Int64
+			c := open(func() time.Time { return time.Now().Add(time.Duration(later.Load())) })
+			id := uuid.New()
+			known, err := c.Begin(id)
+			require.NoError(t, err)
+			require.Equal(t, agent.Known{}, known, "it begins")
+			require.NoError(t, c.End(id, []byte("answer")))
+			known, err = c.Begin(id)
+			require.NoError(t, err)
+			require.Equal(t, agent.Known{Answer: []byte("answer")}, known, "it has ended")
+			require.NoError(t, c.Forget(id))
+			known, err = c.Begin(id)
+			require.NoError(t, err)
+			require.Nil(t, known.Answer, "it is forgotten")
+			require.NoError(t, c.End(id, []byte("answer")))
+			for i := range 10 {
+				require.NoError(t, c.End(uuid.New(), fmt.Append(nil, i)))
+			}
+			known, err = c.Begin(id)
+			require.NoError(t, err)
+			require.Nil(t, known.Answer, "newer ones have taken its place")
+			require.NoError(t, c.End(id, []byte("answer")))
+			later.Store(int64(25 * time.Hour))
+			known, err = c.Begin(id)
+			require.NoError(t, err)
+			require.Nil(t, known.Answer, "it is too old")
+		})
+	}
+}
+
+func TestDirCache(t *testing.T) {
+	t.Parallel()
+
+	t.Run("what is not the cache's stays, what was never finished goes after a day", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		old := time.Now().Add(-25 * time.Hour)
+		for _, name := range []string{"notes.txt", uuid.NewString() + ".json", uuid.NewString() + ".running", uuid.NewString() + ".json.new"} {
+			path := filepath.Join(dir, name)
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			require.NoError(t, os.Chtimes(path, old, old))
+		}
+		_, err := agent.OpenCache(dir, 0)
+		require.NoError(t, err)
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Len(t, entries, 1)
+		require.Equal(t, "notes.txt", entries[0].Name())
+	})
+
+	t.Run("answers are for their owner alone", func(t *testing.T) {
+		t.Parallel()
+		dir, id := t.TempDir(), uuid.New()
+		c, err := agent.OpenCache(dir, 0)
+		require.NoError(t, err)
+		require.NoError(t, c.End(id, []byte("secret")))
+		info, err := os.Stat(filepath.Join(dir, id.String()+".json"))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	})
+}
+
+func TestIdempotency(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a request that comes again while it runs is joined to it", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		release := make(chan struct{})
+		var runs atomic.Int64
+		setup(t, s, nil, map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
+			runs.Add(1)
+			<-release
+			return agent.Result{Output: "once"}, nil
+		}})
+		e := request("w", `{}`)
+		s.send(e)
+		require.Eventually(t, func() bool { return len(s.of(e.RequestID)) == 1 }, minute, soon)
+		s.send(attempt(e))
+		require.Eventually(t, func() bool { return len(s.of(e.RequestID)) == 2 }, minute, soon, "the second attempt is accepted too")
+		close(release)
+		s.eventually(e)
+		require.EqualValues(t, 1, runs.Load())
+		require.Len(t, s.results(e.RequestID), 1)
+	})
+
+	t.Run("one that has ended is answered from the cache", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		var runs atomic.Int64
+		text := strings.Repeat("long ", 100_000)
+		setup(t, s, nil, map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
+			runs.Add(1)
+			return agent.Result{Output: text, ExitCode: 3}, nil
+		}})
+		e := request("w", `{}`)
+		s.send(e)
+		first := s.eventually(e)
+		s.send(attempt(e))
+		require.Eventually(t, func() bool { return len(s.results(e.RequestID)) == 2 }, minute, soon)
+		second := s.results(e.RequestID)[1]
+		require.Equal(t, first.Payload, second.Payload)
+		require.NotEqual(t, first.MessageID, second.MessageID)
+		require.EqualValues(t, 1, runs.Load())
+		require.Len(t, s.of(e.RequestID), 1+2*2+2, "a status, the chunks twice, two results")
+	})
+
+	t.Run("a limit may be gone the next time", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		var runs atomic.Int64
+		setup(t, s, nil, map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
+			if runs.Add(1) == 1 {
+				return agent.Result{}, agent.ResourceLimit("memory_mb", 1, 2)
+			}
+			return agent.Result{}, nil
+		}})
+		e := request("w", `{}`)
+		s.send(e)
+		require.EqualValues(t, 5005, s.eventually(e).Payload.(envelope.Failure).Code)
+		s.send(attempt(e))
+		require.Eventually(t, func() bool { return len(s.results(e.RequestID)) == 2 }, minute, soon)
+		require.Equal(t, envelope.OutcomeSuccess, s.results(e.RequestID)[1].Payload.(envelope.WorkResult).Status)
+	})
+
+	t.Run("a directory remembers across a restart", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		var runs atomic.Int64
+		run := map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
+			return agent.Result{Output: fmt.Sprint("run ", runs.Add(1))}, nil
+		}}
+		e := request("w", `{}`)
+		for range 3 {
+			cache, err := agent.OpenCache(dir, 0)
+			require.NoError(t, err)
+			s := newServer(t)
+			stop := setup(t, s, &agent.Options{Cache: cache}, run)
+			s.send(attempt(e))
+			require.Equal(t, "run 1", s.eventually(e).Payload.(envelope.WorkResult).Output)
+			require.NoError(t, stop())
+		}
+	})
+
+	for _, noRerun := range []bool{false, true} {
+		t.Run(fmt.Sprintf("work that an end of the process cut short runs again unless that is unwanted: %v", noRerun), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			cache, err := agent.OpenCache(dir, 0)
+			require.NoError(t, err)
+			e := request("w", `{}`)
+			s := newServer(t)
+			stop := setup(t, s, &agent.Options{Cache: cache}, map[string]agent.Handler{"w": waits})
+			s.send(e)
+			require.Eventually(t, func() bool { return len(s.of(e.RequestID)) > 0 }, minute, soon)
+			require.NoError(t, stop())
+
+			s = newServer(t)
+			cache, err = agent.OpenCache(dir, 0)
+			require.NoError(t, err)
+			setup(t, s, &agent.Options{Cache: cache, NoRerun: noRerun}, map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
+				return agent.Result{Output: "again"}, nil
+			}})
+			require.EqualValues(t, 5002, s.eventually(e).Payload.(envelope.Failure).Code, "the server hears of it at once")
+			s.send(attempt(e))
+			require.Eventually(t, func() bool { return len(s.results(e.RequestID)) == 2 }, minute, soon)
+			got := s.results(e.RequestID)[1].Payload.(envelope.WorkResult)
+			if noRerun {
+				require.Equal(t, envelope.OutcomeFailed, got.Status)
+				require.Contains(t, got.Output, "interrupted")
+				return
+			}
+			require.Equal(t, "again", got.Output)
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/google/uuid"
+
+	"comet/internal/wire/envelope"
+)
+
+// Request is work that is asked for.
+type Request struct {
+	// To is the type of agent that shall do it, "" for whoever can.
+	To string
+	// From is the type of the agent whose token is used, "" for a token of nobody.
+	From     string
+	WorkType string
+	// Parameters is a JSON object, nil for an empty one.
+	Parameters json.RawMessage
+	Hints      Hints
+	// TaskID names the task, RequestID makes it once however often it is asked for, and
+	// TraceID follows it through other systems. Send fills in what is uuid.Nil.
+	TaskID, RequestID, TraceID uuid.UUID
+}
+
+// Reply is where a request stands.
+type Reply struct {
+	// Ended is false as long as there is no result.
+	Ended bool
+	// Succeeded, ExitCode and Output are the result's.
+	Succeeded bool
+	ExitCode  int
+	Output    string
+	// Code is that of an error envelope, 0 where there is a result; Message says it in
+	// words, and Context, an object, what it is about.
+	Code    int
+	Message string
+	Context json.RawMessage
+	// Raw is the envelope as it was received.
+	Raw json.RawMessage
+}
+
+// Client asks for work. It is safe for concurrent use.
+type Client struct {
+	server, token string
+	http          *http.Client
+}
+
+// NewClient returns a client of the server at an address such as http://127.0.0.1:8080.
+// The token needs the scope messages:send. hc may be nil; it must not have a time limit
+// below the longest wait, a minute.
+func NewClient(server, token string, hc *http.Client) (*Client, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, errors.New("agent: the server's address must be of the form http://host:port")
+	}
+	if hc == nil {
+		hc = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	return &Client{server: strings.TrimSuffix(u.String(), "/"), token: token, http: hc}, nil
+}
+
+// Send asks for work and waits up to a time, at most a minute, for its end. Asking again
+// with the same Request finds the same task, so an error that is no Refused may be
+// answered by calling Send again.
+func (c *Client) Send(ctx context.Context, r *Request, wait time.Duration) (Reply, error) {
+	r.fill()
+	data, err := envelope.Format(r.envelope(r.WorkType, r.RequestID, r.parameters(), r.hints()))
+	if err != nil {
+		return Reply{}, err
+	}
+	return c.post(ctx, data, min(wait, time.Minute))
+}
+
+// Await asks for work until it has ended, through whatever becomes of the network.
+func (c *Client) Await(ctx context.Context, r *Request) (Reply, error) {
+	pause := &backoff.ExponentialBackOff{InitialInterval: 250 * time.Millisecond, MaxInterval: 15 * time.Second, Multiplier: 2, RandomizationFactor: 0.3}
+	pause.Reset()
+	for {
+		reply, err := c.Send(ctx, r, 30*time.Second)
+		var refused *Refused
+		var malformed *envelope.Error
+		switch {
+		case ctx.Err() != nil:
+			return reply, context.Cause(ctx)
+		case err == nil && reply.Ended:
+			return reply, nil
+		case err == nil:
+			pause.Reset()
+			continue
+		case errors.As(err, &refused) && refused.permanent(), errors.As(err, &malformed):
+			return reply, err
+		}
+		if err := sleep(ctx, pause.NextBackOff()); err != nil {
+			return reply, err
+		}
+	}
+}
+
+// Cancel takes a request back. A task that has ended stays as it is.
+func (c *Client) Cancel(ctx context.Context, r *Request) error {
+	r.fill()
+	data, err := envelope.Format(r.envelope(envelope.WorkTypeCancel, uuid.New(), nil, envelope.Hints{}))
+	if err == nil {
+		_, err = c.post(ctx, data, 0)
+	}
+	return err
+}
+
+func (c *Client) post(ctx context.Context, data []byte, wait time.Duration) (Reply, error) {
+	req, err := c.request(ctx, http.MethodPost, "/api/agent/message", bytes.NewReader(data))
+	if err != nil {
+		return Reply{}, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if seconds := int(wait.Seconds()); seconds > 0 {
+		req.Header.Set("Prefer", "wait="+strconv.Itoa(seconds))
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return Reply{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, readLimit))
+	if err != nil {
+		return Reply{}, err
+	}
+	e, err := envelope.Parse(body)
+	if err != nil {
+		if resp.StatusCode < http.StatusBadRequest {
+			return Reply{}, fmt.Errorf("the server's answer cannot be understood: %w", err)
+		}
+		resp.Body = io.NopCloser(bytes.NewReader(body))
+		return Reply{}, newRefused(resp)
+	}
+	return replyOf(e, body, resp.StatusCode)
+}
+
+// replyOf reads the server's envelope. One that says that nothing could be asked for is
+// an error, so that it is not taken for the end of the work.
+func replyOf(e envelope.Envelope, body []byte, status int) (Reply, error) {
+	r := Reply{Raw: body}
+	switch p := e.Payload.(type) {
+	case envelope.WorkResult:
+		r.Ended, r.ExitCode, r.Output = true, int(p.ExitCode), p.Output
+		r.Succeeded = p.Status == envelope.OutcomeSuccess || p.Status == envelope.OutcomeCompleted
+	case envelope.Failure:
+		if status == http.StatusTooManyRequests && p.Code != envelope.CodeResourceLimit || p.Code == envelope.CodeAuthenticationFailed {
+			return r, &Refused{Status: status, Code: int(p.Code), Detail: p.Message}
+		}
+		r.Ended, r.ExitCode, r.Code, r.Message, r.Context = true, 1, int(p.Code), p.Message, p.Context
+	}
+	return r, nil
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.server+path, body)
+	if err != nil {
+		return nil, err
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return req, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

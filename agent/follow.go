@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/google/uuid"
+)
+
+// Task is where a task stands.
+type Task struct {
+	ID       string `json:"id"`
+	State    string `json:"state"` // new, running, done, failed or cancelled
+	Waits    string `json:"waits"` // agent, retry or answer, "" while an agent works on it
+	Attempt  int    `json:"attempt"`
+	AgentID  string `json:"agent_id"`
+	Progress int    `json:"progress"` // percent
+	Step     int    `json:"step"`
+	StepName string `json:"step_name"`
+	ExitCode *int   `json:"exit_code"`
+	Error    string `json:"error"`
+	Tokens   int64  `json:"tokens"`
+	Version  int64  `json:"version"`
+}
+
+// Ended reports whether nothing more happens to the task.
+func (t Task) Ended() bool { return t.State == "done" || t.State == "failed" || t.State == "cancelled" }
+
+// Follow calls each with every change of a task that it sees, until the task has ended,
+// ctx ends or each returns an error. It goes on when the network has failed for a while.
+func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) error) (t Task, err error) {
+	query := url.Values{}
+	err = c.persist(ctx, func(reset func()) (bool, error) {
+		resp, err := c.get(ctx, "/api/v1/tasks/"+task.String(), query)
+		if err != nil {
+			return false, err
+		}
+		defer resp.Body.Close()
+		var next Task
+		if err := json.NewDecoder(resp.Body).Decode(&next); err != nil {
+			return false, fmt.Errorf("the server's answer cannot be understood: %w", err)
+		}
+		reset()
+		if changed := t.ID == "" || next.Version != t.Version; changed {
+			if err := each(next); err != nil {
+				return true, err
+			}
+		}
+		t = next
+		query = url.Values{"wait": {"20"}, "version": {strconv.FormatInt(t.Version, 10)}}
+		return t.Ended(), nil
+	})
+	return t, err
+}
+
+// Log copies what a task's agents tell on the way, as it comes, until the task has ended.
+// Where another attempt begins, what it tells follows.
+func (c *Client) Log(ctx context.Context, task uuid.UUID, to io.Writer) error {
+	out := &counter{to: to}
+	return c.persist(ctx, func(reset func()) (bool, error) {
+		resp, err := c.get(ctx, "/api/v1/tasks/"+task.String()+"/output",
+			url.Values{"stream": {"log"}, "follow": {"true"}, "from": {strconv.FormatInt(out.n, 10)}})
+		if err != nil {
+			return false, err
+		}
+		defer resp.Body.Close()
+		reset()
+		_, err = io.Copy(out, resp.Body)
+		return err == nil || out.err != nil, err
+	})
+}
+
+// counter counts what it passes on.
+type counter struct {
+	to  io.Writer
+	n   int64
+	err error
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.n += int64(n)
+	c.err = err
+	return n, err
+}
+
+// persist tries until try says that it is done or that trying again is in vain.
+func (c *Client) persist(ctx context.Context, try func(reset func()) (done bool, err error)) error {
+	pause := &backoff.ExponentialBackOff{InitialInterval: 250 * time.Millisecond, MaxInterval: 15 * time.Second, Multiplier: 2, RandomizationFactor: 0.3}
+	pause.Reset()
+	for {
+		done, err := try(pause.Reset)
+		var refused *Refused
+		switch {
+		case done || errors.As(err, &refused) && refused.permanent():
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			continue
+		}
+		if err := sleep(ctx, pause.NextBackOff()); err != nil {
+			return err
+		}
+	}
+}
+
+// get returns an answer that says yes.
+func (c *Client) get(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	req, err := c.request(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, newRefused(resp)
+}

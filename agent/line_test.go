@@ -1,0 +1,241 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/agent"
+	"comet/internal/wire/envelope"
+)
+
+// TestBrokenLines cuts the line at every kind of moment while work goes on.
+func TestBrokenLines(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprintf("nothing is lost and nothing runs twice, seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			random := rand.New(rand.NewPCG(1, seed))
+			s.judge = func(envelope.Envelope, int) verdict {
+				switch n := random.IntN(40); n {
+				case 0, 1:
+					return cutBefore
+				case 2, 3:
+					return cutAfter
+				}
+				return acknowledge
+			}
+			const tasks, lines = 30, 40
+			var mu sync.Mutex
+			runs := map[uuid.UUID]int{}
+			setup(t, s, &agent.Options{Concurrency: tasks, Flush: time.Millisecond, MaxPending: 20}, map[string]agent.Handler{
+				"w": func(_ context.Context, w *agent.Work) (agent.Result, error) {
+					mu.Lock()
+					runs[w.RequestID()]++
+					mu.Unlock()
+					for i := range lines {
+						if err := w.Progress(i, fmt.Sprint("step ", i)); err != nil {
+							return agent.Result{}, err
+						}
+						if _, err := fmt.Fprintf(w, "%d;", i); err != nil {
+							return agent.Result{}, err
+						}
+					}
+					return agent.Result{Output: "done"}, nil
+				},
+			})
+			want := ""
+			for i := range lines {
+				want += fmt.Sprintf("%d;", i)
+			}
+			var all []envelope.Envelope
+			for range tasks {
+				e := request("w", `{}`)
+				all = append(all, e)
+				s.send(e)
+			}
+			for _, e := range all {
+				require.Equal(t, envelope.OutcomeSuccess, s.eventually(e).Payload.(envelope.WorkResult).Status)
+				require.Len(t, s.results(e.RequestID), 1)
+				require.Equal(t, want, s.output(e.RequestID), "whole and in order")
+				require.Equal(t, 1, runs[e.RequestID])
+			}
+			require.Greater(t, s.lines, 3, "lines did break")
+			require.Positive(t, s.repeats, "what was not acknowledged did come again")
+		})
+	}
+}
+
+func TestBackPressure(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	var mu sync.Mutex
+	silent := true
+	s.judge = func(e envelope.Envelope, _ int) verdict {
+		mu.Lock()
+		defer mu.Unlock()
+		if silent && e.Type == envelope.TypeWorkStatus {
+			return ignore
+		}
+		return acknowledge
+	}
+	text := strings.Repeat("x", 32<<10)
+	written := make(chan int, 1000)
+	setup(t, s, &agent.Options{MaxPendingBytes: 1 << 20}, map[string]agent.Handler{"w": func(_ context.Context, w *agent.Work) (agent.Result, error) {
+		for i := range 100 {
+			if _, err := w.Write([]byte(text)); err != nil {
+				return agent.Result{}, err
+			}
+			written <- i
+		}
+		return agent.Result{}, nil
+	}})
+	e := request("w", `{}`)
+	s.send(e)
+	require.Eventually(t, func() bool { return len(written) >= 30 }, minute, soon)
+	require.Never(t, func() bool { return len(written) > 36 }, 50*time.Millisecond, soon, "1 MiB and what one batch holds")
+	mu.Lock()
+	silent = false
+	mu.Unlock()
+	s.cut() // the next line brings everything again
+	s.eventually(e)
+	require.Equal(t, strings.Repeat(text, 100), s.output(e.RequestID))
+}
+
+func TestForgottenAcknowledgement(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.hello.HeartbeatSeconds = 0.02
+	ignored := map[uuid.UUID]bool{}
+	s.judge = func(e envelope.Envelope, _ int) verdict {
+		if _, beat := e.Payload.(envelope.Heartbeat); !beat && !ignored[e.MessageID] {
+			ignored[e.MessageID] = true
+			return ignore
+		}
+		return acknowledge
+	}
+	setup(t, s, nil, map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
+		return agent.Result{Output: "done"}, nil
+	}})
+	e := request("w", `{}`)
+	s.send(e)
+	require.Equal(t, "done", s.eventually(e).Payload.(envelope.WorkResult).Output)
+	require.Equal(t, 1, s.lines, "on the same line")
+}
+
+func TestRefusedOutput(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	said := make(chan struct{})
+	setup(t, s, &agent.Options{Flush: time.Millisecond}, map[string]agent.Handler{"w": func(ctx context.Context, w *agent.Work) (agent.Result, error) {
+		_, _ = fmt.Fprint(w, "too much")
+		select {
+		case <-said:
+		case <-ctx.Done():
+		}
+		_, err := fmt.Fprint(w, "more of it")
+		return agent.Result{Output: "the work goes on"}, err
+	}})
+	e := request("w", `{}`)
+	s.send(e)
+	require.Eventually(t, func() bool { return s.output(e.RequestID) != "" }, minute, soon)
+	refusal := envelope.Reply(s.of(e.RequestID)[1], uuid.New(), time.Now(), envelope.ResourceLimit("output_bytes", 1, 2))
+	s.send(refusal)
+	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.owed) == 0 }, minute, soon)
+	close(said)
+	require.Equal(t, "the work goes on", s.eventually(e).Payload.(envelope.WorkResult).Output)
+	require.Equal(t, "too much", s.output(e.RequestID))
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a token that is not valid ends it at once", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		s.refuse = 401
+		a, err := agent.New(s.url, "wrong", nil)
+		require.NoError(t, err)
+		a.Handle("w", waits)
+		err = a.Run(t.Context())
+		var refused *agent.Refused
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "the server answers 401 Unauthorized: the token is not valid", err.Error())
+	})
+
+	t.Run("so does an error in the place of a hello", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		s.instead = envelope.UnsupportedVersion("1.0", []string{"2.0"})
+		a, err := agent.New(s.url, "secret", nil)
+		require.NoError(t, err)
+		a.Handle("w", waits)
+		require.ErrorContains(t, a.Run(t.Context()), "error 5006: Unsupported work type: protocol version 1.0 is not spoken here")
+	})
+
+	t.Run("a server that is away at first is waited for", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		s.refuse, s.times = 503, 3
+		setup(t, s, nil, map[string]agent.Handler{"w": waits})
+	})
+
+	t.Run("work that runs may end, new work is refused, and the server hears that nobody is there", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		release := make(chan struct{})
+		stop := setup(t, s, &agent.Options{Drain: minute, Concurrency: 2}, map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
+			<-release
+			return agent.Result{Output: "in time"}, nil
+		}})
+		e, late := request("w", `{}`), request("w", `{}`)
+		s.send(e)
+		require.Eventually(t, func() bool { return len(s.of(e.RequestID)) > 0 }, minute, soon)
+		ended := make(chan error)
+		go func() { ended <- stop() }()
+		require.Eventually(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.beats) > 0 && s.beats[len(s.beats)-1].Status == envelope.PresenceOffline
+		}, minute, soon)
+		s.send(late)
+		require.EqualValues(t, 5002, s.eventually(late).Payload.(envelope.Failure).Code)
+		close(release)
+		require.NoError(t, <-ended)
+		require.Equal(t, "in time", s.results(e.RequestID)[0].Payload.(envelope.WorkResult).Output)
+	})
+
+	t.Run("work that does not end in time is for another agent", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		stop := setup(t, s, &agent.Options{Drain: time.Millisecond}, map[string]agent.Handler{"w": waits})
+		e := request("w", `{}`)
+		s.send(e)
+		require.Eventually(t, func() bool { return len(s.of(e.RequestID)) > 0 }, minute, soon)
+		require.NoError(t, stop())
+		require.EqualValues(t, 5002, s.results(e.RequestID)[0].Payload.(envelope.Failure).Code)
+	})
+
+	t.Run("a function that does not heed its context is told of", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		release := make(chan struct{})
+		stop := setup(t, s, &agent.Options{Grace: time.Millisecond}, map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
+			<-release
+			return agent.Result{}, nil
+		}})
+		e := request("w", `{}`)
+		s.send(e)
+		require.Eventually(t, func() bool { return len(s.of(e.RequestID)) > 0 }, minute, soon)
+		require.ErrorContains(t, stop(), "did not return")
+		close(release)
+	})
+}

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// outbox keeps what the server has not acknowledged yet, in order. It holds a bounded
+// number of messages and bytes; who wants to add to a full one waits.
+type outbox struct {
+	maxMessages, maxBytes int
+
+	mu      sync.Mutex
+	waiting []parcel
+	sent    int // how many at the front were sent on the line that is open now
+	bytes   int
+	room    chan struct{} // closed and replaced when something has been taken out
+	// news holds one token when there may be something to send.
+	news chan struct{}
+}
+
+// parcel is a message on its way.
+type parcel struct {
+	id   uuid.UUID
+	data []byte
+	at   time.Time // when it was sent last
+}
+
+func newOutbox(maxMessages, maxBytes int) *outbox {
+	return &outbox{maxMessages: maxMessages, maxBytes: maxBytes, room: make(chan struct{}), news: make(chan struct{}, 1)}
+}
+
+// put adds a message behind the others. It waits for room as long as ctx lives, and
+// then returns its cause; where there is room it does not ask ctx.
+func (o *outbox) put(ctx context.Context, p parcel) error {
+	for {
+		o.mu.Lock()
+		if len(o.waiting) == 0 || len(o.waiting) < o.maxMessages && o.bytes+len(p.data) <= o.maxBytes {
+			o.waiting = append(o.waiting, p)
+			o.bytes += len(p.data)
+			o.mu.Unlock()
+			o.nudge()
+			return nil
+		}
+		room := o.room
+		o.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// next returns the first message that was not sent on this line.
+func (o *outbox) next(now time.Time) (parcel, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.sent == len(o.waiting) {
+		return parcel{}, false
+	}
+	o.waiting[o.sent].at = now
+	o.sent++
+	return o.waiting[o.sent-1], true
+}
+
+// overdue reports whether the first message was sent before a time and is still there.
+func (o *outbox) overdue(since time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sent > 0 && o.waiting[0].at.Before(since)
+}
+
+// rewind begins a new line: everything is sent once more.
+func (o *outbox) rewind() {
+	o.mu.Lock()
+	o.sent = 0
+	o.mu.Unlock()
+	o.nudge()
+}
+
+// acknowledge forgets messages. Ids that are not there were acknowledged before.
+func (o *outbox) acknowledge(ids []uuid.UUID) {
+	known := make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		known[id] = true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept, sent := o.waiting[:0], o.sent
+	for i, p := range o.waiting {
+		if !known[p.id] {
+			kept = append(kept, p)
+			continue
+		}
+		if o.bytes -= len(p.data); i < sent {
+			o.sent--
+		}
+	}
+	if len(kept) == len(o.waiting) {
+		return
+	}
+	clear(o.waiting[len(kept):])
+	o.waiting = kept
+	close(o.room)
+	o.room = make(chan struct{})
+	o.nudge()
+}
+
+// idle reports whether everything has been sent.
+func (o *outbox) idle() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sent == len(o.waiting)
+}
+
+// emptied waits until everything has been acknowledged, or ctx ends.
+func (o *outbox) emptied(ctx context.Context) bool {
+	for {
+		o.mu.Lock()
+		n, room := len(o.waiting), o.room
+		o.mu.Unlock()
+		if n == 0 {
+			return true
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (o *outbox) nudge() {
+	select {
+	case o.news <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/google/uuid"
+
+	"comet/internal/wire/envelope"
+)
+
+// receive takes an envelope from the line. It never waits: the line's acknowledgements,
+// which make room for what others wait to send, come the same way.
+func (a *Agent) receive(life context.Context, data []byte) {
+	e, err := envelope.Parse(data)
+	var wrong *envelope.Error
+	switch {
+	case errors.As(err, &wrong) && e.MessageID == uuid.Nil:
+		a.log.Warn("the server sent what cannot be answered", "error", err)
+		return
+	case a.seen.before(e.MessageID):
+		a.repeated(e)
+		return
+	case wrong != nil && e.Type == envelope.TypeError:
+		a.acks.add(e.MessageID) // an error about an error helps nobody
+		return
+	case wrong != nil:
+		a.refuse(life, e, wrong.Failure)
+		return
+	}
+	switch p := e.Payload.(type) {
+	case envelope.WorkRequest:
+		if p.WorkType == envelope.WorkTypeCancel {
+			a.takeBack(e, p)
+			return
+		}
+		a.request(life, e, p)
+	case envelope.Failure:
+		a.refused(e, p)
+	default:
+		a.acks.add(e.MessageID)
+	}
+}
+
+// repeated acknowledges a message once more, unless its work has yet to be noted: that
+// is done when it is.
+func (a *Agent) repeated(e envelope.Envelope) {
+	a.mu.Lock()
+	j := a.jobs[e.RequestID]
+	waits := j != nil && !j.noted
+	a.mu.Unlock()
+	if !waits {
+		a.acks.add(e.MessageID)
+	}
+}
+
+// request begins work, or joins it to what is being done already.
+func (a *Agent) request(life context.Context, e envelope.Envelope, p envelope.WorkRequest) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if j := a.jobs[e.RequestID]; j != nil {
+		if j.withdrawn {
+			j.next = &e
+			a.acks.add(e.MessageID)
+			return
+		}
+		j.asked = e
+		if j.noted {
+			a.acks.add(e.MessageID)
+		} else {
+			j.messages = append(j.messages, e.MessageID)
+		}
+		select {
+		case j.again <- struct{}{}:
+		default:
+		}
+		return
+	}
+	switch known := a.handlers[bare(p.WorkType)]; {
+	case known == nil:
+		a.refuse(life, e, envelope.UnsupportedWorkType(p.WorkType, a.supported()))
+	case a.draining:
+		a.refuse(life, e, envelope.Unavailable(a.hello.AgentID, nil))
+	case len(a.jobs) >= 2*a.opts.Concurrency:
+		a.refuse(life, e, envelope.ResourceLimit("places", int64(a.opts.Concurrency), int64(len(a.jobs)+1)))
+	default:
+		j := a.newJob(life, e, p)
+		a.jobs[e.RequestID] = j
+		a.working.Go(func() {
+			defer j.cancel(nil)
+			a.do(life, j)
+		})
+	}
+}
+
+func (a *Agent) newJob(life context.Context, e envelope.Envelope, p envelope.WorkRequest) *job {
+	ctx, cancel := context.WithCancelCause(life)
+	j := &job{ctx: ctx, cancel: cancel, again: make(chan struct{}, 1), asked: e, messages: []uuid.UUID{e.MessageID}}
+	j.work = &Work{agentID: a.hello.AgentID, request: e, asked: p, status: envelope.WorkStatus{TaskID: p.TaskID, Status: envelope.StatusRunning}}
+	j.work.send = func(s envelope.WorkStatus) error { return a.status(ctx, j, s) }
+	return j
+}
+
+// takeBack ends the work on a task. One that is not here has ended already.
+func (a *Agent) takeBack(e envelope.Envelope, p envelope.WorkRequest) {
+	a.mu.Lock()
+	for _, j := range a.jobs {
+		if j.work.TaskID() == p.TaskID {
+			j.withdrawn = true
+			j.cancel(ErrCancelled)
+		}
+	}
+	a.mu.Unlock()
+	a.acks.add(e.MessageID)
+}
+
+// refused hears that the server does not take a message. Output that is too much is not
+// sent any more.
+func (a *Agent) refused(e envelope.Envelope, f envelope.Failure) {
+	level := slog.LevelInfo // mostly a status of a task that has ended without it
+	if f.Code != envelope.CodeInvalidMessage {
+		level = slog.LevelWarn
+	}
+	a.log.Log(context.Background(), level, "the server refuses a message", "request_id", e.RequestID, "code", int(f.Code), "error", f.Message)
+	if f.Code == envelope.CodeResourceLimit {
+		a.mu.Lock()
+		if j := a.jobs[e.RequestID]; j != nil {
+			j.work.deaf.Store(true)
+		}
+		a.mu.Unlock()
+	}
+	a.acks.add(e.MessageID)
+}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"comet/internal/wire/envelope"
+)
+
+// Refused is a server that says no, to a line or to a request.
+type Refused struct {
+	// Status is of HTTP, such as 401 for a token that is not valid.
+	Status int
+	// Code is of the envelope protocol, such as 5004, 0 where the server gave none.
+	Code int
+	// Detail is what the server says about it, "" for nothing.
+	Detail string
+}
+
+func (e *Refused) Error() string {
+	text := fmt.Sprintf("the server answers %d %s", e.Status, http.StatusText(e.Status))
+	if e.Code != 0 {
+		text = fmt.Sprintf("error %d", e.Code)
+	}
+	if e.Detail != "" {
+		text += ": " + e.Detail
+	}
+	return text
+}
+
+// permanent reports whether trying again is in vain.
+func (e *Refused) permanent() bool {
+	return e.Status >= 400 && e.Status < 500 &&
+		e.Status != http.StatusRequestTimeout && e.Status != http.StatusConflict && e.Status != http.StatusTooManyRequests
+}
+
+// newRefused reads an answer that says no: a problem document, or an error envelope.
+func newRefused(resp *http.Response) *Refused {
+	e := &Refused{Status: resp.StatusCode}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+	if err != nil {
+		return e
+	}
+	var said struct {
+		Title, Detail string
+		Payload       struct {
+			Code    int    `json:"error_code"`
+			Message string `json:"error_message"`
+		}
+	}
+	if json.Unmarshal(body, &said) == nil {
+		e.Code, e.Detail = said.Payload.Code, cmp.Or(said.Payload.Message, said.Detail, said.Title)
+	}
+	return e
+}
+
+// newRefusedBy is the error of a server that ends a line with an error envelope.
+func newRefusedBy(f envelope.Failure) *Refused {
+	return &Refused{Status: f.Code.HTTPStatus(), Code: int(f.Code), Detail: f.Message}
+}

@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/wire/envelope"
+)
+
+// Work is one piece of work. It is safe for concurrent use, and of no use once the
+// function it was given to has returned.
+type Work struct {
+	agentID string
+	request envelope.Envelope // the first that asked
+	asked   envelope.WorkRequest
+	// send passes a status on. It blocks while too much waits for the server.
+	send func(envelope.WorkStatus) error
+
+	mu     sync.Mutex
+	status envelope.WorkStatus // as it was sent, or is to be sent
+	buffer []byte              // output that was not sent
+	dirty  bool                // the status was not sent
+	ended  bool
+	models map[string]int64
+	total  int64
+
+	deaf atomic.Bool // the server takes no more output
+}
+
+// Hints are what the asker knows about the work beforehand; 0 is not given.
+type Hints struct {
+	// MaxDuration is the longest it may take. The context ends then.
+	MaxDuration time.Duration
+	MaxMemoryMB int64
+	// MaxTokens is the task's budget.
+	MaxTokens int64
+	// Other are hints that the protocol does not name, as JSON.
+	Other map[string]json.RawMessage
+}
+
+// Type is the kind of work, a name that was given to Handle.
+func (w *Work) Type() string { return w.asked.WorkType }
+
+// TaskID names the task.
+func (w *Work) TaskID() uuid.UUID { return w.asked.TaskID }
+
+// RequestID is the same whenever the task is tried.
+func (w *Work) RequestID() uuid.UUID { return w.request.RequestID }
+
+// TraceID is what the asker follows the task by through other systems.
+func (w *Work) TraceID() uuid.UUID { return w.request.TraceID }
+
+// Parameters is a JSON object.
+func (w *Work) Parameters() json.RawMessage { return slices.Clone(w.asked.Parameters) }
+
+// Decode reads the parameters into v. The error is an Invalid, to be returned as it is.
+func (w *Work) Decode(v any) error {
+	if err := json.Unmarshal(w.asked.Parameters, v); err != nil {
+		return Invalid("payload.parameters cannot be used: %s", err)
+	}
+	return nil
+}
+
+// Hints returns the hints of the request.
+func (w *Work) Hints() Hints {
+	h := w.asked.Hints
+	out := Hints{MaxDuration: time.Duration(h.MaxDurationSeconds) * time.Second, MaxMemoryMB: h.MaxMemoryMB, MaxTokens: h.MaxTokens}
+	if len(h.Other) > 0 {
+		out.Other = map[string]json.RawMessage{}
+		for _, m := range h.Other {
+			out.Other[m.Name] = m.Value
+		}
+	}
+	return out
+}
+
+// Progress tells how far the work is, 0 to 100 percent, and what it is about. A new name
+// begins a new step. It is sent within a moment; it blocks while too much waits for the
+// server, and returns an error only where nothing can be sent any more.
+func (w *Work) Progress(percent int, step string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if step = clean(step); w.status.Step == nil || w.status.Step.Name != step {
+		// What came before belongs to the step before.
+		if err := w.flush(); err != nil {
+			return err
+		}
+		number := 1
+		if w.status.Step != nil {
+			number += w.status.Step.Number
+		}
+		w.status.Step = &envelope.Step{Number: number, Name: step}
+	}
+	w.status.Progress, w.dirty = min(max(percent, 0), 100), true
+	return nil
+}
+
+// Tokens adds to the tokens the work has used, to be charged with its result.
+func (w *Work) Tokens(n int64) { w.TokensOf("", n) }
+
+// TokensOf is Tokens that names the model.
+func (w *Work) TokensOf(model string, n int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n = min(max(n, 0), envelope.MaxTokens-w.total)
+	if w.total += n; model != "" {
+		if w.models == nil {
+			w.models = map[string]int64{}
+		}
+		w.models[clean(model)] += n
+	}
+}
+
+func (w *Work) used() (total int64, byModel map[string]int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.total, maps.Clone(w.models)
+}
+
+// errEnded is output of work whose function has returned.
+var errEnded = errors.New("agent: the work has ended")
+
+// String is for logs.
+func (w *Work) String() string { return fmt.Sprintf("%s %s", w.Type(), w.TaskID()) }

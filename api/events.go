@@ -1,0 +1,215 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"comet/internal/events"
+	"comet/models"
+)
+
+const eventsPath = "/api/v1/events"
+
+// streamBatch is how many events are read, and sent, at a time.
+const streamBatch = 200
+
+// streamEvents tells what happens.
+//
+//	@Summary		Follow the events
+//	@Description	Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), until the client goes or the server stops. Each has its position as `id`, its type as `event`, and as `data` one JSON object in a line: `id`, `position`, `type`, `key`, `at` and `data`. They are in the order of their positions. A comment comes every 15 seconds, and an `id` without data, which is no event, where the stream stands.
+//	@Description
+//	@Description	Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
+//	@Description
+//	@Description	The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+//	@ID				streamEvents
+//	@Tags			events
+//	@Produce		text/event-stream
+//	@Security		BearerAuth[tasks:read]
+//	@Param			types			query	string	false	"Only events of these types, separated by commas"	maxlength(1000)	example(task.completed,task.failed)
+//	@Param			agent_id		query	string	false	"Only events that concern this agent"	maxlength(64)	example(research-web-01)
+//	@Param			task_id			query	string	false	"Only events of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			last_event_id	query	int		false	"What Last-Event-ID says, for clients that cannot send it; the header beats it"	minimum(0)	example(42)
+//	@Param			Last-Event-ID	header	string	false	"The position of the last event you have"	example(42)
+//	@Success		200	{string}	string	"The stream"
+//	@Header			200	{string}	Cache-Control
+//	@Failure		400	"A parameter is unknown or malformed"
+//	@Failure		503	"The server serves as many streams as it may"
+//	@Header			503	{integer}	Retry-After
+//	@Router			/api/v1/events [get]
+func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r, "types", "agent_id", "task_id", "last_event_id")
+	after := q.OptInt("last_event_id", 0, 1<<53)
+	filter, err := readEventFilter(q, caller(r))
+	if err != nil {
+		return err
+	}
+	if after, err = lastEventID(r, after); err != nil {
+		return err
+	}
+	release, err := s.streams.take()
+	if err != nil {
+		return err
+	}
+	defer release()
+	kept, leave, err := s.news.join(r.Context())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	from, hello, err := s.begin(r.Context(), after)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // what a proxy collects comes late
+	out := newStream(w)
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		s.tell(r, &teller{stream: out, filter: filter, kept: kept, read: from, told: from, message: hello})
+	}
+	return nil
+}
+
+// lastEventID returns the position that the header gives, or otherwise the query.
+func lastEventID(r *http.Request, after *int) (*int, error) {
+	lines := r.Header["Last-Event-Id"]
+	if len(lines) == 0 || len(lines) == 1 && lines[0] == "" {
+		return after, nil
+	}
+	n, err := strconv.ParseUint(lines[0], 10, 53)
+	if err != nil || len(lines) > 1 {
+		return nil, invalidHeader("Last-Event-ID", "event_id", "Last-Event-ID must be the id of an event of this stream, a whole number")
+	}
+	return new(int(n)), nil
+}
+
+// begin returns the position behind which a stream begins, which is now for nil, and
+// what it begins with: how long to wait before coming back, and where it stands.
+func (s *Server) begin(ctx context.Context, after *int) (from int64, hello []byte, err error) {
+	missed := false
+	if after != nil {
+		from, missed, err = s.feed.Missed(ctx, int64(*after))
+	} else {
+		var sub *events.Subscription
+		if sub, err = s.feed.SubscribeNew(ctx); err == nil {
+			from = sub.Position()
+		}
+	}
+	at := strconv.FormatInt(from, 10)
+	hello = []byte("retry: 1000\nid: " + at + "\n\n")
+	if missed {
+		hello = append(hello, "event: gap\nid: "+at+"\ndata: {\"after\":"+strconv.Itoa(*after)+",\"resumed_after\":"+at+"}\n\n"...)
+	}
+	return from, hello, err
+}
+
+// teller writes one stream.
+type teller struct {
+	*stream
+
+	filter  eventFilter
+	kept    *newest
+	message []byte // that is being made
+	read    int64  // position of the last event that was read
+	told    int64  // and of the last one the client knows of
+}
+
+// tell writes events until the client goes, its token ends, or the server stops.
+func (s *Server) tell(r *http.Request, t *teller) {
+	ctx, stop := s.streams.until(r.Context())
+	batches := make(chan []models.Event)
+	var reader sync.WaitGroup
+	from := t.read
+	reader.Go(func() { s.readEvents(ctx, t.kept, from, batches) })
+	defer reader.Wait()
+	defer stop()
+	alive := time.NewTicker(s.opts.Heartbeat)
+	defer alive.Stop()
+	for t.send() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case batch := <-batches:
+			if s.addEvents(t, batch) != nil {
+				return
+			}
+		case <-alive.C:
+			if s.stillAllowed(r) != nil {
+				return
+			}
+			t.heartbeat()
+		}
+	}
+}
+
+// readEvents hands over what happens behind a position until ctx ends.
+func (s *Server) readEvents(ctx context.Context, kept *newest, at int64, batches chan<- []models.Event) {
+	for {
+		batch, err := s.next(ctx, kept, at, streamBatch)
+		if err != nil {
+			return
+		}
+		at = batch[len(batch)-1].Position
+		select {
+		case batches <- batch:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// eventView is an event as the stream tells it.
+type eventView struct {
+	ID       string           `json:"id"`
+	Position int64            `json:"position"`
+	Type     models.EventType `json:"type"`
+	Key      string           `json:"key"`
+	At       time.Time        `json:"at"`
+	Data     any              `json:"data"`
+}
+
+func (s *Server) addEvents(t *teller, batch []models.Event) error {
+	for _, e := range batch {
+		t.read = e.Position
+		if !t.filter.wants(e) {
+			continue
+		}
+		data, err := s.encode(newEventView(e))
+		if err != nil {
+			return err
+		}
+		t.message = append(t.message, "id: "+strconv.FormatInt(e.Position, 10)+"\nevent: "+string(e.Type)+"\ndata: "...)
+		t.message = append(append(t.message, data...), "\n\n"...)
+		t.told = e.Position
+	}
+	return nil
+}
+
+// heartbeat shows that the stream lives, and how far it is where what was read since was
+// not for this client: an id without data is no event, but one to come back with.
+func (t *teller) heartbeat() {
+	t.message = append(t.message, ": alive\n"...)
+	if t.read > t.told {
+		t.message = append(t.message, "id: "+strconv.FormatInt(t.read, 10)+"\n"...)
+		t.told = t.read
+	}
+	t.message = append(t.message, '\n')
+}
+
+// send sends the message that was made.
+func (t *teller) send() error {
+	if len(t.message) == 0 {
+		return nil
+	}
+	_, err := t.Write(t.message)
+	t.message = t.message[:0]
+	if err == nil {
+		err = t.flush()
+	}
+	return err
+}

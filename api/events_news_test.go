@@ -1,0 +1,96 @@
+package api
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/events"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+func TestTheNewestEventsAreKeptForAllStreams(t *testing.T) {
+	t.Parallel()
+	numbered := func(from, n int64) (batch []models.Event) {
+		for i := range n {
+			batch = append(batch, models.Event{Position: from + i})
+		}
+		return batch
+	}
+	kept := &newest{from: 10, fresh: make(chan struct{})}
+	_, fresh, ok := kept.after(10, 5)
+	require.True(t, ok)
+	kept.add(numbered(11, 20))
+	<-fresh // whoever waits is woken
+	batch, _, ok := kept.after(12, 5)
+	require.True(t, ok)
+	require.Equal(t, numbered(13, 5), batch)
+	batch, _, _ = kept.after(28, 5)
+	require.Equal(t, numbered(29, 2), batch)
+	_, _, ok = kept.after(9, 5)
+	require.False(t, ok, "what came before is not there")
+
+	before := batch
+	for i := range int64(2 * keptNews) {
+		kept.add(numbered(31+i, 1))
+	}
+	require.LessOrEqual(t, len(kept.kept), 2*keptNews)
+	require.Equal(t, numbered(29, 2), before, "what was handed out stays")
+	_, _, ok = kept.after(30, 5)
+	require.False(t, ok)
+	batch, _, ok = kept.after(kept.from, 5)
+	require.True(t, ok)
+	require.Equal(t, numbered(kept.from+1, 5), batch)
+}
+
+// TestStreamsThatAreBehindReadForThemselves: what is not kept comes from the database,
+// and what follows from what is kept.
+func TestStreamsThatAreBehindReadForThemselves(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		emit := func(n int) {
+			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+				for range n {
+					if err := tx.Emit(models.EventWorkerChanged, "x", nil); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+		}
+		feed := events.NewFeed(db.Store, nil)
+		relay := events.NewRelay(db.Store, feed, &events.Options{Poll: 10 * time.Millisecond})
+		require.NoError(t, relay.Start(t.Context()))
+		defer func() { require.NoError(t, relay.Stop(context.Background())) }()
+		emit(10)
+		_, err := feed.Subscribe(9).Next(t.Context(), 1)
+		require.NoError(t, err)
+
+		s := &Server{feed: feed, news: &news{feed: feed}}
+		kept, leave, err := s.news.join(t.Context())
+		require.NoError(t, err)
+		again, leaveToo, err := s.news.join(t.Context())
+		require.NoError(t, err)
+		require.Same(t, kept, again, "one reads for both")
+		emit(5)
+		at := int64(0)
+		for at < 15 {
+			batch, err := s.next(t.Context(), kept, at, 4)
+			require.NoError(t, err)
+			require.Equal(t, at+1, batch[0].Position)
+			at = batch[len(batch)-1].Position
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.next(ctx, kept, at, 4)
+		require.ErrorIs(t, err, context.Canceled)
+		leave()
+		require.NotNil(t, s.news.current)
+		leaveToo()
+		require.Nil(t, s.news.current, "nobody reads for nobody")
+	})
+}

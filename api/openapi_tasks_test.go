@@ -1,0 +1,136 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/events"
+	"comet/internal/lifecycle"
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+// openWorkingDoor is the whole door, with an orchestrator that runs and an agent that
+// has come to work.
+func openWorkingDoor(t *testing.T) *hookedDoor {
+	t.Helper()
+	d := &hookedDoor{openDescribedDoor(t), readDescription(t)}
+	relay := events.NewRelay(d.store, d.feed, &events.Options{Poll: 10 * time.Millisecond})
+	for _, service := range []lifecycle.Service{relay, d.work} {
+		require.NoError(t, service.Start(t.Context()))
+		t.Cleanup(func() { require.NoError(t, service.Stop(context.Background())) })
+	}
+	require.Eventually(t, func() bool { return d.work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
+	d.ask(t, "POST", "/api/v1/agents", "/api/v1/agents", `{"id":"reader","name":"Reader","level":2,"sphere_id":1,"frequency_hz":555,"capabilities":["custom:read"],"parent_id":"orch-personnel"}`, 201)
+	require.NoError(t, d.work.Learn(t.Context(), "reader"))
+	_, err := d.work.Join(t.Context(), "reader", orchestrator.Joining{Dialect: "envelope", Link: "websocket", Places: 2})
+	require.NoError(t, err)
+	return d
+}
+
+// TestAnswersOfTheTasksAreAsDescribed goes through the lives of tasks and sessions and
+// holds every answer against the description.
+func TestAnswersOfTheTasksAreAsDescribed(t *testing.T) {
+	t.Parallel()
+	const all, one, sessions, workers = "/api/v1/tasks", "/api/v1/tasks/{task_id}", "/api/v1/sessions", "/api/v1/workers"
+	d := openWorkingDoor(t)
+	submit := func(body string, status int) string {
+		t.Helper()
+		id, _ := d.ask(t, "POST", all, all, body, status)["id"].(string)
+		return all + "/" + id
+	}
+	d.ask(t, "POST", sessions, sessions, `{"id":"s","facts":{"a":[1]}}`, 201)
+	d.ask(t, "POST", sessions, sessions, `{"id":"s"}`, 409)
+	d.ask(t, "POST", sessions, sessions, `{"id":""}`, 400)
+	first := submit(`{"capabilities":["read"],"agent_type":null,"agent_id":"reader","sphere_id":1,"parameters":{"a":{"b":[null]}},"priority":3,"budget":100,"timeout_ms":60000,"retries":0,"session_id":"s","request_id":"r"}`, 202)
+	submit(`{"capabilities":["read"],"request_id":"r"}`, 409)
+	submit(`{}`, 400)
+	submit(`{"capabilities":["read"],"session_id":"none"}`, 404)
+	submit(`{"capabilities":["fly"]}`, 422)
+	submit(`{"capabilities":["read"],"budget":1000000000}`, 429)
+	d.ask(t, "GET", one, first, "", 200)
+
+	id := first[len(all)+1:]
+	_, err := d.work.Progress(t.Context(), "reader", id, orchestrator.Progress{Percent: new(5), Step: 1, Name: "x", Log: []byte("log")})
+	require.NoError(t, err)
+	d.ask(t, "POST", one+"/answer", first+"/answer", `{"answer":"x"}`, 409)
+	_, err = d.work.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: "?", Options: nil})
+	require.NoError(t, err)
+	d.ask(t, "GET", one, first+"?wait=1&version=1", "", 200)
+	d.ask(t, "POST", one+"/answer", first+"/answer", `{}`, 400)
+	d.ask(t, "POST", one+"/answer", first+"/answer", `{"answer":"x"}`, 200)
+	d.ask(t, "POST", sessions+"/{session_id}/close", sessions+"/s/close", "", 409)
+	_, err = d.work.Complete(t.Context(), "reader", id, orchestrator.Result{
+		Failure: orchestrator.FailureWork, Text: "no", Detail: []byte(`{"code":5003}`), ExitCode: new(1), Output: []byte("out"), Tokens: 7,
+	})
+	require.NoError(t, err)
+	d.ask(t, "GET", one, first, "", 200)
+	d.ask(t, "POST", one+"/cancel", first+"/cancel", `{}`, 409)
+	second := submit(`{"agent_id":"reader"}`, 202)
+	d.ask(t, "POST", one+"/cancel", second+"/cancel", `{"reason":null}`, 200)
+	d.ask(t, "POST", one+"/cancel", all+"/none/cancel", "", 404)
+	d.ask(t, "GET", all, all+"?limit=1&since=2026-01-10T00:00:00Z", "", 200)
+	d.ask(t, "GET", all, all+"?state=open", "", 400)
+	d.ask(t, "GET", one, all+"/none", "", 404)
+	d.ask(t, "GET", sessions, sessions+"?limit=1", "", 200)
+	d.ask(t, "GET", sessions, sessions+"?x=1", "", 400)
+	d.ask(t, "GET", sessions+"/{session_id}", sessions+"/s", "", 200)
+	d.ask(t, "GET", sessions+"/{session_id}", sessions+"/none", "", 404)
+	d.ask(t, "POST", sessions+"/{session_id}/close", sessions+"/s/close", "", 200)
+	d.ask(t, "GET", workers, workers, "", 200)
+	d.ask(t, "GET", workers+"/{agent_id}", workers+"/reader", "", 200)
+	d.ask(t, "GET", workers+"/{agent_id}", workers+"/nova", "", 404)
+
+	waited := http.Header{"Prefer": {"wait=1"}}
+	require.NoError(t, d.work.Leave(t.Context(), "reader", true))
+	d.askWith(t, "POST", all, all, `{"capabilities":["read"],"retries":0}`, waited, 200)
+	d.askWith(t, "POST", all, all, `{"capabilities":["read"]}`, waited, 202)
+}
+
+// TestStreamsAreAsDescribed: a stream of events, output and its ranges.
+func TestStreamsAreAsDescribed(t *testing.T) {
+	t.Parallel()
+	const output, stream = "/api/v1/tasks/{task_id}/output", "/api/v1/events"
+	d := openWorkingDoor(t)
+	id := d.ask(t, "POST", "/api/v1/tasks", "/api/v1/tasks", `{"capabilities":["read"]}`, 202)["id"].(string)
+	_, err := d.work.Complete(t.Context(), "reader", id, orchestrator.Result{Output: []byte("out")})
+	require.NoError(t, err)
+	at := "/api/v1/tasks/" + id + "/output"
+	d.askWith(t, "GET", output, at, "", nil, 200)
+	d.askWith(t, "GET", output, at+"?follow=true&stream=log", "", nil, 200)
+	d.askWith(t, "GET", output, at, "", http.Header{"Range": {"bytes=1-"}}, 206)
+	d.askWith(t, "GET", output, at, "", http.Header{"Range": {"bytes=3-"}}, 416)
+	d.askWith(t, "GET", output, at+"?from=1", "", nil, 400)
+	d.askWith(t, "GET", output, "/api/v1/tasks/none/output", "", nil, 404)
+	d.askWith(t, "GET", stream, stream+"?types=task", "", nil, 400)
+	d.Drain() // streams end by themselves now
+	d.askWith(t, "GET", stream, stream+"?last_event_id=0", "", nil, 200)
+	for range cap(d.streams.places) {
+		_, err := d.streams.take()
+		require.NoError(t, err)
+	}
+	d.askWith(t, "GET", stream, stream, "", nil, 503)
+	d.askWith(t, "GET", output, at, "", nil, 503)
+}
+
+// TestEveryEventIsStreamed keeps the list of those that a stream tells of complete.
+func TestEveryEventIsStreamed(t *testing.T) {
+	t.Parallel()
+	seen := map[models.EventType]bool{}
+	for _, group := range streamed() {
+		for _, kind := range group.types {
+			require.False(t, seen[kind], kind)
+			seen[kind] = true
+		}
+	}
+	declared := declaredEvents(t)
+	require.Greater(t, len(declared), 20)
+	for _, kind := range declared {
+		require.Equal(t, kind != models.EventWebhookTest, seen[kind], "%s: nobody hears of a test but its webhook", kind)
+	}
+	require.Len(t, seen, len(declared)-1)
+}

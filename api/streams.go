@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+)
+
+// stalled is how long a write to a stream may take: a client that does not read for so
+// long is dropped.
+const stalled = 30 * time.Second
+
+// isStream selects the answers that go on for as long as their client wants. They have
+// no time limit, and are not compressed, because they must leave at once.
+func isStream(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	return r.URL.Path == eventsPath || strings.HasPrefix(r.URL.Path, tasksPath+"/") && strings.HasSuffix(r.URL.Path, "/output")
+}
+
+// unless leaves a middleware out for the requests that is selects.
+func unless(is func(*http.Request) bool, middleware func(http.Handler) http.Handler) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		within := middleware(next)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if is(r) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			within.ServeHTTP(w, r)
+		})
+	}
+}
+
+// streams bounds how many streams there are, and ends them all when the server stops.
+type streams struct {
+	places chan struct{}
+	over   context.Context
+	drain  context.CancelFunc
+}
+
+func newStreams(most int) *streams {
+	s := &streams{places: make(chan struct{}, most)}
+	s.over, s.drain = context.WithCancel(context.Background())
+	return s
+}
+
+// take returns what gives the place of a stream back, or errs.Busy where there is none.
+func (s *streams) take() (release func(), err error) {
+	select {
+	case s.places <- struct{}{}:
+		return func() { <-s.places }, nil
+	default:
+		return nil, errs.New(errs.Busy, "the server serves %d streams already", cap(s.places))
+	}
+}
+
+// until returns a context that ends with ctx and when the server stops.
+func (s *streams) until(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.over, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// ending reports whether the server stops.
+func (s *streams) ending() bool { return s.over.Err() != nil }
+
+// stream is an answer that is written piece by piece.
+type stream struct {
+	w   http.ResponseWriter
+	out *http.ResponseController
+}
+
+// newStream takes the time limits of the server off the connection: that for reading,
+// too, because a connection whose read deadline has passed ends its request.
+func newStream(w http.ResponseWriter) *stream {
+	s := &stream{w: w, out: http.NewResponseController(innermost(w))}
+	_ = s.out.SetReadDeadline(time.Time{}) // only a test's writer cannot do this
+	return s
+}
+
+// Write sends bytes within the time a client has to take them.
+func (s *stream) Write(p []byte) (int, error) {
+	_ = s.out.SetWriteDeadline(time.Now().Add(stalled))
+	return s.w.Write(p)
+}
+
+// flush sends what was written, or the headers alone.
+func (s *stream) flush() error {
+	_ = s.out.SetWriteDeadline(time.Now().Add(stalled))
+	return s.out.Flush()
+}
+
+// stillAllowed judges the token of a stream anew, which may have been revoked, or have
+// expired, since it began.
+func (s *Server) stillAllowed(r *http.Request) error {
+	secret, err := bearer(r.Header["Authorization"])
+	if err == nil {
+		_, err = s.auth.Verify(r.Context(), secret)
+	}
+	return err
+}

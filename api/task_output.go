@@ -1,0 +1,149 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// getTaskOutput sends what a task has put out.
+//
+//	@Summary		Read a task's output
+//	@Description	The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL.
+//	@Description
+//	@Description	`follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
+//	@ID				getTaskOutput
+//	@Tags			tasks
+//	@Produce		text/plain
+//	@Security		BearerAuth[tasks:read]
+//	@Param			task_id	path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			stream	query	string	false	"Which of the two"	enums(result,log)	default(result)
+//	@Param			follow	query	bool	false	"Go on until the task has ended"	default(false)
+//	@Param			from	query	int		false	"The byte to begin with, where the output is followed"	minimum(0)	default(0)
+//	@Param			Range	header	string	false	"The bytes you want"	example(bytes=0-1023)
+//	@Success		200	{string}	string	"All of it"
+//	@Header			200	{string}	Accept-Ranges	"The unit of ranges: `bytes`."
+//	@Success		206	{string}	string	"The range"
+//	@Header			206	{string}	Accept-Ranges	"The unit of ranges: `bytes`."
+//	@Header			206	{string}	Content-Range	"Which bytes these are, and of how many: `bytes 0-1023/4096`."
+//	@Failure		400	"A parameter is unknown or malformed"
+//	@Failure		404	"No such task"
+//	@Failure		416	"The range begins behind the end"
+//	@Header			416	{string}	Content-Range	"How many bytes there are: `bytes */4096`."
+//	@Failure		503	"The server serves as many streams as it may"
+//	@Header			503	{integer}	Retry-After
+//	@Router			/api/v1/tasks/{task_id}/output [get]
+func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
+	id, err := decodeID(r, "task_id")
+	if err != nil {
+		return err
+	}
+	q := newQuery(r, "stream", "follow", "from")
+	which, follow, from := models.StreamResult, q.Bool("follow"), q.Int("from", 0, 1<<53, 0)
+	if q.Enum("stream", "result", "result", "log") == "log" {
+		which = models.StreamLog
+	}
+	if q.Has("from") && !follow {
+		q.Fail("from", "follow", "from goes with follow=true; without it send a Range")
+	}
+	if err := q.Err(); err != nil {
+		return err
+	}
+	t, err := s.visibleTask(r, id)
+	if err != nil {
+		return err
+	}
+	release, err := s.streams.take()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if follow {
+		s.followOutput(w, r, id, which, int64(from))
+		return nil
+	}
+	return s.sendOutput(w, r, t, which)
+}
+
+const contentTypeText = "text/plain; charset=utf-8"
+
+// sendOutput sends what there is, or a range of it.
+func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
+	size := lengthOf(t, which)
+	from, to, partial := byteRange(r, size)
+	h := w.Header()
+	h.Set("Accept-Ranges", "bytes")
+	if partial && from >= size {
+		h.Set("Content-Range", "bytes */"+strconv.FormatInt(size, 10))
+		return errs.New(errs.RangeNotSatisfiable, "the output is %d bytes long", size)
+	}
+	status := http.StatusOK
+	if partial {
+		status = http.StatusPartialContent
+		h.Set("Content-Range", "bytes "+strconv.FormatInt(from, 10)+"-"+strconv.FormatInt(to-1, 10)+"/"+strconv.FormatInt(size, 10))
+	}
+	h.Set("Content-Type", contentTypeText)
+	h.Set("Content-Length", strconv.FormatInt(to-from, 10))
+	out := newStream(w)
+	w.WriteHeader(status)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	c := &outputCopy{to: out, at: from, end: to, fill: true}
+	if err := s.copyOutput(r.Context(), c, t.ID, which); err != nil || c.at < to {
+		panic(http.ErrAbortHandler) // less came than was promised
+	}
+	return nil
+}
+
+// followOutput sends what there is and what comes, until the task has ended. What ends
+// it before that cuts the answer off, which tells the client that it has not all.
+func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string, which models.OutputStream, at int64) {
+	w.Header().Set("Content-Type", contentTypeText)
+	w.Header().Set("X-Accel-Buffering", "no")
+	out := newStream(w)
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return
+	}
+	ctx, stop := s.streams.until(r.Context())
+	defer stop()
+	c := &outputCopy{to: out, at: at, sent: at, whole: true}
+	attempt, seen := 0, int64(0)
+	for {
+		t, err := s.work.Task(ctx, id)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		c.end = lengthOf(t, which)
+		if seen > c.end && !t.State.Ended() || attempt != 0 && t.Attempt != attempt {
+			c.at, c.sent = 0, 0 // it begins anew
+		}
+		attempt, seen = t.Attempt, c.end
+		c.fill = t.State.Ended()
+		if t.State == models.TaskDone {
+			c.at = c.sent // every byte has its place by now
+		}
+		if err = s.copyOutput(ctx, c, id, which); err == nil {
+			err = out.flush()
+		}
+		if err == nil && t.State.Ended() {
+			return
+		}
+		if err == nil {
+			_, err = s.work.Changed(ctx, id, t.Version, s.opts.Heartbeat)
+		}
+		if err != nil || ctx.Err() != nil || s.stillAllowed(r) != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+func lengthOf(t models.Task, which models.OutputStream) int64 {
+	if which == models.StreamLog {
+		return t.LogBytes
+	}
+	return t.OutputBytes
+}

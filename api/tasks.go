@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"comet/models"
+)
+
+// listTasks lists tasks.
+//
+//	@Summary		List tasks
+//	@Description	The newest first. A token with `tasks:read` sees every task, one with `messages:send` alone those it asked for itself, here and everywhere.
+//	@ID				listTasks
+//	@Tags			tasks
+//	@Produce		json
+//	@Security		BearerAuth[tasks:read]
+//	@Param			state			query	string	false	"Only tasks in this state"	enums(new,running,done,failed,cancelled)	example(running)
+//	@Param			agent_id		query	string	false	"Only tasks whose newest attempt this agent makes"	maxlength(64)	example(research-web-01)
+//	@Param			session_id		query	string	false	"Only tasks of this session"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
+//	@Param			parent_id		query	string	false	"Only tasks handed off from this one"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8059)
+//	@Param			since			query	string	false	"Only tasks made at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
+//	@Param			until			query	string	false	"Only tasks made before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
+//	@Param			mine			query	bool	false	"Only tasks that this token asked for"	default(false)
+//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
+//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(200)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	taskList	"One page"
+//	@Header			200	{string}	ETag
+//	@Header			200	{string}	Link
+//	@Success		304	"Nothing changed"
+//	@Failure		400	"A parameter is unknown or out of range"
+//	@Router			/api/v1/tasks [get]
+func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
+	q, err := taskQuery(r)
+	if err != nil {
+		return err
+	}
+	limit := q.Limit
+	q.Limit++ // one more tells whether there is a next page
+	tasks, err := s.work.Tasks(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	var page taskList
+	if len(tasks) > limit {
+		tasks = tasks[:limit]
+		page.NextCursor = placeCursor(models.TaskPlace{CreatedAt: tasks[limit-1].CreatedAt, ID: tasks[limit-1].ID})
+		w.Header().Set("Link", links(r, page.NextCursor))
+	}
+	page.Tasks = make([]taskView, len(tasks))
+	for i, t := range tasks {
+		page.Tasks[i] = newTaskView(t)
+	}
+	return s.writeJSON(w, r, http.StatusOK, page)
+}
+
+// taskQuery reads the parameters of a list of tasks.
+func taskQuery(r *http.Request) (models.TaskQuery, error) {
+	q := newQuery(r, "state", "agent_id", "session_id", "parent_id", "since", "until", "mine", "limit", "cursor")
+	out := models.TaskQuery{
+		State: models.TaskState(q.Enum("state", "", string(models.TaskNew), string(models.TaskRunning),
+			string(models.TaskDone), string(models.TaskFailed), string(models.TaskCancelled))),
+		AgentID:   orZero(q.OptString("agent_id", models.MaxIDLength)),
+		SessionID: orZero(q.OptString("session_id", models.MaxIDLength)),
+		ParentID:  orZero(q.OptString("parent_id", models.MaxIDLength)),
+		Owner:     ownerOf(caller(r), q.Bool("mine")),
+		Limit:     q.Int("limit", 1, maxLimit, defaultLimit),
+		Before:    q.placeCursor(),
+	}
+	since, until := q.OptTime("since"), q.OptTime("until")
+	out.Since, out.Until = orZero(since), orZero(until)
+	if since != nil && until != nil && !until.After(*since) {
+		q.Fail("until", "after", "until must lie after since")
+	}
+	return out, q.Err()
+}
+
+// placeCursor makes the cursor of a list that goes by the time of creation.
+func placeCursor(p models.TaskPlace) string {
+	return opaque(strconv.FormatInt(p.CreatedAt.UnixMicro(), 10) + "." + p.ID)
+}
+
+// placeCursor reads such a cursor, the zero value where it was not sent.
+func (q *query) placeCursor() (place models.TaskPlace) {
+	key, ok := q.cursorOf(200)
+	if !ok {
+		return place
+	}
+	at, id, _ := strings.Cut(key, ".")
+	micros, err := strconv.ParseInt(at, 10, 64)
+	if err != nil || id == "" || !storable(id) {
+		q.foreignCursor()
+		return place
+	}
+	return models.TaskPlace{CreatedAt: time.UnixMicro(micros).UTC(), ID: id}
+}
+
+// getTask returns one task.
+//
+//	@Summary		Get a task
+//	@Description	The task with its attempts, who could have taken it, and what happened to it. With `wait` the answer comes when the task has ended or, where `version` is given, when it has changed since, and after so many seconds in any case.
+//	@ID				getTask
+//	@Tags			tasks
+//	@Produce		json
+//	@Security		BearerAuth[tasks:read]
+//	@Param			task_id			path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			wait			query	int		false	"How many seconds to wait for an end or a change, no longer than the server lets a request take"	minimum(0)	maximum(60)	default(0)
+//	@Param			version			query	int		false	"The version you have"	minimum(0)	example(4)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	taskDetail	"The task"
+//	@Header			200	{string}	ETag
+//	@Success		304	"Nothing changed"
+//	@Failure		400	"A parameter is unknown or out of range"
+//	@Failure		404	"No such task"
+//	@Router			/api/v1/tasks/{task_id} [get]
+func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
+	id, err := decodeID(r, "task_id")
+	if err != nil {
+		return err
+	}
+	q := newQuery(r, "wait", "version")
+	patience, version := s.grant(q.Int("wait", 0, int(maxWait.Seconds()), 0)), q.OptInt("version", 0, 1<<53)
+	if err := q.Err(); err != nil {
+		return err
+	}
+	if _, err := s.visibleTask(r, id); err != nil {
+		return err
+	}
+	if patience > 0 {
+		if _, err := s.await(r, id, patience, s.changed(version)); err != nil {
+			return err
+		}
+	}
+	found, err := s.work.Detail(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	v, err := newTaskDetail(found)
+	if err != nil {
+		return err
+	}
+	return s.writeEntity(w, r, http.StatusOK, v.Version, v)
+}
+
+// changed waits for a change after a version, or for the end where there is none.
+func (s *Server) changed(version *int) waiter {
+	if version == nil {
+		return s.work.Wait
+	}
+	return func(ctx context.Context, id string, patience time.Duration) (models.Task, error) {
+		return s.work.Changed(ctx, id, int64(*version), patience)
+	}
+}

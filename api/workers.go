@@ -1,0 +1,120 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"comet/models"
+)
+
+// workerView is an agent that takes work, and how it goes with it.
+type workerView struct {
+	AgentID  string             `json:"agent_id" example:"research-web-01"`
+	State    models.WorkerState `json:"state" swaggertype:"string" enums:"offline,online,busy" example:"online"`
+	Dialect  string             `json:"dialect" example:"envelope"` // What it speaks.
+	Link     string             `json:"link" example:"websocket"`   // How it is reached.
+	Places   int                `json:"places" example:"4"`         // How many attempts it takes at a time.
+	InFlight int                `json:"in_flight" example:"1"`      // How many it has.
+	Load     int                `json:"load" example:"25"`          // In percent, as it says itself.
+	SeenAt   time.Time          `json:"seen_at" example:"2026-01-10T15:30:00Z"`
+	UsedAt   *time.Time         `json:"used_at" example:"2026-01-10T15:29:00Z"` // The last assignment.
+	// How many timeouts and lost lines there were since the last success.
+	Failures  int         `json:"failures" example:"0"`
+	Breaker   breakerView `json:"breaker"`
+	UpdatedAt time.Time   `json:"updated_at" example:"2026-01-10T15:30:00Z"`
+}
+
+// breakerView is whether a worker gets new work.
+type breakerView struct {
+	// Closed gives it work, open does not until its time has come, and half_open waits
+	// for a sign of life.
+	State string     `json:"state" enums:"closed,open,half_open" example:"closed"`
+	Until *time.Time `json:"until" example:"2026-01-10T15:31:00Z"` // Null while it is closed.
+}
+
+// workerList is one page of workers.
+type workerList struct {
+	Workers    []workerView `json:"workers"`
+	NextCursor string       `json:"next_cursor,omitempty" example:"cmVzZWFyY2g"` // Absent on the last page.
+}
+
+func (s *Server) newWorkerView(w models.Worker) workerView {
+	v := workerView{
+		AgentID: w.AgentID, State: w.State, Dialect: w.Dialect, Link: w.Link, Places: w.Places, InFlight: w.InFlight, Load: w.Load,
+		SeenAt: w.SeenAt, UsedAt: orNull(w.UsedAt), Failures: w.Failures, Breaker: breakerView{State: "closed"}, UpdatedAt: w.UpdatedAt,
+	}
+	if !w.BreakerUntil.IsZero() {
+		v.Breaker = breakerView{State: "open", Until: &w.BreakerUntil}
+		if w.Probing || !s.now().Before(w.BreakerUntil) {
+			v.Breaker.State = "half_open"
+		}
+	}
+	return v
+}
+
+// listWorkers lists the agents that take work.
+//
+//	@Summary		List workers
+//	@Description	Every agent that ever came to take work, in the order of the ids, those that are away too.
+//	@ID				listWorkers
+//	@Tags			tasks
+//	@Produce		json
+//	@Security		BearerAuth[tasks:read]
+//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
+//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(100)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	workerList	"One page"
+//	@Header			200	{string}	ETag
+//	@Header			200	{string}	Link
+//	@Success		304	"Nothing changed"
+//	@Failure		400	"A parameter is unknown or out of range"
+//	@Router			/api/v1/workers [get]
+func (s *Server) listWorkers(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r, "limit", "cursor")
+	limit, after := q.Int("limit", 1, maxLimit, defaultLimit), q.idCursor()
+	if err := q.Err(); err != nil {
+		return err
+	}
+	workers, err := s.work.Workers(r.Context(), after, limit+1)
+	if err != nil {
+		return err
+	}
+	var page workerList
+	if len(workers) > limit {
+		workers = workers[:limit]
+		page.NextCursor = opaque(workers[limit-1].AgentID)
+		w.Header().Set("Link", links(r, page.NextCursor))
+	}
+	page.Workers = make([]workerView, len(workers))
+	for i, worker := range workers {
+		page.Workers[i] = s.newWorkerView(worker)
+	}
+	return s.writeJSON(w, r, http.StatusOK, page)
+}
+
+// getWorker returns one worker.
+//
+//	@Summary		Get a worker
+//	@Description	How an agent takes work; one that never came is not there, registered or not.
+//	@ID				getWorker
+//	@Tags			tasks
+//	@Produce		json
+//	@Security		BearerAuth[tasks:read]
+//	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(research-web-01)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	workerView	"The worker"
+//	@Header			200	{string}	ETag
+//	@Success		304	"Nothing changed"
+//	@Failure		404	"No such worker"
+//	@Router			/api/v1/workers/{agent_id} [get]
+func (s *Server) getWorker(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "agent_id")
+	if err != nil {
+		return err
+	}
+	worker, err := s.work.Worker(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusOK, s.newWorkerView(worker))
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"comet/agent"
+	"comet/internal/telemetry"
+)
+
+const (
+	barWidth = 24
+	// remembered is how much of what was shown is kept to compare it with the result.
+	remembered = 64 << 10
+)
+
+// display shows what a task prints, and how far it is: as a bar that is drawn anew on a
+// terminal, else as a line for each step.
+type display struct {
+	out, notes     io.Writer
+	clean, drawing bool // on terminals
+	wanted         bool
+
+	mu     sync.Mutex
+	bar    string
+	told   string // the last line about a step
+	middle bool   // of a line of output
+	shown  []byte // the end of what was printed
+}
+
+func newDisplay(out, notes io.Writer, wanted bool) *display {
+	return &display{out: out, notes: notes, clean: telemetry.IsTerminal(out), drawing: telemetry.IsTerminal(notes), wanted: wanted}
+}
+
+// Write shows output of the task.
+func (d *display) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wipe()
+	if _, err := d.out.Write(d.harmless(p)); err != nil {
+		return 0, err
+	}
+	d.shown = append(d.shown, p...)
+	if over := len(d.shown) - remembered; over > 0 {
+		d.shown = append(d.shown[:0], d.shown[over:]...)
+	}
+	if d.middle = len(p) > 0 && p[len(p)-1] != '\n'; !d.middle {
+		d.draw()
+	}
+	return len(p), nil
+}
+
+// harmless is text that does nothing to a terminal but being shown. Characters that come
+// in two pieces are not put together: the escapes of controls are never among them.
+func (d *display) harmless(p []byte) []byte {
+	if !d.clean || !bytes.ContainsFunc(p, moves) {
+		return p
+	}
+	var out []byte
+	for len(p) > 0 {
+		r, size := utf8.DecodeRune(p)
+		if r == '\n' || r == '\t' || !moves(r) {
+			out = append(out, p[:size]...)
+		} else {
+			out = append(out, printable(string(r))...)
+		}
+		p = p[size:]
+	}
+	return out
+}
+
+// task shows where the task stands.
+func (d *display) task(t agent.Task) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.wanted || t.Ended() {
+		return nil
+	}
+	what := t.StepName
+	switch t.Waits {
+	case "agent":
+		what = "waits for an agent"
+	case "retry":
+		what = "waits for the next attempt"
+	}
+	if !d.drawing {
+		if line := fmt.Sprintf("%3d%%  %s", t.Progress, what); what != "" && line != d.told {
+			d.told = line
+			say(d.notes, "%s", line)
+		}
+		return nil
+	}
+	full := barWidth * t.Progress / 100
+	d.wipe()
+	d.bar = fmt.Sprintf("[%s%s] %3d%%  %s", strings.Repeat("#", full), strings.Repeat("-", barWidth-full), t.Progress, printable(what))
+	d.draw()
+	return nil
+}
+
+// draw shows the bar, unless a line of output is not at its end.
+func (d *display) draw() {
+	if d.bar != "" && !d.middle {
+		_, _ = io.WriteString(d.notes, "\r\x1b[K"+d.bar)
+	}
+}
+
+func (d *display) wipe() {
+	if d.bar != "" && !d.middle {
+		_, _ = io.WriteString(d.notes, "\r\x1b[K")
+	}
+}
+
+// end takes the bar away.
+func (d *display) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wipe()
+	d.bar = ""
+}
+
+// result shows what of a result was not shown already: many agents repeat in it what they
+// told on the way.
+func (d *display) result(output string) error {
+	d.mu.Lock()
+	rest := d.fresh(output)
+	if rest != "" && d.middle {
+		rest = "\n" + rest
+	}
+	d.mu.Unlock()
+	if rest == "" {
+		return nil
+	}
+	if !strings.HasSuffix(rest, "\n") {
+		rest += "\n"
+	}
+	_, err := d.Write([]byte(rest))
+	return err
+}
+
+func (d *display) fresh(output string) string {
+	const enough = 4 << 10
+	shown := strings.TrimRight(string(d.shown), "\n")
+	if shown == "" {
+		return output
+	}
+	if end := strings.TrimRight(output[max(len(output)-enough, 0):], "\n"); strings.HasSuffix(shown, end) {
+		return ""
+	}
+	if rest, ok := strings.CutPrefix(output, shown); ok {
+		return strings.TrimLeft(rest, "\n")
+	}
+	return output
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// parameters puts those of a file and those of the command line together, the file's
+// first and in their order. What is given twice counts as it was given last.
+func (s *session) parameters(file string, pairs []string) (json.RawMessage, error) {
+	var names []string
+	values := map[string]json.RawMessage{}
+	put := func(name string, value json.RawMessage) {
+		if _, known := values[name]; !known {
+			names = append(names, name)
+		}
+		values[name] = value
+	}
+	if file != "" {
+		if err := s.parameterFile(file, put); err != nil {
+			return nil, err
+		}
+	}
+	for _, pair := range pairs {
+		name, value, ok := cutPair(pair)
+		raw, isJSON := strings.CutSuffix(name, ":")
+		switch {
+		case !ok || raw == "":
+			return nil, usagef("a parameter must be of the form NAME=TEXT or NAME:=JSON, not %q", pair)
+		case !isJSON:
+			put(name, json.RawMessage(quoted(value)))
+		case !jsontext.Value(value).IsValid():
+			return nil, usagef("the parameter %s must be JSON, not %q; write %s=… for text", raw, value, raw)
+		default:
+			put(raw, json.RawMessage(value))
+		}
+	}
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, name := range names {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(quoted(name))
+		b.WriteByte(':')
+		b.Write(values[name])
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// parameterFile reads the members of the object in a file.
+func (s *session) parameterFile(file string, put func(name string, value json.RawMessage)) error {
+	data, err := []byte(nil), error(nil)
+	if file == "-" {
+		data, err = io.ReadAll(s.in)
+	} else {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return usagef("the parameters cannot be read: %w", err)
+	}
+	if v := jsontext.Value(data); !v.IsValid() || v.Kind() != '{' {
+		return usagef("%s must hold a JSON object", file)
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(data))
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() == '"' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		text := name.String()
+		value, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		put(text, json.RawMessage(bytes.Clone(value)))
+	}
+	return nil
+}
+
+// cutPair splits NAME=VALUE.
+func cutPair(pair string) (name, value string, ok bool) {
+	name, value, ok = strings.Cut(pair, "=")
+	return name, value, ok && name != ""
+}
+
+// quoted is a text as JSON; what is no UTF-8 is replaced.
+func quoted(text string) string {
+	data, _ := jsontext.AppendQuote(nil, text) // it is mended where it must be
+	return string(data)
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"comet/openapi/client"
+)
+
+const (
+	// tailSilence is how long a stream may be silent, which sends a heartbeat every
+	// 15 s, before its connection counts as lost.
+	tailSilence = time.Minute
+	// tailPause and maxTailPause are the waits before a lost stream is asked for again.
+	tailPause    = time.Second
+	maxTailPause = 15 * time.Second
+)
+
+// tailFlags are what the follower of events can be told.
+type tailFlags struct {
+	types       []string
+	agent, task string
+	after       int
+	limit       int
+}
+
+// newTailCommand follows the events.
+func newTailCommand() *cobra.Command {
+	var f tailFlags
+	cmd := &cobra.Command{
+		Use:   "tail",
+		Short: "Follow what happens: agents, tasks, sessions, workers",
+		Long: `Print events as they happen, one JSON document a line with -o json. A connection that
+is lost is made again, and goes on behind the last event that came.`,
+		Args: cobra.NoArgs,
+		Example: `  comet tail
+  comet tail --types task.completed,task.failed --agent research-web-01
+  comet tail --after 0 --limit 100 -o json`,
+	}
+	flags := addClientFlags(cmd)
+	fs := cmd.Flags()
+	fs.StringSliceVar(&f.types, "types", nil, "only events of these `types`, such as task.failed; may be repeated or a list with commas")
+	fs.StringVar(&f.agent, "agent", "", "only events that concern this `agent`")
+	fs.StringVar(&f.task, "task", "", "only events of this `task`")
+	fs.IntVar(&f.after, "after", 0, "begin behind this `position` instead of now; 0 is the oldest event that is kept")
+	fs.IntVar(&f.limit, "limit", 0, "end after so many events; 0 is never")
+	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
+		defer stop()
+		signal.Ignore(syscall.SIGPIPE) // so that a reader who is gone ends this in good order
+		t := &follower{session: s, print: newPrinter(s.out, s.notes), limit: f.limit}
+		t.params = client.StreamEventsParams{AgentID: given(cmd, "agent", f.agent), TaskID: given(cmd, "task", f.task)}
+		if len(f.types) > 0 {
+			t.params.Types = new(strings.Join(f.types, ","))
+		}
+		if cmd.Flags().Changed("after") {
+			t.params.LastEventIDHeader = new(strconv.Itoa(f.after))
+		}
+		return t.run(ctx)
+	})
+}
+
+// follower follows the events, over as many connections as it takes.
+type follower struct {
+	*session
+
+	print  *printer
+	params client.StreamEventsParams
+	limit  int // events still to come, 0 for no end
+	came   bool
+}
+
+// errTailed ends a tail that has all it was asked for.
+var errTailed = errors.New("all came")
+
+// run follows until ctx ends, which is no error. Only what the server refuses, and a
+// first connection that fails, is one.
+func (t *follower) run(ctx context.Context) error {
+	for pause := tailPause; ; pause = min(2*pause, maxTailPause) {
+		t.came = false
+		err := t.once(ctx)
+		if ctx.Err() != nil || errors.Is(err, errTailed) || errors.Is(err, syscall.EPIPE) {
+			return nil //nolint:nilerr // comet tail | head
+		}
+		if code := exitCode(err); err != nil && (t.params.LastEventIDHeader == nil || code != exitUnavailable && code != exitFailure) {
+			return err
+		}
+		if t.came {
+			pause = tailPause
+		}
+		say(t.notes, "the stream ended; asking again in %s", fmt.Sprint(pause))
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// once follows one connection to its end.
+func (t *follower) once(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lost := time.AfterFunc(tailSilence, cancel)
+	defer lost.Stop()
+	resp, err := t.streaming().StreamEvents(ctx, &t.params)
+	if err != nil {
+		return t.unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		_, err := t.answer(resp, nil)
+		return err
+	}
+	lines := bufio.NewReader(resp.Body)
+	var m streamed
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return nil // the stream has ended, however it did
+		}
+		lost.Reset(tailSilence)
+		t.came = true
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			m.add(line)
+			continue
+		}
+		if err := t.tell(m); err != nil {
+			return err
+		}
+		m = streamed{}
+	}
+}
+
+// streamed is one message of the stream.
+type streamed struct{ id, event, data string }
+
+func (m *streamed) add(line string) {
+	name, value, _ := strings.Cut(line, ":")
+	value = strings.TrimPrefix(value, " ")
+	switch name {
+	case "id":
+		m.id = value
+	case "event":
+		m.event = value
+	case "data":
+		m.data = value
+	}
+}
+
+// tell prints a message, and notes where to go on.
+func (t *follower) tell(m streamed) error {
+	if m.event == "gap" {
+		say(t.notes, "events were deleted before they could be sent: %s", m.data)
+	} else if m.data != "" {
+		if err := t.print.tailed(m); err != nil {
+			return err
+		}
+		if t.limit--; t.limit == 0 {
+			return errTailed
+		}
+	}
+	if m.id != "" {
+		t.params.LastEventIDHeader = &m.id
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"comet/agent"
+)
+
+// workerFlags are what a worker can be told.
+type workerFlags struct {
+	kind                string
+	capabilities        []string
+	concurrency         int
+	state               string
+	maxOutput           int
+	grace, drain, quiet time.Duration
+	rerun               bool
+}
+
+func newWorkerCommand() *cobra.Command {
+	var f workerFlags
+	cmd := &cobra.Command{
+		Use:   "worker [flags] -- COMMAND [ARG...]",
+		Short: "Do an agent's work by running a command for each task",
+		Long: `Do an agent's work by running a command for each task. The token must be bound to the
+agent. The command gets the task's parameters, a JSON object, on its standard input,
+and in its environment
+
+  COMET_TASK_ID, COMET_REQUEST_ID, COMET_TRACE_ID, COMET_WORK_TYPE
+  COMET_PARAMETERS      the parameters once more, up to 64 KiB
+  COMET_PARAM_<NAME>    each parameter that is text, a number, true or false
+
+but not COMET_TOKEN. What it prints is sent as it comes; two kinds of lines of its
+standard output are taken instead:
+
+  ::progress 40 pulling images     40 percent, and what it is about
+  ::tokens 1234 [model]            tokens that were used
+
+Exit code 0 is success, every other a failure. A task that is taken back, or takes
+longer than its hint max_duration_seconds, ends with SIGTERM to the command's process
+group, and SIGKILL after --grace; one that needs more than its hint max_memory_mb with
+SIGKILL, and error 5005. What the command leaves behind in its group is ended too.
+
+A task that comes again is answered from --state and not run again. One that was
+running when the worker ended did not finish, and runs again unless --rerun=false.
+
+SIGINT or SIGTERM: no new task is taken, running ones get --drain to end, then they are
+for another agent. A second signal kills them at once.`,
+		Example: `  comet worker --type infra --capability run_playbook -- ./deploy.py
+  comet worker --concurrency 4 -- sh -c 'echo "hello $COMET_PARAM_NAME"'`,
+		Args: cobra.MinimumNArgs(1),
+	}
+	fs := cmd.Flags()
+	fs.SetInterspersed(false)
+	fs.StringVar(&f.kind, "type", "", "the agent's `type`, such as infra, desktop, code or research (default: what the registry says)")
+	fs.StringSliceVar(&f.capabilities, "capability", nil, "what the command can do, may be repeated or a `list` with commas (default: what the registry says)")
+	fs.IntVar(&f.concurrency, "concurrency", 1, "how many tasks may run at once")
+	fs.StringVar(&f.state, "state", "", "`directory` that remembers results (default ./comet-worker-state/AGENT)")
+	fs.IntVar(&f.maxOutput, "max-output", 256<<10, "how many `bytes` of the output's end the result repeats")
+	fs.DurationVar(&f.grace, "grace", 10*time.Second, "how long a command has between SIGTERM and SIGKILL")
+	fs.DurationVar(&f.drain, "drain", 30*time.Second, "how long running tasks may take to end when the worker is to")
+	fs.DurationVar(&f.quiet, "keep-alive", 10*time.Second, "how often the server is told of a task that prints nothing; 0 lets it take such a task for hung")
+	fs.BoolVar(&f.rerun, "rerun", true, "run a task again that was running when the worker ended")
+	flags := addClientFlags(cmd)
+	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
+		set, err := loadSettings(cmd.Flags(), flags)
+		if err != nil {
+			return err
+		}
+		return s.work(ctx, f, set.token, args)
+	})
+}
+
+func (f workerFlags) check(command []string) error {
+	switch {
+	case f.concurrency < 1 || f.concurrency > 1000:
+		return usagef("--concurrency must be from 1 to 1000, not %d", f.concurrency)
+	case f.maxOutput < 0 || f.maxOutput > 64<<20:
+		return usagef("--max-output must be from 0 to 67108864, not %d", f.maxOutput)
+	case f.grace < 0 || f.drain < 0 || f.quiet < 0:
+		return usagef("--grace, --drain and --keep-alive must not be negative")
+	}
+	return executable(command[0])
+}
+
+// work runs tasks until ctx ends.
+func (s *session) work(ctx context.Context, f workerFlags, token string, command []string) error {
+	if err := f.check(command); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
+	defer stop()
+	who, err := s.workerIdentity(ctx, f)
+	if err != nil {
+		return err
+	}
+	if f.state == "" {
+		f.state = filepath.Join("comet-worker-state", who.ID)
+	}
+	cache, unlock, err := openState(f.state)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := newRunner(command, f, s.notes)
+	a, err := agent.New(s.server, token, &agent.Options{
+		Concurrency: f.concurrency, Cache: cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
+		OnConnect: func(h agent.Hello) {
+			say(s.notes, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "place", "places"))
+		},
+		Logger: slog.New(slog.NewTextHandler(s.notes, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	for _, name := range who.Capabilities {
+		a.Handle(name, r.run)
+	}
+	defer onSecondSignal(func() {
+		a.Interrupt()
+		r.kill()
+	})()
+	return s.unreachableAgent(a.Run(ctx))
+}
+
+// orNever makes of 0 what an agent's option takes for never.
+func orNever(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+// onSecondSignal calls act when a second SIGINT or SIGTERM comes, after which a third
+// ends the program. The function it returns calls that off.
+func onSecondSignal(act func()) (off func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range 2 {
+			select {
+			case <-signals:
+			case <-done:
+				return
+			}
+		}
+		signal.Stop(signals)
+		act()
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+		<-ended
+	}
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/agent"
+)
+
+// maxLine is where a line of output is cut in two, in bytes.
+const maxLine = 64 << 10
+
+// task is a piece of work; an *agent.Work is one.
+type task interface {
+	io.Writer
+	Progress(percent int, step string) error
+	TokensOf(model string, n int64)
+	Type() string
+	TaskID() uuid.UUID
+	RequestID() uuid.UUID
+	TraceID() uuid.UUID
+	Parameters() json.RawMessage
+	Hints() agent.Hints
+}
+
+// commandOutput takes the lines of both of a command's streams.
+type commandOutput struct {
+	to task
+
+	mu   sync.Mutex
+	tail tail
+	// open is whose line has no end yet: a line of the other stream begins a new one.
+	open *pump
+}
+
+func newCommandOutput(to task, keep int) *commandOutput {
+	return &commandOutput{to: to, tail: tail{keep: keep}}
+}
+
+// line takes a line, with its end where it has one. Output that can no longer be sent
+// is kept all the same: the command must not be held up by it.
+func (o *commandOutput) line(from *pump, text []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if from.direct && o.open != from && bytes.HasPrefix(text, []byte("::")) && o.direct(string(text)) {
+		return
+	}
+	if o.open != nil && o.open != from {
+		text = append([]byte("\n"), text...)
+	}
+	if o.open = nil; text[len(text)-1] != '\n' {
+		o.open = from
+	}
+	o.tail.add(text)
+	_, _ = o.to.Write(text)
+}
+
+// direct does what a line such as "::progress 40 pulling images" says, and reports
+// whether it is one.
+func (o *commandOutput) direct(line string) bool {
+	word, rest, _ := strings.Cut(strings.TrimRight(line, "\r\n"), " ")
+	number, text, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if text = strings.TrimSpace(text); err != nil || n < 0 {
+		return false
+	}
+	switch word {
+	case "::progress":
+		if n > 100 {
+			return false
+		}
+		_ = o.to.Progress(int(n), text)
+	case "::tokens":
+		o.to.TokensOf(text, n)
+	default:
+		return false
+	}
+	return true
+}
+
+// tail keeps the end of a text.
+type tail struct {
+	keep int
+	text []byte
+	cut  bool
+}
+
+func (t *tail) add(text []byte) {
+	t.text = append(t.text, text...)
+	if len(t.text) > 2*t.keep {
+		t.trim()
+	}
+}
+
+func (t *tail) trim() {
+	if over := len(t.text) - t.keep; over > 0 {
+		t.text, t.cut = append(t.text[:0], t.text[over:]...), true
+	}
+}
+
+// String is the end of the text, from the beginning of a line if it was cut.
+func (t *tail) String() string {
+	if t.trim(); !t.cut {
+		return string(t.text)
+	}
+	const mark = "[what came before was left out]\n"
+	rest := t.text
+	if i := bytes.IndexByte(rest, '\n'); i >= 0 && i+1 < len(rest) {
+		rest = rest[i+1:]
+	}
+	return mark + string(rest)
+}
+
+// pump reads one stream of a command.
+type pump struct {
+	from   *os.File
+	direct bool // lines may be directives
+	out    *commandOutput
+	ended  *atomic.Bool // the command has
+}
+
+// pumps read both.
+type pumps struct {
+	all     []*pump
+	writers []*os.File
+	ended   atomic.Bool
+	wait    sync.WaitGroup
+}
+
+// attach connects a command that is to be started.
+func (o *commandOutput) attach(cmd *exec.Cmd) (*pumps, error) {
+	p := &pumps{}
+	for i, into := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			p.abandon()
+			return nil, err
+		}
+		*into = w
+		p.all = append(p.all, &pump{from: r, direct: i == 0, out: o, ended: &p.ended})
+		p.writers = append(p.writers, w)
+	}
+	return p, nil
+}
+
+// abandon closes everything of a command that did not start.
+func (p *pumps) abandon() {
+	for i := range p.writers {
+		_, _ = p.writers[i].Close(), p.all[i].from.Close()
+	}
+}
+
+// start reads from a command that has started.
+func (p *pumps) start() {
+	for i := range p.all {
+		_ = p.writers[i].Close()
+		p.wait.Go(p.all[i].run)
+	}
+}
+
+// finish waits for what the command has printed. Somebody who left its process group
+// may hold the stream open; it is not waited for.
+func (p *pumps) finish() {
+	p.ended.Store(true)
+	for _, one := range p.all {
+		_ = one.from.SetReadDeadline(time.Now().Add(lastWords))
+	}
+	p.wait.Wait()
+}
+
+func (p *pump) run() {
+	defer p.from.Close()
+	var line []byte
+	buffer := make([]byte, maxLine)
+	for {
+		n, err := p.from.Read(buffer)
+		line = p.lines(append(line, buffer[:n]...))
+		if err != nil {
+			if len(line) > 0 {
+				p.out.line(p, line)
+			}
+			return
+		}
+		if p.ended.Load() { // there may have been a wait for the server in between
+			_ = p.from.SetReadDeadline(time.Now().Add(lastWords))
+		}
+	}
+}
+
+// lines passes on the lines of a text, and returns what is none yet.
+func (p *pump) lines(text []byte) (rest []byte) {
+	for {
+		end := bytes.IndexByte(text, '\n') + 1
+		if end == 0 && len(text) < maxLine {
+			return text
+		}
+		if end == 0 {
+			end = len(text)
+		}
+		p.out.line(p, text[:end])
+		text = text[end:]
+	}
+}

@@ -1,0 +1,34 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+)
+
+// terminateGroup asks a process group to end, killGroup ends it.
+func terminateGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGTERM) }
+
+func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }
+
+// exitStatus is the exit code as shells have it: 128 and the number of a signal.
+func exitStatus(state *os.ProcessState) int {
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return state.ExitCode()
+}
+
+// maxMemory is the most memory the process and those it waited for used, in bytes.
+func maxMemory(state *os.ProcessState) int64 {
+	usage, ok := state.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0
+	}
+	if runtime.GOOS == "darwin" || runtime.GOOS == "ios" {
+		return int64(usage.Maxrss)
+	}
+	return int64(usage.Maxrss) << 10
+}

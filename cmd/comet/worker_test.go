@@ -1,0 +1,328 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/agent"
+	"comet/openapi/client"
+)
+
+// fakeTask notes what a command's output does.
+type fakeTask struct {
+	parameters string
+	hints      agent.Hints
+
+	mu     sync.Mutex
+	output bytes.Buffer
+	steps  []string
+	tokens map[string]int64
+}
+
+func (f *fakeTask) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.output.Write(p)
+}
+
+func (f *fakeTask) Progress(percent int, step string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.steps = append(f.steps, fmt.Sprintf("%d %s", percent, step))
+	return nil
+}
+
+func (f *fakeTask) TokensOf(model string, n int64) {
+	if f.tokens == nil {
+		f.tokens = map[string]int64{}
+	}
+	f.tokens[model] += n
+}
+
+func (f *fakeTask) text() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.output.String()
+}
+
+func (f *fakeTask) Type() string      { return "run_playbook" }
+func (f *fakeTask) TaskID() uuid.UUID { return uuid.MustParse("550e8400-e29b-41d4-a716-446655440004") }
+func (f *fakeTask) RequestID() uuid.UUID {
+	return uuid.MustParse("550e8400-e29b-41d4-a716-446655440003")
+}
+func (f *fakeTask) TraceID() uuid.UUID          { return uuid.MustParse("550e8400-e29b-41d4-a716-446655440002") }
+func (f *fakeTask) Hints() agent.Hints          { return f.hints }
+func (f *fakeTask) Parameters() json.RawMessage { return json.RawMessage(f.parameters) }
+
+// shell is a runner of a script.
+func shell(script string) (*runner, *bytes.Buffer) {
+	var notes bytes.Buffer
+	return newRunner([]string{"/bin/sh", "-c", script}, workerFlags{grace: time.Minute, maxOutput: 1 << 20}, &notes), &notes
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	run := func(t *testing.T, script string, w *fakeTask) (agent.Result, error) {
+		t.Helper()
+		if w.parameters == "" {
+			w.parameters = "{}"
+		}
+		r, _ := shell(script)
+		return r.do(t.Context(), w)
+	}
+
+	t.Run("the parameters are on standard input", func(t *testing.T) {
+		t.Parallel()
+		w := &fakeTask{parameters: `{"a":[1,2]}`}
+		r, err := run(t, `cat; echo; echo "$COMET_PARAMETERS"`, w)
+		require.NoError(t, err)
+		require.Equal(t, "{\"a\":[1,2]}\n{\"a\":[1,2]}\n", r.Output)
+	})
+
+	t.Run("parameters that nobody reads hold nothing up", func(t *testing.T) {
+		t.Parallel()
+		w := &fakeTask{parameters: `{"a":"` + strings.Repeat("x", 1<<20) + `"}`}
+		r, err := run(t, `echo "${COMET_PARAMETERS-too long} ${COMET_PARAM_A-too long}"`, w)
+		require.NoError(t, err)
+		require.Equal(t, "too long too long\n", r.Output)
+	})
+
+	t.Run("ids and scalars are variables", func(t *testing.T) {
+		t.Parallel()
+		w := &fakeTask{parameters: `{"name":"a b","n":1.50,"yes":true,"o":{},"nil":null,"path":"/evil","extra-vars.x":"dashes","nul":"a\u0000b"}`}
+		r, err := run(t, `env | grep '^COMET_' | grep -v COMET_PARAMETERS | sort; test "$PATH" != /evil`, w)
+		require.NoError(t, err)
+		require.Equal(t, strings.Join([]string{
+			"COMET_PARAM_EXTRA_VARS_X=dashes", "COMET_PARAM_N=1.50", "COMET_PARAM_NAME=a b", "COMET_PARAM_PATH=/evil", "COMET_PARAM_YES=true",
+			"COMET_REQUEST_ID=550e8400-e29b-41d4-a716-446655440003", "COMET_TASK_ID=550e8400-e29b-41d4-a716-446655440004",
+			"COMET_TRACE_ID=550e8400-e29b-41d4-a716-446655440002", "COMET_WORK_TYPE=run_playbook", "",
+		}, "\n"), r.Output)
+	})
+
+	t.Run("lines are sent as they come, both streams, directives of the first are not", func(t *testing.T) {
+		t.Parallel()
+		w := &fakeTask{}
+		r, err := run(t, `echo one; echo "::progress 40 pulling  images"; echo two >&2; echo "::progress 41" >&2; echo "::tokens 12 small"; echo "::tokens 3"; echo "::progress 140 no"; echo "::other 1"; printf end`, w)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"one", "two", "::progress 41", "::progress 140 no", "::other 1", "end"}, strings.Split(strings.TrimSpace(w.text()), "\n"))
+		require.Equal(t, w.text(), r.Output)
+		require.Equal(t, []string{"40 pulling  images"}, w.steps)
+		require.Equal(t, map[string]int64{"small": 12, "": 3}, w.tokens)
+	})
+
+	for name, c := range map[string]struct {
+		script string
+		code   int
+	}{
+		"an exit code is the result's":      {"exit 7", 7},
+		"a signal is 128 and its number":    {"kill -TERM $$", 143},
+		"a kill is 128 and its number, too": {"kill -KILL $$", 137},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := run(t, c.script, &fakeTask{})
+			require.NoError(t, err)
+			require.Equal(t, c.code, r.ExitCode)
+		})
+	}
+
+	t.Run("a command that is gone fails the task", func(t *testing.T) {
+		t.Parallel()
+		r := newRunner([]string{filepath.Join(t.TempDir(), "gone")}, workerFlags{}, io.Discard)
+		result, err := r.do(t.Context(), &fakeTask{parameters: "{}"})
+		require.ErrorContains(t, err, "cannot be started")
+		require.Equal(t, 126, result.ExitCode)
+	})
+
+	t.Run("megabytes of output come whole and in order, and the result has their end", func(t *testing.T) {
+		t.Parallel()
+		w := &fakeTask{}
+		r, err := run(t, `i=0; while [ $i -lt 300 ]; do printf '%065535d\n' $i; i=$((i+1)); done`, w)
+		require.NoError(t, err)
+		var want strings.Builder
+		for i := range 300 {
+			_, _ = fmt.Fprintf(&want, "%065535d\n", i)
+		}
+		require.True(t, want.String() == w.text(), "19 MiB")
+		require.Less(t, len(r.Output), 1<<20)
+		mark, rest, _ := strings.Cut(r.Output, "\n")
+		require.Equal(t, "[what came before was left out]", mark)
+		require.True(t, strings.HasSuffix(want.String(), rest))
+		require.Len(t, rest, 65536*15, "whole lines")
+	})
+
+	t.Run("a line without an end is not kept back for ever", func(t *testing.T) {
+		t.Parallel()
+		w := &fakeTask{}
+		_, err := run(t, `head -c 300000 /dev/zero | tr '\0' x`, w)
+		require.NoError(t, err)
+		require.Equal(t, strings.Repeat("x", 300_000), w.text())
+	})
+
+	t.Run("what it used is told", func(t *testing.T) {
+		t.Parallel()
+		r, notes := shell(`i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done`)
+		result, err := r.do(t.Context(), &fakeTask{parameters: "{}"})
+		require.NoError(t, err)
+		require.Positive(t, result.CPUTime)
+		require.Regexp(t, `^\S+Z  550e8400-e29b-41d4-a716-446655440004  run_playbook  success  exit 0  \S+  cpu \S+  rss [1-9]\d* MB\n$`, notes.String())
+	})
+
+	t.Run("it never sees the worker's token", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, []string{"HOME=/", "COMET_SERVER=x"}, inherited([]string{
+			"COMET_TOKEN=secret", "HOME=/", "COMET_ADMIN_TOKEN=secret", "COMET_SERVER=x", "COMET_PARAM_X=old", "COMET_TASK_ID=old",
+		}))
+	})
+}
+
+func TestCommandIsEnded(t *testing.T) {
+	t.Parallel()
+	// begin runs a script until it has printed ready and the pid of a child of its.
+	begin := func(t *testing.T, r *runner, w *fakeTask) (cancel context.CancelCauseFunc, child int, ended func() (agent.Result, error)) {
+		t.Helper()
+		w.parameters = "{}"
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var result agent.Result
+		var err error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			result, err = r.do(ctx, w)
+		}()
+		require.Eventually(t, func() bool { return strings.Contains(w.text(), "ready") }, time.Minute, time.Millisecond)
+		child, _ = strconv.Atoi(strings.Fields(w.text())[0])
+		return cancel, child, func() (agent.Result, error) {
+			<-done
+			return result, err
+		}
+	}
+	gone := func(t *testing.T, pid int) {
+		t.Helper()
+		require.Positive(t, pid)
+		require.Eventually(t, func() bool { return !alive(pid) }, time.Minute, time.Millisecond, "a child of the command lives on")
+	}
+
+	t.Run("its whole process group is asked to end", func(t *testing.T) {
+		t.Parallel()
+		r, _ := shell(`trap 'echo last words; exit 3' TERM; sleep 600 & echo $! ready; wait`)
+		w := &fakeTask{}
+		cancel, child, ended := begin(t, r, w)
+		cancel(agent.ErrCancelled)
+		result, err := ended()
+		require.ErrorIs(t, err, agent.ErrCancelled)
+		require.Equal(t, 3, result.ExitCode)
+		require.Contains(t, w.text(), "last words")
+		gone(t, child)
+	})
+
+	t.Run("one that does not listen is killed after the grace", func(t *testing.T) {
+		t.Parallel()
+		r, _ := shell(`trap '' TERM; sleep 600 & echo $! ready; while :; do sleep 600; done`)
+		r.grace = 10 * time.Millisecond
+		cancel, child, ended := begin(t, r, &fakeTask{})
+		cancel(agent.ErrDuration)
+		result, err := ended()
+		require.ErrorIs(t, err, agent.ErrDuration)
+		require.Equal(t, 137, result.ExitCode)
+		gone(t, child)
+	})
+
+	t.Run("a second signal kills it at once", func(t *testing.T) {
+		t.Parallel()
+		r, _ := shell(`trap '' TERM; sleep 600 & echo $! ready; while :; do sleep 600; done`)
+		_, child, ended := begin(t, r, &fakeTask{})
+		r.kill()
+		_, err := ended()
+		require.ErrorIs(t, err, agent.ErrStopping)
+		gone(t, child)
+	})
+
+	t.Run("what it leaves behind ends with it", func(t *testing.T) {
+		t.Parallel()
+		r, _ := shell(`sleep 600 & echo $! ready`)
+		w := &fakeTask{}
+		_, child, ended := begin(t, r, w)
+		result, err := ended()
+		require.NoError(t, err)
+		require.Zero(t, result.ExitCode)
+		gone(t, child)
+	})
+}
+
+// alive reports whether a process is there and no zombie.
+func alive(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !bytes.Contains(stat, []byte(") Z "))
+}
+
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	// A shell that keeps 64 MiB in a variable, in a child of its own.
+	const script = `sh -c 'x=$(head -c 67108864 /dev/zero | tr "\0" x); echo full; sleep 600'`
+	t.Run("a command that needs more is killed, and its group with it", func(t *testing.T) {
+		t.Parallel()
+		r, _ := shell(script)
+		w := &fakeTask{parameters: "{}", hints: agent.Hints{MaxMemoryMB: 32}}
+		_, err := r.do(t.Context(), w)
+		require.ErrorContains(t, err, "Resource limit exceeded")
+	})
+	t.Run("one that needs less is left alone", func(t *testing.T) {
+		t.Parallel()
+		r, _ := shell(`sleep 0.6; echo done`)
+		w := &fakeTask{parameters: "{}", hints: agent.Hints{MaxMemoryMB: 64}}
+		result, err := r.do(t.Context(), w)
+		require.NoError(t, err)
+		require.Equal(t, "done\n", result.Output)
+	})
+	t.Run("a process's name cannot mislead", func(t *testing.T) {
+		t.Parallel()
+		line := "7 (evil) 1 2 (x) S 5 6 6 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 9 1000000 321 18446744073709551615 1"
+		require.Equal(t, procStat{parent: 5, group: 6, pages: 321}, readProcess([]byte(line)))
+	})
+}
+
+func TestWorkerIdentity(t *testing.T) {
+	t.Parallel()
+	who := client.AgentItem{ID: "deployer", IsActive: true, Type: new("infra"), Capabilities: []string{"custom:run_playbook", "deploy"}}
+	require.Nil(t, workerChange(who, workerFlags{}), "nothing is said")
+	require.Nil(t, workerChange(who, workerFlags{kind: "infra", capabilities: []string{"deploy", "run_playbook"}}), "the same is said")
+	require.Equal(t, &change{Capabilities: []string{"deploy"}}, workerChange(who, workerFlags{kind: "infra", capabilities: []string{"deploy"}}))
+	require.Equal(t, &change{Type: "code"}, workerChange(who, workerFlags{kind: "code"}))
+	require.NoError(t, workerReady(who))
+	who.Type = nil
+	require.ErrorContains(t, workerReady(who), "--type")
+}
+
+func TestState(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	_, unlock, err := openState(dir)
+	require.NoError(t, err)
+	_, _, err = openState(dir)
+	require.ErrorContains(t, err, "another worker uses "+dir)
+	unlock()
+	_, unlock, err = openState(dir)
+	require.NoError(t, err)
+	unlock()
+}

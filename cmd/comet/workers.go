@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"comet/openapi/client"
+)
+
+// newWorkersCommand shows the agents that take work.
+func newWorkersCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "workers", Short: "Show the agents that take work"}
+	flags := addClientFlags(cmd)
+	cmd.AddCommand(newWorkersListCommand(flags), newWorkersGetCommand(flags))
+	return cmd
+}
+
+func newWorkersListCommand(flags *clientFlags) *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Short: "List the agents that ever came to take work", Args: cobra.NoArgs}
+	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
+		entries, err := s.pages(0, "workers", func(size int, cursor *string) (*http.Response, error) {
+			return s.api.ListWorkers(ctx, &client.ListWorkersParams{Limit: &size, Cursor: cursor})
+		})
+		if err != nil {
+			return err
+		}
+		return list(s, "workers", entries, []string{"AGENT", "STATE", "DIALECT", "LINK", "BUSY", "LOAD", "BREAKER", "SEEN"}, func(w client.WorkerView) []string {
+			return []string{
+				w.AgentID, string(w.State), w.Dialect, w.Link, fmt.Sprintf("%d of %d", w.InFlight, w.Places), fmt.Sprintf("%d %%", w.Load),
+				breaker(w.Breaker), moment(&w.SeenAt),
+			}
+		})
+	})
+}
+
+func breaker(b client.BreakerView) string {
+	if b.Until == nil {
+		return string(b.State)
+	}
+	return string(b.State) + " until " + moment(b.Until)
+}
+
+func newWorkersGetCommand(flags *clientFlags) *cobra.Command {
+	cmd := &cobra.Command{Use: "get AGENT", Short: "Show how an agent takes work", Args: cobra.ExactArgs(1)}
+	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
+		body, err := s.answer(s.api.GetWorker(ctx, args[0], nil))
+		if err != nil {
+			return err
+		}
+		return s.out.show(body, func() error {
+			var w client.WorkerView
+			if err := decode(body, &w); err != nil {
+				return err
+			}
+			return s.out.fields(
+				"Agent", w.AgentID, "State", string(w.State), "Dialect", w.Dialect, "Link", w.Link, "Busy", fmt.Sprintf("%d of %d places", w.InFlight, w.Places),
+				"Load", fmt.Sprintf("%d %%", w.Load), "Failures", fmt.Sprint(w.Failures), "Breaker", breaker(w.Breaker),
+				"Last used", moment(w.UsedAt), "Seen", moment(&w.SeenAt),
+			)
+		})
+	})
+}

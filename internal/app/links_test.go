@@ -1,0 +1,203 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// word is what goes over a line: an envelope, or what is said about the line.
+type word struct {
+	Version   string            `json:"protocol_version,omitempty"`
+	MessageID string            `json:"message_id,omitempty"`
+	From      string            `json:"from_agent,omitempty"`
+	To        string            `json:"to_agent,omitempty"`
+	Timestamp string            `json:"timestamp,omitempty"`
+	TraceID   string            `json:"trace_id,omitempty"`
+	RequestID string            `json:"request_id,omitempty"`
+	Type      string            `json:"type,omitempty"`
+	Payload   map[string]any    `json:"payload,omitempty"`
+	Hello     map[string]any    `json:"hello,omitempty"`
+	Ack       []string          `json:"ack,omitempty"`
+	Bye       map[string]string `json:"bye,omitempty"`
+}
+
+func letter(from, to, kind string, payload map[string]any) word {
+	return word{
+		Version: "1.0", MessageID: uuid.NewString(), From: from, To: to, Timestamp: time.Now().UTC().Format(time.RFC3339),
+		TraceID: uuid.NewString(), RequestID: uuid.NewString(), Type: kind, Payload: payload,
+	}
+}
+
+// hire makes an agent of the type infra and returns its token.
+func hire(t *testing.T, c *client, id string) string {
+	t.Helper()
+	body := map[string]any{
+		"id": id, "name": id, "level": 2, "sphere_id": 8, "frequency_hz": 555, "parent_id": "orch-my-team", "capabilities": []string{"custom:dig"}, "type": "infra",
+	}
+	status, answer, err := c.do(t.Context(), http.MethodPost, "/api/v1/agents", body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, "%s", answer)
+	status, answer, err = c.do(t.Context(), http.MethodPost, "/api/v1/tokens", map[string]any{"name": id, "agent_id": id, "scopes": []string{"tasks:read"}})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, "%s", answer)
+	var issued struct{ Token string }
+	require.NoError(t, json.Unmarshal(answer, &issued))
+	return issued.Token
+}
+
+// line is an agent's WebSocket.
+type line struct {
+	t    *testing.T
+	conn *websocket.Conn
+}
+
+func dial(t *testing.T, url, token string) *line {
+	t.Helper()
+	conn, resp, err := websocket.Dial(t.Context(), url+"/api/agent/connect?versions=1.0", &websocket.DialOptions{
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: []string{"envelope.v1"},
+	})
+	require.NoError(t, err)
+	require.Equal(t, "envelope.v1", resp.Header.Get("Sec-WebSocket-Protocol"))
+	t.Cleanup(func() { _ = conn.CloseNow() })
+	l := &line{t, conn}
+	require.NotEmpty(t, l.hear().Hello)
+	return l
+}
+
+func (l *line) hear() word {
+	l.t.Helper()
+	w, err := l.read()
+	require.NoError(l.t, err)
+	return w
+}
+
+func (l *line) read() (w word, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), long)
+	defer cancel()
+	_, raw, err := l.conn.Read(ctx)
+	if err == nil {
+		err = json.Unmarshal(raw, &w)
+	}
+	return w, err
+}
+
+func (l *line) say(w word) {
+	l.t.Helper()
+	raw, err := json.Marshal(w)
+	require.NoError(l.t, err)
+	require.NoError(l.t, l.conn.Write(l.t.Context(), websocket.MessageText, raw))
+}
+
+// response is what a request in the background was answered with.
+type response struct {
+	status int
+	body   []byte
+	err    error
+}
+
+func inBackground(ctx context.Context, c *client, method, path string, body any, header ...string) <-chan response {
+	got := make(chan response, 1)
+	go func() {
+		status, answer, err := c.do(ctx, method, path, body, header...)
+		got <- response{status, answer, err}
+	}()
+	return got
+}
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+
+	t.Run("WorkGoesThroughTheWholeHouse", func(t *testing.T) {
+		t.Parallel()
+		onEveryDatabase(t, func(t *testing.T, database setting) {
+			data := t.TempDir()
+			p := serve(t, data, database)
+			c := newClient(t, p.url(t), adminToken(t, data))
+			l := dial(t, c.url, hire(t, c, "digger"))
+			order := letter("orchestrator", "infra", "work_request", map[string]any{
+				"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{"depth": 3}, "hints": map[string]any{"max_duration_seconds": 60},
+			})
+			got := inBackground(t.Context(), c, http.MethodPost, "/api/agent/message", order, "Prefer", "wait=60")
+
+			job := l.hear()
+			require.Equal(t, "work_request", job.Type)
+			require.Equal(t, order.Payload["task_id"], job.Payload["task_id"])
+			l.say(word{Ack: []string{job.MessageID}})
+			result := letter("infra", "orchestrator", "work_result", map[string]any{
+				"task_id": job.Payload["task_id"], "status": "success", "exit_code": 0, "output": "a hole",
+				"resources_used": map[string]any{"duration_seconds": 1, "gpu_vram_mb": 0, "cpu_time_ms": 1},
+			})
+			l.say(result)
+			require.Equal(t, []string{result.MessageID}, l.hear().Ack)
+
+			answer := <-got
+			require.NoError(t, answer.err)
+			require.Equal(t, http.StatusOK, answer.status, "%s", answer.body)
+			var end word
+			require.NoError(t, json.Unmarshal(answer.body, &end))
+			require.Equal(t, "work_result", end.Type)
+			require.Equal(t, "a hole", end.Payload["output"])
+			p.stop(t)
+		})
+	})
+
+	t.Run("WhatIsNotAcknowledgedSurvivesKill", func(t *testing.T) {
+		t.Parallel()
+		onEveryDatabase(t, func(t *testing.T, database setting) {
+			data := t.TempDir()
+			p := serve(t, data, database)
+			c := newClient(t, p.url(t), adminToken(t, data))
+			token := hire(t, c, "digger")
+			l := dial(t, c.url, token)
+			status, answer, err := c.do(t.Context(), http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"dig"}})
+			require.NoError(t, err)
+			require.Less(t, status, 300, "%s", answer)
+			job := l.hear()
+			p.kill()
+
+			p = serve(t, data, database)
+			again := dial(t, p.url(t), token)
+			require.Equal(t, job.MessageID, again.hear().MessageID)
+			p.stop(t)
+		})
+	})
+
+	t.Run("SIGTERMEndsThemWithAGoodBye", func(t *testing.T) {
+		t.Parallel()
+		data := t.TempDir()
+		p := serve(t, data)
+		c := newClient(t, p.url(t), adminToken(t, data))
+		l := dial(t, c.url, hire(t, c, "digger"))
+		asks := newClient(t, c.url, hire(t, c, "asker"))
+		got := inBackground(t.Context(), asks, http.MethodGet, "/api/agent/inbox?wait=60", nil)
+		eventually(t, func() bool { return c.status(t, "/api/v1/workers/asker") == http.StatusOK }, "it asks")
+		p.terminate(t)
+		require.Equal(t, "draining", l.hear().Bye["reason"])
+		_, err := l.read()
+		require.Equal(t, websocket.StatusGoingAway, websocket.CloseStatus(err))
+		answer := <-got
+		require.NoError(t, answer.err)
+		require.JSONEq(t, `{"messages":[]}`, string(answer.body))
+		require.Zero(t, p.exit(t), "stderr:\n%s", p.log.end())
+		require.NotContains(t, p.log.String(), "cut off")
+	})
+
+	t.Run("AWaitIsNotBoundByTheTimeoutOfRequests", func(t *testing.T) {
+		t.Parallel()
+		data := t.TempDir()
+		p := serve(t, data, env("COMET_HTTP_REQUEST_TIMEOUT=1s")) // which bounds reading at 6 s
+		c := newClient(t, p.url(t), adminToken(t, data))
+		asks := newClient(t, c.url, hire(t, c, "asker"))
+		answer := <-inBackground(t.Context(), asks, http.MethodGet, "/api/agent/inbox?wait=8", nil)
+		require.NoError(t, answer.err)
+		require.JSONEq(t, `{"messages":[]}`, string(answer.body))
+		p.stop(t)
+	})
+}

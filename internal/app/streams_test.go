@@ -1,0 +1,35 @@
+package app_test
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestAServerThatStopsEndsItsStreams: they would never end by themselves, and leave
+// before their first event as after it.
+func TestAServerThatStopsEndsItsStreams(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	p := serve(t, data)
+	c := newClient(t, p.url(t), adminToken(t, data))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+"/api/v1/events", nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	res, err := c.http.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	body := bufio.NewReader(res.Body)
+	first, err := body.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "retry: 1000\n", first)
+
+	p.terminate(t)
+	_, err = io.ReadAll(body)
+	require.NoError(t, err, "it was cut off, not ended")
+	require.Zero(t, p.exit(t), "stderr:\n%s", p.log.end())
+}

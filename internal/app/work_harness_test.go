@@ -1,0 +1,195 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	comet "comet/agent"
+	"comet/models"
+)
+
+// freeAddress is one that a server may listen on, again and again.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// serveAt is serve at an address.
+func serveAt(t *testing.T, data, address string, settings ...setting) *process {
+	t.Helper()
+	return start(t, []string{"serve", "--listen", address, "--data", data}, settings...)
+}
+
+// infra registers an agent that does jobs and returns its token.
+func (c *client) infra(t *testing.T, id string, capabilities ...string) (token string) {
+	t.Helper()
+	status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/agents", map[string]any{
+		"id": id, "name": id, "level": 2, "parent_id": "orch-my-team", "sphere_id": 8, "frequency_hz": 555,
+		"capabilities": capabilities, "type": "infra", "token_budget": 100_000,
+	})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, "%s", body)
+	return c.tokenOf(t, id)
+}
+
+func (c *client) tokenOf(t *testing.T, id string) string {
+	t.Helper()
+	status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/tokens", map[string]any{"name": id, "scopes": []string{"agents:write"}, "agent_id": id})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, "%s", body)
+	var issued struct{ Token string }
+	require.NoError(t, json.Unmarshal(body, &issued))
+	return issued.Token
+}
+
+// jobs are agents of the package that do the work type job: the answer is its parameter.
+type jobs struct {
+	runs   atomic.Int64 // of the function
+	tokens int64
+}
+
+// work has an agent work until its test ends.
+func (j *jobs) work(t *testing.T, url, token string, places int) {
+	t.Helper()
+	a, err := comet.New(url, token, &comet.Options{Concurrency: places, Drain: -1})
+	require.NoError(t, err)
+	a.Handle("job", func(ctx context.Context, w *comet.Work) (comet.Result, error) {
+		j.runs.Add(1)
+		var p struct{ N int }
+		if err := w.Decode(&p); err != nil {
+			return comet.Result{}, err
+		}
+		if err := w.Progress(50, "half"); err != nil {
+			return comet.Result{}, err
+		}
+		w.Tokens(j.tokens)
+		return comet.Result{Output: "job " + strconv.Itoa(p.N)}, nil
+	})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			_ = a.Run(ctx) // the first line may meet a server that is gone
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+// job is one piece of work that is asked for.
+type job struct {
+	n       int
+	request comet.Request
+}
+
+// ask asks for a job until it is taken on; false where the test is over before.
+func askFor(ctx context.Context, c *comet.Client, j *job) bool {
+	for ctx.Err() == nil {
+		reply, err := c.Send(ctx, &j.request, 0)
+		if err == nil && (reply.Code == 0 || !passing(reply)) {
+			return true
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// passing reports whether a server has said that it cannot answer at the moment, which
+// says nothing of the task.
+func passing(r comet.Reply) bool {
+	var about struct {
+		AgentID string `json:"agent_id"`
+	}
+	return r.Code == 5002 && json.Unmarshal(r.Context, &about) == nil && about.AgentID == "orchestrator"
+}
+
+func newJob(n int, budget int64) *job {
+	return &job{n: n, request: comet.Request{
+		To: "infra", WorkType: "job", Parameters: fmt.Appendf(nil, `{"n":%d}`, n), Hints: comet.Hints{MaxDuration: 10 * time.Second, MaxTokens: budget},
+		TaskID: uuid.New(), RequestID: uuid.New(), TraceID: uuid.New(),
+	}}
+}
+
+// taskDetail is what the server says of a task.
+type taskDetail struct {
+	ID, State string
+	Failure   *string
+	Tokens    int64
+	Attempts  []struct {
+		AgentID *string `json:"agent_id"`
+		State   string
+		Tokens  int64
+	}
+	Timeline []struct{ Type string }
+}
+
+func (d taskDetail) ended() bool {
+	return d.State == "done" || d.State == "failed" || d.State == "cancelled"
+}
+
+// ends returns how often the timeline says that it ended.
+func (d taskDetail) ends() (n int) {
+	for _, e := range d.Timeline {
+		switch models.EventType(e.Type) {
+		case models.EventTaskCompleted, models.EventTaskFailed, models.EventTaskCancelled:
+			n++
+		}
+	}
+	return n
+}
+
+// settled waits until a task has ended, and requires what must be true of each.
+func (c *client) settled(t *testing.T, j *job) taskDetail {
+	t.Helper()
+	var d taskDetail
+	eventually(t, func() bool {
+		d = get[taskDetail](t, c, "/api/v1/tasks/"+j.request.TaskID.String())
+		return d.ended()
+	}, "the task ends")
+	require.Equal(t, 1, d.ends(), "%s ended once", d.ID)
+	sum := int64(0)
+	for _, a := range d.Attempts {
+		require.NotContains(t, []string{"assigned", "running"}, a.State)
+		sum += a.Tokens
+	}
+	require.Equal(t, sum, d.Tokens, "%+v", d)
+	if d.State == "done" {
+		_, body, err := c.do(t.Context(), http.MethodGet, "/api/v1/tasks/"+d.ID+"/output", nil)
+		require.NoError(t, err)
+		require.Equal(t, "job "+strconv.Itoa(j.n), string(body))
+	}
+	return d
+}
+
+// requireNothingHeld requires that no agent holds tokens, nor has work.
+func (c *client) requireNothingHeld(t *testing.T, agents []string, charged map[string]int64) {
+	t.Helper()
+	for _, id := range agents {
+		held := get[struct{ Reservations []any }](t, c, "/api/v1/agents/"+id+"/reservations?state=held")
+		require.Empty(t, held.Reservations, id)
+		require.Equal(t, charged[id], c.used(t, id), "%s is charged what its attempts used, once", id)
+		worker := get[struct {
+			InFlight int `json:"in_flight"`
+		}](t, c, "/api/v1/workers/"+id)
+		require.Zero(t, worker.InFlight, id)
+	}
+}

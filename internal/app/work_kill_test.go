@@ -1,0 +1,100 @@
+package app_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	comet "comet/agent"
+)
+
+// TestWorkSurvivesKill9 ends the server as kill -9 does while askers ask and agents
+// work, again and again on the same data. Every task that was taken on must end once, with
+// its result, no tokens may stay held and none be charged twice.
+func TestWorkSurvivesKill9(t *testing.T) {
+	t.Parallel()
+	onEveryDatabase(t, func(t *testing.T, database setting) {
+		data, address := t.TempDir(), freeAddress(t)
+		p := serveAt(t, data, address, database)
+		c := newClient(t, p.url(t), adminToken(t, data))
+		agents := []string{"infra-1", "infra-2", "infra-3"}
+		work := &jobs{tokens: 7}
+		for _, id := range agents {
+			work.work(t, c.url, c.infra(t, id, "job"), 4)
+		}
+		a := newAskers(t, c)
+		for range kills(t) {
+			target := a.accepted.Load() + 1 + rand.Int64N(80)
+			eventually(t, func() bool { return a.accepted.Load() >= target }, "work is taken on")
+			p.kill()
+			p = serveAt(t, data, address, database)
+			p.url(t)
+		}
+		a.stop()
+		charged, done, again := map[string]int64{}, 0, 0
+		for _, j := range a.all {
+			d := c.settled(t, j)
+			if d.State == "done" {
+				done++
+			}
+			again += len(d.Attempts) - 1
+			for _, attempt := range d.Attempts {
+				if attempt.AgentID != nil {
+					charged[*attempt.AgentID] += attempt.Tokens
+				}
+			}
+		}
+		c.requireNothingHeld(t, agents, charged)
+		require.Positive(t, done)
+		t.Logf("%d tasks were taken on, %d of them done, with %d further attempts; the agents' function ran %d times", len(a.all), done, again, work.runs.Load())
+		p.stop(t)
+	})
+}
+
+// askers ask for jobs until they are stopped.
+type askers struct {
+	accepted atomic.Int64
+	mu       sync.Mutex
+	all      []*job // taken on
+	stop     func()
+}
+
+const askersAtOnce = 6
+
+func newAskers(t *testing.T, c *client) *askers {
+	t.Helper()
+	a := &askers{}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	var stopped atomic.Bool
+	a.stop = func() { // what was asked for is asked for until it is heard of
+		stopped.Store(true)
+		running.Wait()
+	}
+	t.Cleanup(func() {
+		cancel()
+		a.stop()
+	})
+	speak, err := comet.NewClient(c.url, c.token, c.http)
+	require.NoError(t, err)
+	var n atomic.Int64
+	for range askersAtOnce {
+		running.Go(func() {
+			for !stopped.Load() {
+				j := newJob(int(n.Add(1)), 50)
+				if !askFor(ctx, speak, j) {
+					return
+				}
+				a.mu.Lock()
+				a.all = append(a.all, j)
+				a.mu.Unlock()
+				a.accepted.Add(1)
+			}
+		})
+	}
+	return a
+}

@@ -1,0 +1,149 @@
+package link
+
+import (
+	"context"
+	"crypto/sha256"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/models"
+)
+
+const (
+	// failureWindow is the time over which failures of an address are counted.
+	failureWindow = time.Minute
+	// maxRemembered bounds the addresses that failed, and the tokens that did not.
+	maxRemembered = 10_000
+)
+
+// doorman verifies tokens, and does not let an address try one after the other. A token
+// that was accepted before is verified in any case: others may share its address.
+type doorman struct {
+	auth   *auth.Auth
+	most   int
+	clock  func() time.Time
+	failed prometheus.Counter
+
+	mu       sync.Mutex
+	failures *lru.Cache[netip.Prefix, tally]
+	accepted *lru.Cache[[32]byte, struct{}]
+}
+
+// tally is how often an address has failed since a time.
+type tally struct {
+	n     int
+	since time.Time
+}
+
+func newDoorman(a *auth.Auth, most int, clock func() time.Time, failed prometheus.Counter) *doorman {
+	d := &doorman{auth: a, most: most, clock: clock, failed: failed}
+	d.failures, _ = lru.New[netip.Prefix, tally](maxRemembered) // fails only for a size that is not positive
+	d.accepted, _ = lru.New[[32]byte, struct{}](maxRemembered)
+	return d
+}
+
+// request returns who makes a request, and the token that says it. The errors are those
+// of verify.
+func (d *doorman) request(r *http.Request) (models.Principal, string, error) {
+	token, err := bearer(r.Header["Authorization"])
+	if err != nil {
+		return models.Principal{}, "", err
+	}
+	p, err := d.verify(r.Context(), token, addressOf(r))
+	return p, token, err
+}
+
+// verify returns whose token it is that came from an address. It is
+// errs.Unauthenticated or errs.AgentInactive for one that is not accepted, and
+// errs.RateLimited with "retry_after" where the address has shown too many of those.
+func (d *doorman) verify(ctx context.Context, token string, from netip.Prefix) (models.Principal, error) {
+	hash := sha256.Sum256([]byte(token))
+	if !d.accepted.Contains(hash) {
+		if wait := d.pause(from); wait > 0 {
+			return models.Principal{}, errs.New(errs.RateLimited, "too many tokens from here were not accepted").With(retryAfter, wait)
+		}
+	}
+	p, err := d.auth.Verify(ctx, token)
+	switch {
+	case err == nil:
+		d.accepted.Add(hash, struct{}{})
+	case rejected(err):
+		d.accepted.Remove(hash)
+		d.fail(from)
+	}
+	return p, err
+}
+
+// retryAfter is the detail of an error that says when to try again, a time.Duration.
+const retryAfter = "retry_after"
+
+// rejected tells a token that is not accepted from one that could not be looked up.
+func rejected(err error) bool {
+	return errs.Is(err, errs.Unauthenticated) || errs.Is(err, errs.AgentInactive)
+}
+
+// pause is how long an address has to wait, 0 for not at all.
+func (d *doorman) pause(from netip.Prefix) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, ok := d.failures.Get(from)
+	if !ok || t.n < d.most {
+		return 0
+	}
+	return max(t.since.Add(failureWindow).Sub(d.clock()), 0)
+}
+
+func (d *doorman) fail(from netip.Prefix) {
+	d.failed.Inc()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock()
+	t, ok := d.failures.Get(from)
+	if !ok || now.Sub(t.since) >= failureWindow {
+		t = tally{since: now}
+	}
+	t.n++
+	d.failures.Add(from, t)
+}
+
+// addressOf returns where a request comes from: an IPv4 address, or the /64 of an IPv6
+// one, which is what one subscriber has.
+func addressOf(r *http.Request) netip.Prefix {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr = addr.WithZone("").Unmap()
+	bits := 64
+	if addr.Is4() {
+		bits = 32
+	}
+	p, _ := addr.Prefix(bits) // both fit their kind
+	return p
+}
+
+// bearer reads the token of an Authorization header (RFC 6750 §2.1).
+func bearer(lines []string) (string, error) {
+	if len(lines) != 1 {
+		return "", errs.New(errs.Unauthenticated, "send one token as \"Authorization: Bearer <token>\"")
+	}
+	scheme, token, ok := strings.Cut(lines[0], " ")
+	token = strings.TrimSpace(token)
+	if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > models.MaxTokenLength {
+		return "", errs.New(errs.Unauthenticated, "the Authorization header must be \"Bearer <token>\"")
+	}
+	return token, nil
+}

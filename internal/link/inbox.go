@@ -1,0 +1,190 @@
+package link
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/strictjson"
+	"comet/models"
+)
+
+const (
+	// pollLine is the name of every line that is asked for: which replica is asked
+	// does not matter.
+	pollLine = "poll"
+	// maxAcknowledgement is how long a list of message ids may be, in bytes.
+	maxAcknowledgement = 1 << 20
+	// maxAnswer is after how many bytes no further message is put into one answer.
+	maxAnswer = MaxMessage
+)
+
+// asked is what was handed over to an agent that asks for its inbox.
+type asked struct {
+	mu   sync.Mutex
+	sent map[string]time.Time
+}
+
+// messages is the answer to somebody who asks for an inbox.
+type messages struct {
+	Messages []jsontext.Value `json:"messages"`
+}
+
+// inbox answers with what an agent is to be told, and waits for it where there is
+// nothing yet. Asking is a sign of life and makes the agent one that takes work.
+func (l *Links) inbox(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
+	q := parseQuery(r, "wait", "limit", "places", "versions")
+	wait := time.Duration(q.number("wait", 0, int(maxWait/time.Second), 0)) * time.Second
+	limit, places := q.number("limit", 1, maxInbox, 100), q.number("places", 1, orchestrator.MaxPlaces, 1)
+	if q.err != nil {
+		return q.err
+	}
+	if _, err := l.speech.Negotiate(q.list("versions")); err != nil {
+		return err
+	}
+	agent, err := l.core.Work.Agent(r.Context(), agentID)
+	if err != nil {
+		return err
+	}
+	h := newHeld(agentID, Poll, l.speech, places, l.opts.Clock())
+	h.id = pollLine
+	if err := l.lines.enter(h); err != nil {
+		return err
+	}
+	defer l.lines.leave(h)
+	unbind(w, wait)
+	if err := l.arrive(r.Context(), h); err != nil {
+		return err
+	}
+	out, err := l.ask(r.Context(), h, agent, limit, wait)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, messages{out})
+}
+
+// arrive shows that an agent that asks is there. It has to join only where it is not
+// known as one that asks.
+func (l *Links) arrive(ctx context.Context, h *held) error {
+	known := l.core.Work.Known(h.agentID)
+	if known.Line == h.id && known.Link == h.link && known.Places == h.places && known.Dialect == h.speech.Name() && known.State != models.WorkerOffline {
+		offline, err := l.core.Work.Alive(ctx, []string{h.agentID})
+		if err == nil && len(offline) == 0 {
+			h.joined.Store(true)
+			return nil
+		}
+	}
+	_, err := l.join(ctx, h)
+	h.joined.Store(err == nil)
+	return err
+}
+
+// ask waits until there is something to hand over, and returns it. A message is not
+// handed over again for a while, also not to another request. Where wait is over, the
+// request gone or the line replaced, there is nothing.
+func (l *Links) ask(ctx context.Context, h *held, agent models.Agent, limit int, wait time.Duration) ([]jsontext.Value, error) {
+	news, stop := l.core.Work.Inbox(h.agentID)
+	defer stop()
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		out, later, err := l.gather(ctx, h, agent, limit)
+		if err != nil || len(out) > 0 || wait == 0 {
+			return out, err
+		}
+		h.shown.Store(true) // the request is still there
+		again := time.NewTimer(sooner(l.opts.Heartbeat, later))
+		select {
+		case <-news:
+		case <-h.kick:
+		case <-again.C:
+		case <-over.C:
+			wait = 0 // a last look
+		case <-h.over:
+			again.Stop()
+			return []jsontext.Value{}, nil
+		case <-ctx.Done():
+			again.Stop()
+			return []jsontext.Value{}, nil
+		}
+		again.Stop()
+	}
+}
+
+// gather returns what can be handed over now, and when there will be something again.
+func (l *Links) gather(ctx context.Context, h *held, agent models.Agent, limit int) (out []jsontext.Value, later time.Duration, err error) {
+	a := l.askedBy(h.agentID)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := &courier{l: l, line: h, agent: agent, again: l.opts.Redeliver, sent: a.sent}
+	out, size := []jsontext.Value{}, 0
+	later, err = c.round(ctx, limit, func(p parcel) error {
+		if size > maxAnswer {
+			return errFull
+		}
+		for _, part := range p.parts {
+			out, size = append(out, part), size+len(part)
+		}
+		return nil
+	})
+	a.sent = c.sent
+	if err == errFull { //nolint:errorlint // it is ours and comes as it is
+		err = nil
+	}
+	return out, later, err
+}
+
+// errFull ends a round whose answer is long enough.
+var errFull = errs.New(errs.BodyTooLarge, "the answer is full")
+
+// askedBy returns what is remembered of an agent that asks.
+func (l *Links) askedBy(agentID string) *asked {
+	fresh := &asked{}
+	if known, ok, _ := l.asked.PeekOrAdd(agentID, fresh); ok {
+		l.asked.Get(agentID) // it was used
+		return known
+	}
+	return fresh
+}
+
+// acknowledgement is the body of POST …/inbox/ack.
+type acknowledgement struct {
+	MessageIDs []string `json:"message_ids"`
+}
+
+// acknowledged is the answer to it.
+type acknowledged struct {
+	Acknowledged int64 `json:"acknowledged"`
+}
+
+// acknowledge removes messages from the inbox of an agent that has them.
+func (l *Links) acknowledge(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
+	raw, err := readBody(w, r, maxAcknowledgement)
+	if err != nil {
+		return err
+	}
+	var ack acknowledgement
+	if err := strictjson.Decode(raw, &ack); err != nil {
+		return err
+	}
+	n, err := l.acknowledgeAll(r.Context(), agentID, ack.MessageIDs)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, acknowledged{n})
+}
+
+// acknowledgeAll removes messages from an inbox, and has the agent's line look whether
+// there is room for more.
+func (l *Links) acknowledgeAll(ctx context.Context, agentID string, ids []string) (int64, error) {
+	n, err := l.core.Work.Acknowledge(ctx, agentID, ids)
+	if h := l.lines.of(agentID); h != nil {
+		h.wake()
+	}
+	return n, err
+}

@@ -1,0 +1,151 @@
+package link
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+
+	"comet/internal/bus"
+	"comet/internal/errs"
+	"comet/models"
+)
+
+const (
+	// queueGroup is the group of replicas of which one takes each message.
+	queueGroup = "comet-links"
+	// maxQueueMessage is the longest message over the queue, in bytes; dialects cut what
+	// is longer into chunks.
+	maxQueueMessage = 256 << 10
+	// lanes is how many messages of the queue are taken side by side. Those of one agent
+	// use the same lane, in their order.
+	lanes    = 16
+	laneRoom = 64
+)
+
+// queue is the message-queue form: agents publish to their outbox, and what they are
+// told is published to their inbox until they acknowledge it.
+//
+// There is no connection to hold. An agent is on the queue once it has said there that
+// it takes work, and as long as it goes on saying so. The process that has heard it
+// publishes; another one takes over when it hears the agent and sees that messages are
+// left lying.
+type queue struct {
+	l     *Links
+	seed  maphash.Seed
+	lanes [lanes]chan bus.Message
+	group sync.WaitGroup
+}
+
+func newQueue(l *Links) *queue {
+	q := &queue{l: l, seed: maphash.MakeSeed()}
+	for i := range q.lanes {
+		q.lanes[i] = make(chan bus.Message, laneRoom)
+	}
+	return q
+}
+
+// run takes messages until ctx ends.
+func (q *queue) run(ctx context.Context) {
+	if q.l.core.Bus == nil {
+		return
+	}
+	sub, err := q.l.core.Bus.QueueSubscribe(string(bus.AgentOutboxes), queueGroup, func(m bus.Message) { q.sort(ctx, m) })
+	if err != nil {
+		q.l.log.Error("agents cannot be heard on the message bus", "error", err)
+		return
+	}
+	defer q.group.Wait()
+	defer sub.Unsubscribe()
+	var takers sync.WaitGroup
+	for _, lane := range q.lanes {
+		takers.Go(func() { q.take(ctx, lane) })
+	}
+	takers.Wait()
+}
+
+// sort puts a message into its agent's lane. While that is full nothing more is taken.
+func (q *queue) sort(ctx context.Context, m bus.Message) {
+	_, agentID, _ := bus.Parse(m.Subject)
+	select {
+	case q.lanes[maphash.String(q.seed, agentID)%lanes] <- m:
+	case <-ctx.Done():
+	}
+}
+
+func (q *queue) take(ctx context.Context, lane <-chan bus.Message) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case m := <-lane:
+			q.hear(ctx, m)
+		}
+	}
+}
+
+// receipt is what an agent says over the queue about messages it has.
+type receipt struct {
+	Ack   []string `json:"ack"`
+	Token string   `json:"auth_token"`
+}
+
+// hear takes one message. Its token is taken out before anything else is done with it.
+func (q *queue) hear(ctx context.Context, m bus.Message) {
+	_, agentID, _ := bus.Parse(m.Subject)
+	var ack receipt
+	isAck := firstMember(m.Data, "ack", "auth_token") && json.Unmarshal(m.Data, &ack) == nil
+	token, rest := ack.Token, []byte(nil)
+	if !isAck {
+		token, rest = q.l.speech.Token(m.Data)
+	}
+	// What was begun is not undone because the server stops.
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
+	defer cancel()
+	who, err := q.verify(within, token, agentID)
+	if err != nil {
+		q.answer(m, q.l.speech.Refuse(err, rest).Body)
+		return
+	}
+	if isAck {
+		_, err := q.l.acknowledgeAll(within, agentID, ack.Ack)
+		q.l.report("an acknowledgement was not noted", agentID, err)
+		return
+	}
+	q.l.counts.heard(Queue)
+	before := q.l.core.Work.Known(agentID)
+	a := q.l.speech.Receive(within, who, rest, 0)
+	switch {
+	case len(a.Body) > 0:
+		q.answer(m, a.Body)
+	case a.MessageID != "":
+		q.answer(m, frame{Ack: []string{a.MessageID}}.bytes())
+	}
+	if a.Present && !a.Refused {
+		q.l.report("an agent could not be put on the message bus", agentID, q.welcome(ctx, agentID, before))
+	}
+}
+
+// verify returns whose token it is, which must be the agent's whose outbox it came from.
+func (q *queue) verify(ctx context.Context, token, agentID string) (models.Principal, error) {
+	err := error(errs.New(errs.Unauthenticated, "the message carries no token"))
+	var p models.Principal
+	if token != "" && len(token) <= models.MaxTokenLength {
+		p, err = q.l.core.Auth.Verify(ctx, token)
+	}
+	if err == nil && (p.AgentID == nil || *p.AgentID != agentID) {
+		err = errs.New(errs.Unauthenticated, "the token is not that of the agent whose outbox it is")
+	}
+	if rejected(err) {
+		q.l.counts.failures.Inc()
+	}
+	return p, err
+}
+
+// answer answers a request; a message that is none needs no answer.
+func (q *queue) answer(m bus.Message, body []byte) {
+	if err := m.Respond(body); err != nil && !errs.Is(err, errs.InvalidRequest) {
+		q.l.log.Warn("an agent could not be answered", "subject", m.Subject, "error", err)
+	}
+}

@@ -1,0 +1,148 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+// stream is the line of an agent that reads server-sent events: it is told on it, and
+// speaks and acknowledges by requests of their own.
+type stream struct {
+	*held
+	l       *Links
+	token   string
+	agent   models.Agent
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+// stream answers with a stream of messages that ends with the line.
+func (l *Links) stream(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
+	q := parseQuery(r, "places", "versions")
+	places := q.number("places", 1, orchestrator.MaxPlaces, 1)
+	if q.err != nil {
+		return q.err
+	}
+	version, err := l.speech.Negotiate(q.list("versions"))
+	if err != nil {
+		return err
+	}
+	agent, err := l.core.Work.Agent(r.Context(), agentID)
+	if err != nil {
+		return err
+	}
+	s := &stream{
+		held: newHeld(agentID, Stream, l.speech, places, l.opts.Clock()), l: l, token: who.token, agent: agent,
+		w: w, control: http.NewResponseController(w),
+	}
+	if err := l.lines.enter(s.held); err != nil {
+		return err
+	}
+	defer l.lines.leave(s.held)
+	if _, err := l.join(r.Context(), s.held); err != nil {
+		return err
+	}
+	s.joined.Store(true)
+	defer s.hangup(r.Context())
+	_ = s.control.SetReadDeadline(time.Time{})
+	s.serve(r.Context(), version)
+	return nil
+}
+
+func (s *stream) hangup(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.l.opts.WriteTimeout)
+	defer cancel()
+	s.l.report("a line's end was not noted", s.agentID, s.l.core.Work.Hangup(ctx, s.agentID, s.id))
+}
+
+// serve writes until the line is over or the agent gone.
+func (s *stream) serve(ctx context.Context, version string) {
+	s.w.Header().Set("Content-Type", "text/event-stream")
+	s.w.Header().Set("Cache-Control", "no-store")
+	s.w.Header().Set("X-Accel-Buffering", "no")
+	if s.event("hello", "", greeting(s.l, s.held, s.agent, version).bytes()) != nil {
+		return
+	}
+	news, stop := s.l.core.Work.Inbox(s.agentID)
+	defer stop()
+	c := &courier{l: s.l, line: s.held, agent: s.agent}
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-news:
+		case <-s.kick:
+		case <-again.C:
+		case <-s.over:
+			_ = s.event("bye", "", frame{Bye: &bye{s.why}}.bytes())
+			return
+		case <-ctx.Done():
+			return
+		}
+		if s.due.Swap(false) && !s.attend(ctx) {
+			continue // it is over
+		}
+		later, err := c.round(ctx, s.places+spare, s.hand)
+		if err != nil {
+			return
+		}
+		if later > 0 {
+			again.Reset(later)
+		}
+	}
+}
+
+// attend is what a stream does every heartbeat. That it can be written to is all that
+// its agent shows.
+func (s *stream) attend(ctx context.Context) bool {
+	if _, err := s.l.core.Auth.Verify(ctx, s.token); rejected(err) {
+		s.end(endRefused)
+		return false
+	}
+	if s.write([]byte(": heartbeat\n\n")) != nil {
+		s.end(endHungUp)
+		return false
+	}
+	s.shown.Store(true)
+	return true
+}
+
+func (s *stream) hand(p parcel) error {
+	for _, part := range p.parts {
+		if err := s.event("message", p.id, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// event writes one event; a line break in data begins another line of it.
+func (s *stream) event(name, id string, data []byte) error {
+	var b bytes.Buffer
+	b.WriteString("event: " + name + "\n")
+	if id != "" {
+		b.WriteString("id: " + id + "\n")
+	}
+	for line := range bytes.SplitSeq(data, []byte{'\n'}) {
+		b.WriteString("data: ")
+		b.Write(line)
+		b.WriteByte('\n')
+	}
+	b.WriteByte('\n')
+	return s.write(b.Bytes())
+}
+
+// write sends at once. An agent that does not take it in time is gone.
+func (s *stream) write(b []byte) error {
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.l.opts.WriteTimeout)) // only a test's writer cannot
+	if _, err := s.w.Write(b); err != nil {
+		return errs.Wrap(errs.Unavailable, err, "the agent is gone")
+	}
+	return s.control.Flush()
+}

@@ -1,0 +1,89 @@
+package link
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+// tend looks after all lines from one goroutine, until ctx ends: it notes who is still
+// there, all of a moment in one transaction, has the lines ask those who are silent, and
+// ends those that another process has replaced.
+func (l *Links) tend(ctx context.Context) {
+	tick := time.NewTicker(max(l.opts.Heartbeat/turns, time.Millisecond))
+	defer tick.Stop()
+	var all []*held
+	for turn := uint8(0); ; turn = (turn + 1) % turns {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		clear(all)
+		all = l.lines.list(all[:0])
+		l.beat(ctx, all, turn)
+	}
+}
+
+// beat is a heartbeat for a slice of the lines, and a look at all of them.
+func (l *Links) beat(ctx context.Context, all []*held, turn uint8) {
+	var shown []*held
+	for _, h := range all {
+		if !h.joined.Load() {
+			continue
+		}
+		w := l.core.Work.Known(h.agentID)
+		if w.Line != h.id {
+			h.end(endReplaced)
+			continue
+		}
+		if h.slice != turn && !w.Probing {
+			continue
+		}
+		switch {
+		case h.shown.Swap(false):
+			h.missed.Store(0)
+			shown = append(shown, h)
+		case h.slice == turn:
+			h.missed.Add(1)
+		}
+		h.due.Store(true)
+		h.wake()
+	}
+	l.note(ctx, shown)
+}
+
+// note writes signs of life, and brings back who was taken for gone meanwhile.
+func (l *Links) note(ctx context.Context, shown []*held) {
+	by := make(map[string]*held, len(shown))
+	ids := make([]string, 0, len(shown))
+	for _, h := range shown {
+		by[h.agentID] = h
+		ids = append(ids, h.agentID)
+	}
+	offline, err := l.core.Work.Alive(ctx, ids)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.log.Warn("signs of life could not be noted", "agents", len(ids), "error", err)
+		}
+		return
+	}
+	now := l.opts.Clock()
+	for _, id := range offline {
+		// Somebody whose signs were noted all the time has said that it is offline.
+		if h := by[id]; now.Sub(h.seen) > 2*l.opts.Heartbeat {
+			_, err := l.join(ctx, h)
+			l.report("an agent could not be brought back", id, err)
+		}
+	}
+	for _, h := range shown {
+		h.seen = now
+	}
+}
+
+// join makes the agent of a line one that takes work on it.
+func (l *Links) join(ctx context.Context, h *held) (models.Worker, error) {
+	return l.core.Work.Join(ctx, h.agentID, orchestrator.Joining{Dialect: h.speech.Name(), Link: h.link, Line: h.id, Places: h.places})
+}

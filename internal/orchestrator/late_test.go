@@ -1,0 +1,265 @@
+package orchestrator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+// givenUp has the first attempt at a task, by "a", time out, and "b" take the next one.
+func givenUp(t *testing.T, h *house, change func(*orchestrator.Submission)) string {
+	t.Helper()
+	h.worker(t, "a", 1, "work")
+	id := h.submit(t, "work", change).ID
+	_, err := h.Accept(t.Context(), "a", id)
+	require.NoError(t, err)
+	h.worker(t, "b", 1, "work") // never used: it comes first
+	h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+	h.pass(t, id, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID == "b" })
+	require.Equal(t, []models.MessageKind{models.MessageCancel}, h.told(t, "a"))
+	return id
+}
+
+// pass lets time pass, and waits for what it does to a task. Workers go on living.
+func (h *house) pass(t *testing.T, id string, d time.Duration, right func(models.Task) bool) models.Task {
+	t.Helper()
+	h.db.Clock.Advance(d)
+	out := h.until(t, id, right)
+	all, err := h.db.Workers(t.Context(), time.Time{})
+	require.NoError(t, err)
+	for _, w := range all {
+		_, err := h.Alive(t.Context(), []string{w.AgentID})
+		require.NoError(t, err)
+	}
+	return out
+}
+
+// told returns what an agent is still to be told.
+func (h *house) told(t *testing.T, agentID string) (kinds []models.MessageKind) {
+	t.Helper()
+	for _, m := range h.inbox(t, agentID) {
+		kinds = append(kinds, m.Kind)
+	}
+	return kinds
+}
+
+func (h *house) used(t *testing.T, agentID string) (used, reserved int64) {
+	t.Helper()
+	u, err := h.ledger.Usage(t.Context(), agentID)
+	require.NoError(t, err)
+	return u.UsedToday, u.Reserved
+}
+
+// requireUsed proves what an agent has used, and that nothing is held.
+func requireUsed(t *testing.T, h *house, agentID string, want int64) {
+	t.Helper()
+	used, reserved := h.used(t, agentID)
+	require.Equal(t, want, used, agentID)
+	require.Zero(t, reserved, agentID)
+}
+
+func TestAResultAfterATimeout(t *testing.T) {
+	t.Parallel()
+
+	for name, meanwhile := range map[string]func(t *testing.T, h *house, id string){
+		"WhileAnotherAgentHasTheTask": func(*testing.T, *house, string) {},
+		"WhileAnotherAgentWorks": func(t *testing.T, h *house, id string) {
+			_, err := h.Progress(t.Context(), "b", id, orchestrator.Progress{Log: []byte("b's log"), Chunk: &orchestrator.Chunk{Data: []byte("b's result")}})
+			require.NoError(t, err)
+		},
+		"WhileAnotherAgentAsks": func(t *testing.T, h *house, id string) {
+			_, err := h.Clarify(t.Context(), "b", id, orchestrator.Question{Text: "?"})
+			require.NoError(t, err)
+		},
+	} {
+		rule(t, name+"EndsItOnce", func(t *testing.T, h *house) {
+			id := givenUp(t, h, func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
+			meanwhile(t, h, id)
+			result := orchestrator.Result{Output: []byte("a's result"), Tokens: 70}
+			task, err := h.Complete(t.Context(), "a", id, result)
+			require.NoError(t, err)
+			require.Equal(t, models.TaskDone, task.State)
+			require.Equal(t, "a", task.AgentID)
+			require.EqualValues(t, 70, task.Tokens)
+			require.Equal(t, "a's result", h.output(t, id, models.StreamResult))
+			require.Empty(t, h.output(t, id, models.StreamLog), "another attempt's log is not its")
+			require.Equal(t, []models.MessageKind{models.MessageCancel}, h.told(t, "b"), "the other attempt is withdrawn")
+			requireSound(t, h)
+
+			for range 2 { // said again, and by the other one
+				again, err := h.Complete(t.Context(), "a", id, result)
+				require.NoError(t, err)
+				require.Equal(t, task, again)
+				_, err = h.Complete(t.Context(), "b", id, orchestrator.Result{Tokens: 11})
+				require.Equal(t, errs.TaskState, errs.CodeOf(err))
+			}
+			requireUsed(t, h, "a", 70)
+			requireUsed(t, h, "b", 11)
+			detail, err := h.Detail(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, models.AttemptSucceeded, detail.Attempts[0].State)
+			require.Equal(t, models.AttemptCancelled, detail.Attempts[1].State)
+			require.Equal(t, "a's result", h.output(t, id, models.StreamResult))
+			requireSound(t, h)
+			requireLegalEvents(t, h)
+		})
+	}
+
+	rule(t, "WhileItWaitsInLineEndsIt", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+		other := h.submit(t, "work", nil)
+		h.pass(t, id, time.Second, func(t models.Task) bool { return t.Waits == models.WaitAgent })
+		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 3})
+		require.NoError(t, err)
+		require.Equal(t, models.TaskDone, task.State)
+		requireUsed(t, h, "a", 3)
+		_, err = h.Complete(t.Context(), "a", other.ID, orchestrator.Result{})
+		require.NoError(t, err)
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+
+	rule(t, "InPiecesIsTheOneItsAttemptHasPutOut", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Log: []byte("a's log"), Chunk: &orchestrator.Chunk{Total: 10, Data: []byte("a's result")}})
+		require.NoError(t, err)
+		h.worker(t, "b", 1, "work")
+		h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+		h.pass(t, id, time.Second, func(t models.Task) bool { return t.AgentID == "b" })
+		_, err = h.Progress(t.Context(), "b", id, orchestrator.Progress{Log: []byte("b's"), Chunk: &orchestrator.Chunk{Data: []byte("other")}})
+		require.NoError(t, err)
+		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{})
+		require.NoError(t, err)
+		require.EqualValues(t, 10, task.OutputBytes)
+		require.EqualValues(t, 7, task.LogBytes)
+		require.Equal(t, "a's result", h.output(t, id, models.StreamResult))
+		require.Equal(t, "a's log", h.output(t, id, models.StreamLog))
+	})
+
+	rule(t, "ThatIsAFailureIsPaidForAndChangesNothingElse", func(t *testing.T, h *house) {
+		id := givenUp(t, h, func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
+		for range 2 {
+			task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureWork, Tokens: 40})
+			require.NoError(t, err)
+			require.Equal(t, "b", task.AgentID)
+			require.EqualValues(t, 40, task.Tokens, "it counts against the task's budget")
+		}
+		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 50})
+		require.NoError(t, err)
+		require.Equal(t, models.TaskDone, task.State, "it thought better of it")
+		require.EqualValues(t, 40, task.Tokens, "an attempt is charged once")
+		requireUsed(t, h, "a", 40)
+		requireSound(t, h)
+	})
+
+	rule(t, "AfterTheTaskWasCancelledIsPaidFor", func(t *testing.T, h *house) {
+		id := givenUp(t, h, nil)
+		_, err := h.Cancel(t.Context(), id, "not needed", nil)
+		require.NoError(t, err)
+		for range 2 {
+			_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 5})
+			require.Equal(t, errs.TaskState, errs.CodeOf(err))
+		}
+		requireUsed(t, h, "a", 5)
+		requireSound(t, h)
+	})
+
+	rule(t, "OfAnAgentThatHadLeftIsAsGoodAsAny", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		require.NoError(t, h.Leave(t.Context(), "a", true))
+		task, err := h.Task(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, models.WaitRetry, task.Waits)
+		task, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 5})
+		require.NoError(t, err)
+		require.Equal(t, models.TaskDone, task.State)
+		requireUsed(t, h, "a", 5)
+		requireSound(t, h)
+	})
+}
+
+func TestASubmissionThatComesTwice(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "FindsItsTaskAlsoWhileTheFirstIsUnderWay", func(t *testing.T, h *house) {
+		const callers = 8
+		h.worker(t, "a", 1, "work")
+		type answer struct {
+			orchestrator.Submitted
+			err error
+		}
+		answers := make(chan answer, callers)
+		for range callers {
+			go func() {
+				out, err := h.Submit(t.Context(), ops(), orchestrator.Submission{RequestID: "r", Capabilities: []string{"work"}}, nil)
+				answers <- answer{out, err}
+			}()
+		}
+		made := map[string]bool{}
+		replayed := 0
+		for range callers {
+			a := <-answers
+			require.NoError(t, a.err)
+			if made[a.Task.ID] = true; a.Replayed {
+				replayed++
+			}
+		}
+		require.Len(t, made, 1)
+		require.Equal(t, callers-1, replayed)
+		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{RequestID: "r", Capabilities: []string{"work"}, Priority: 2}, nil)
+		require.Equal(t, errs.RequestIDReused, errs.CodeOf(err))
+		other := models.Principal{TokenID: "another", Scopes: []models.Scope{models.ScopeAdmin}}
+		out, err := h.Submit(t.Context(), other, orchestrator.Submission{RequestID: "r", Capabilities: []string{"work"}}, nil)
+		require.NoError(t, err)
+		require.False(t, out.Replayed, "it is the owner's")
+		requireSound(t, h)
+	})
+
+	rule(t, "ThatWasRefusedMayBeMadeAgain", func(t *testing.T, h *house) {
+		sub := orchestrator.Submission{RequestID: "r", ID: "mine", Capabilities: []string{"work"}}
+		before := everything(t, h)
+		_, err := h.Submit(t.Context(), ops(), sub, nil)
+		require.Equal(t, errs.UnsupportedWork, errs.CodeOf(err))
+		requireUnchanged(t, h, before, "Submit")
+		h.worker(t, "a", 2, "work")
+		out, err := h.Submit(t.Context(), ops(), sub, nil)
+		require.NoError(t, err)
+		require.False(t, out.Replayed)
+		sub.RequestID = "another"
+		before = everything(t, h)
+		_, err = h.Submit(t.Context(), ops(), sub, nil)
+		require.Equal(t, errs.TaskExists, errs.CodeOf(err))
+		requireUnchanged(t, h, before, "Submit")
+	})
+
+	rule(t, "WithAKeyIsAnsweredAsBefore", func(t *testing.T, h *house) {
+		h.worker(t, "a", 5, "work")
+		submit := func(hash byte) (orchestrator.Submitted, *models.Once, error) {
+			once := &models.Once{Principal: "ops", Key: "k", RequestHash: [32]byte{hash}, Render: func(result any) (models.Answer, error) {
+				return models.Answer{Status: 201, Body: []byte(result.(orchestrator.Submitted).Task.ID)}, nil
+			}}
+			out, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}}, once)
+			return out, once, err
+		}
+		first, once, err := submit(1)
+		require.NoError(t, err)
+		require.Nil(t, once.Replay)
+		_, once, err = submit(1)
+		require.NoError(t, err)
+		require.Equal(t, first.Task.ID, string(once.Replay.Body))
+		_, _, err = submit(2)
+		require.Equal(t, errs.IdempotencyKeyReused, errs.CodeOf(err))
+		all, err := h.Tasks(t.Context(), models.TaskQuery{Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+	})
+}

@@ -1,0 +1,150 @@
+package orchestrator
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"comet/models"
+)
+
+// counters are what the verbs of this process have done. They count what was committed.
+type counters struct {
+	submitted *prometheus.CounterVec
+	ended     *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	attempts  *prometheus.HistogramVec
+	breakers  prometheus.Counter
+}
+
+func newCounters() *counters {
+	buckets := []float64{.005, .025, .1, .5, 1, 5, 15, 60, 300, 1800, 7200}
+	return &counters{
+		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "comet_tasks_submitted_total", Help: "Tasks that were taken on, by class.",
+		}, []string{"class"}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "comet_tasks_ended_total", Help: "Tasks that ended, by class, final state and failure.",
+		}, []string{"class", "state", "failure"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "comet_task_duration_seconds", Help: "Time from a task's submission to its end.", Buckets: buckets,
+		}, []string{"class", "state"}),
+		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "comet_attempt_duration_seconds", Help: "Time from an assignment to the end of the attempt, by result.", Buckets: buckets,
+		}, []string{"result"}),
+		breakers: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "comet_breakers_opened_total", Help: "Times that an agent was kept from new work for failing too often.",
+		}),
+	}
+}
+
+func (c *counters) all() []prometheus.Collector {
+	return []prometheus.Collector{c.submitted, c.ended, c.duration, c.attempts, c.breakers}
+}
+
+// count has something counted after the commit.
+func (s *step) count(fn func(c *counters)) { s.counts = append(s.counts, fn) }
+
+func (s *step) countEnd(t models.Task) {
+	s.count(func(c *counters) {
+		c.ended.WithLabelValues(t.Class, string(t.State), t.ErrorCode).Inc()
+		c.duration.WithLabelValues(t.Class, string(t.State)).Observe(t.EndedAt.Sub(t.CreatedAt).Seconds())
+	})
+}
+
+func (s *step) countAttempt(a models.Attempt) {
+	s.count(func(c *counters) {
+		c.attempts.WithLabelValues(string(a.State)).Observe(a.EndedAt.Sub(a.AssignedAt).Seconds())
+	})
+}
+
+// gauges are what a scrape finds.
+type gauges struct{ open, workers, breakers, places *prometheus.Desc }
+
+func newGauges() gauges {
+	return gauges{
+		open:     prometheus.NewDesc("comet_tasks_open", "Tasks that have not ended, by what they wait for: their agent, a place, a retry, an answer.", []string{"waits"}, nil),
+		workers:  prometheus.NewDesc("comet_workers", "Agents that have joined, by state.", []string{"state"}, nil),
+		breakers: prometheus.NewDesc("comet_worker_breakers", "Breakers of agents, by state.", []string{"state"}, nil),
+		places:   prometheus.NewDesc("comet_worker_places", "Places of the agents that are online, by use.", []string{"use"}, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (o *Orchestrator) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range o.counters.all() {
+		c.Describe(to)
+	}
+	g := o.gauges
+	for _, d := range []*prometheus.Desc{g.open, g.workers, g.breakers, g.places} {
+		to <- d
+	}
+}
+
+// scrapeTimeout keeps a database that does not answer from blocking a scrape.
+const scrapeTimeout = 2 * time.Second
+
+// Collect implements prometheus.Collector. While the database does not answer, it shows
+// no open tasks.
+func (o *Orchestrator) Collect(to chan<- prometheus.Metric) {
+	for _, c := range o.counters.all() {
+		c.Collect(to)
+	}
+	gauge := func(d *prometheus.Desc, n int, label string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), label)
+	}
+	c := o.crowd.census(o.store.Now())
+	for _, s := range []models.WorkerState{models.WorkerOffline, models.WorkerOnline, models.WorkerBusy} {
+		gauge(o.gauges.workers, c.states[s], string(s))
+	}
+	gauge(o.gauges.breakers, c.closed, "closed")
+	gauge(o.gauges.breakers, c.open, "open")
+	gauge(o.gauges.breakers, c.halfOpen, "half_open")
+	gauge(o.gauges.places, c.taken, "taken")
+	gauge(o.gauges.places, c.free, "free")
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	waits, err := o.store.OpenTasks(ctx)
+	if err != nil {
+		o.log.Warn("counting the open tasks failed", "error", err)
+		return
+	}
+	for _, w := range []models.TaskWait{models.WaitNothing, models.WaitAgent, models.WaitRetry, models.WaitAnswer} {
+		label := string(w)
+		if w == models.WaitNothing {
+			label = "result"
+		}
+		gauge(o.gauges.open, waits[w], label)
+	}
+}
+
+// census counts the workers.
+type census struct {
+	states                              map[models.WorkerState]int
+	closed, open, halfOpen, taken, free int
+}
+
+func (c *crowd) census(now time.Time) census {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := census{states: map[models.WorkerState]int{}}
+	for _, w := range c.all {
+		out.states[w.State]++
+		switch {
+		case w.BreakerUntil.IsZero():
+			out.closed++
+		case now.Before(w.BreakerUntil):
+			out.open++
+		default:
+			out.halfOpen++
+		}
+		if w.State == models.WorkerOnline {
+			out.taken += w.InFlight
+			out.free += max(w.Places-w.InFlight, 0)
+		}
+	}
+	return out
+}
+
+var _ prometheus.Collector = (*Orchestrator)(nil)

@@ -1,0 +1,168 @@
+package orchestrator_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+	"comet/store/storetest"
+)
+
+// past opens the database past the store.
+func past(t *testing.T, db *storetest.DB) *sql.DB {
+	t.Helper()
+	driver, source := "sqlite", "file:"+filepath.Join(db.Options.Dir, "comet.db")+"?_pragma=busy_timeout(10000)"
+	if db.Options.DatabaseURL != "" {
+		driver, source = "pgx", db.Options.DatabaseURL
+	}
+	pool, err := sql.Open(driver, source)
+	require.NoError(t, err)
+	pool.SetMaxOpenConns(1)
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	return pool
+}
+
+// look runs a query past the store and returns its rows as text.
+func (h *house) look(t *testing.T, query string) []string {
+	t.Helper()
+	rows, err := h.past.QueryContext(context.Background(), query)
+	require.NoError(t, err, query)
+	defer func() { require.NoError(t, rows.Close()) }()
+	columns, err := rows.Columns()
+	require.NoError(t, err)
+	out := []string{}
+	for rows.Next() {
+		values, dest := make([]any, len(columns)), make([]any, len(columns))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		require.NoError(t, rows.Scan(dest...))
+		words := make([]string, len(values))
+		for i, v := range values {
+			if b, is := v.([]byte); is {
+				v = string(b)
+			}
+			words[i] = fmt.Sprint(v)
+		}
+		out = append(out, strings.Join(words, " "))
+	}
+	require.NoError(t, rows.Err())
+	return out
+}
+
+// everything is what a verb that is refused must not change.
+func everything(t *testing.T, h *house) (out []string) {
+	t.Helper()
+	for _, table := range []string{
+		"tasks", "task_inputs", "task_requests", "attempts", "task_outputs", "workers", "inbox", "heard", "sessions", "outcomes",
+		"usage_facts", "usage_accounts", "usage_windows", "usage_reservations", "idempotency",
+	} {
+		for _, row := range h.look(t, "SELECT * FROM "+table) {
+			out = append(out, table+" "+row)
+		}
+	}
+	for _, row := range append(h.look(t, "SELECT type, key, data FROM events WHERE type NOT LIKE 'agent.%'"), h.look(t, "SELECT kind, key, run_at FROM jobs WHERE kind LIKE 'task.%'")...) {
+		out = append(out, row)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// requireUnchanged compares everything with what it was.
+func requireUnchanged(t *testing.T, h *house, before []string, verb string) {
+	t.Helper()
+	var changed []string
+	after := everything(t, h)
+	for sign, pair := range map[string][2][]string{"-": {before, after}, "+": {after, before}} {
+		for _, row := range pair[0] {
+			if !slices.Contains(pair[1], row) {
+				changed = append(changed, sign+row)
+			}
+		}
+	}
+	require.Empty(t, changed, "%s changes nothing", verb)
+}
+
+// requireNone proves that no row is as the query selects.
+func requireNone(t *testing.T, h *house, why, query string) {
+	t.Helper()
+	require.Empty(t, h.look(t, query), why)
+}
+
+// requireSound proves what holds between any two transactions.
+func requireSound(t *testing.T, h *house) {
+	t.Helper()
+	requireNone(t, h, "a worker's places in use are its open attempts", `SELECT w.agent_id, w.in_flight FROM workers w
+		WHERE w.in_flight <> (SELECT count(*) FROM attempts a WHERE a.agent_id = w.agent_id AND a.state < 2)`)
+	requireNone(t, h, "only the newest attempt at an open task is open", `SELECT a.task_id, a.attempt FROM attempts a JOIN tasks t ON t.id = a.task_id
+		WHERE a.state < 2 AND (t.state >= 2 OR a.attempt <> t.attempt OR t.waits IN (1, 2))`)
+	requireNone(t, h, "an agent that has a task makes an attempt", `SELECT t.id FROM tasks t WHERE t.state < 2 AND t.waits IN (0, 3)
+		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = t.id AND a.attempt = t.attempt AND a.agent_id = t.agent_id AND a.state < 2)`)
+	requireNone(t, h, "what is held is held for an open attempt", `SELECT r.agent_id, r.id FROM usage_reservations r WHERE r.state = 0
+		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.agent_id = r.agent_id AND a.reservation_id = r.id AND a.state < 2)`)
+	requireNone(t, h, "an open task has one timer, no later than its deadline", `SELECT t.id FROM tasks t WHERE t.state < 2
+		AND 1 <> (SELECT count(*) FROM jobs j WHERE j.kind = 'task.timer' AND j.key = t.id AND (j.run_at <= t.deadline OR j.lease <> ''))`)
+	requireNone(t, h, "one that has ended has none", `SELECT j.key FROM jobs j JOIN tasks t ON t.id = j.key WHERE j.kind = 'task.timer' AND t.state >= 2`)
+	requireNone(t, h, "nobody is told to do what has ended", `SELECT i.agent_id, i.kind, i.task_id FROM inbox i JOIN attempts a ON a.task_id = i.task_id AND a.attempt = i.attempt
+		WHERE i.kind IN ('assign', 'answer') AND a.state >= 2`)
+	requireNone(t, h, "a session counts its open tasks", `SELECT s.id FROM sessions s WHERE s.open_tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id AND t.state < 2)
+		OR s.tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id)`)
+	requireNone(t, h, "a task has used what its attempts have, unless one spoke when it had ended", `SELECT t.id, t.tokens FROM tasks t WHERE t.state < 2
+		AND t.tokens <> (SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id)`)
+	requireNone(t, h, "what an attempt has used is charged to its agent, once", `SELECT t.id FROM tasks t WHERE
+		(SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id) <> (SELECT coalesce(sum(f.tokens), 0) FROM usage_facts f WHERE f.task_id = t.id)`)
+	requireNone(t, h, "and to nobody else", `SELECT f.task_id, f.agent_id FROM usage_facts f WHERE f.task_id <> ''
+		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = f.task_id AND a.agent_id = f.agent_id AND a.tokens > 0)`)
+	require.Equal(t, h.look(t, "SELECT agent_id, count(*) FROM attempts WHERE agent_id <> '' AND state >= 2 GROUP BY agent_id ORDER BY agent_id"),
+		h.look(t, "SELECT agent_id, count(*) FROM outcomes GROUP BY agent_id ORDER BY agent_id"), "each attempt that has ended has one outcome")
+	v, err := h.ledger.Verify(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, v.Total, "%v", v.Differences)
+}
+
+// requireLegalEvents proves that each task's events tell a life that may be.
+func requireLegalEvents(t *testing.T, h *house) {
+	t.Helper()
+	type open = map[models.EventType][]models.EventType
+	const none = models.EventType("")
+	created, waiting, assigned, started := models.EventTaskCreated, models.EventTaskWaiting, models.EventTaskAssigned, models.EventTaskStarted
+	progress, question, answered, retried := models.EventTaskProgress, models.EventTaskQuestion, models.EventTaskAnswered, models.EventTaskRetried
+	completed, failed, cancelled := models.EventTaskCompleted, models.EventTaskFailed, models.EventTaskCancelled
+	follow := open{
+		none: {created}, created: {waiting, assigned, retried, failed}, waiting: {assigned, failed, cancelled, completed, retried},
+		assigned: {started, retried, failed, cancelled, completed}, // completed: by an older attempt
+		started:  {progress, question, retried, completed, failed, cancelled}, progress: {progress, question, retried, completed, failed, cancelled},
+		question: {progress, question, answered, retried, completed, failed, cancelled}, answered: {progress, question, retried, completed, failed, cancelled},
+		retried: {assigned, waiting, retried, failed, cancelled, completed}, completed: nil, failed: nil, cancelled: nil,
+	}
+	state := map[models.EventType]models.TaskState{completed: models.TaskDone, failed: models.TaskFailed, cancelled: models.TaskCancelled}
+	tasks, err := h.Tasks(t.Context(), models.TaskQuery{Limit: 10_000})
+	require.NoError(t, err)
+	for _, task := range tasks {
+		all, err := h.db.Timeline(t.Context(), task.ID, 1000)
+		require.NoError(t, err)
+		last, told := none, make([]string, 0, len(all))
+		for _, e := range all {
+			told = append(told, string(e.Type))
+			require.Contains(t, follow[last], e.Type, "%s: %s", task.ID, strings.Join(told, " "))
+			last = e.Type
+			var data models.TaskChanged
+			require.NoError(t, json.Unmarshal(e.Data, &data))
+			require.Equal(t, task.ID, data.TaskID)
+		}
+		if task.State.Ended() {
+			require.Equal(t, task.State, state[last], "%s: %s", task.ID, strings.Join(told, " "))
+		} else {
+			require.NotContains(t, state, last)
+		}
+	}
+}

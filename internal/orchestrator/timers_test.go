@@ -1,0 +1,289 @@
+package orchestrator_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator"
+	"comet/models"
+	"comet/store/storetest"
+)
+
+// patient lets an attempt be silent for a day.
+func patient(s *orchestrator.Submission) { s.Override.TimeoutMS = (24 * time.Hour).Milliseconds() }
+
+func waits(what models.TaskWait) func(models.Task) bool {
+	return func(t models.Task) bool { return t.Waits == what }
+}
+
+// armed waits until a task's timer is set to its deadline, and returns the task.
+func (h *house) armed(t *testing.T, id string) (out models.Task) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		if out, err = h.Task(t.Context(), id); err != nil {
+			return false
+		}
+		at := h.look(t, "SELECT key, run_at FROM jobs WHERE kind = 'task.timer'")
+		for _, one := range at {
+			if one == fmt.Sprintf("%s %d", id, out.Deadline.UnixMicro()) {
+				return true
+			}
+		}
+		return false
+	}, time.Minute, time.Millisecond)
+	return out
+}
+
+func TestTimers(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "ASilentAttemptIsMadeAgainAfter1And2And4Seconds", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+			require.Equal(t, h.db.Now().Add(30*time.Second), h.armed(t, id).Deadline)
+			task := h.pass(t, id, 30*time.Second, waits(models.WaitRetry))
+			require.Equal(t, models.TaskNew, task.State)
+			require.Equal(t, h.db.Now().Add(pause), h.armed(t, id).Deadline)
+			task = h.pass(t, id, pause, waits(models.WaitNothing))
+			require.Equal(t, n+2, task.Attempt)
+		}
+		task := h.pass(t, id, 30*time.Second, ended)
+		require.Equal(t, models.TaskFailed, task.State)
+		require.Equal(t, string(orchestrator.FailureTimeout), task.ErrorCode)
+		require.Equal(t, 4, task.Attempt)
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+
+	rule(t, "ProgressMovesADeadlineAndAHeartbeatDoesNot", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		first := h.armed(t, id)
+		h.db.Clock.Advance(20 * time.Second)
+		moved, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Percent: new(10)})
+		require.NoError(t, err)
+		require.Equal(t, h.db.Now().Add(30*time.Second), moved.Deadline)
+		h.db.Clock.Advance(10 * time.Second)
+		require.Equal(t, first.Deadline, h.db.Now(), "the old timer is due")
+		require.Equal(t, moved, h.armed(t, id), "and was set again")
+		_, err = h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
+		require.NoError(t, err)
+		after, err := h.Task(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, moved, after)
+		h.pass(t, id, 20*time.Second, waits(models.WaitRetry))
+		require.Equal(t, []models.MessageKind{models.MessageCancel}, h.told(t, "a"), "it may still be at it")
+	})
+
+	rule(t, "AWaitInLineEnds", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		h.submit(t, "work", patient)
+		task := h.submit(t, "work", nil)
+		require.Equal(t, models.WaitAgent, task.Waits)
+		require.Equal(t, h.db.Now().Add(10*time.Minute), h.armed(t, task.ID).Deadline)
+		task = h.pass(t, task.ID, 10*time.Minute, ended)
+		require.Equal(t, string(orchestrator.FailureSaturated), task.ErrorCode)
+		require.Zero(t, task.Attempt)
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+
+	rule(t, "AWaitForAnAnswerEnds", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		_, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "?"})
+		require.NoError(t, err)
+		require.Equal(t, h.db.Now().Add(time.Minute), h.armed(t, id).Deadline)
+		task := h.pass(t, id, time.Minute, ended)
+		require.Equal(t, string(orchestrator.FailureUnanswered), task.ErrorCode)
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+
+	rule(t, "NobodyIsThereForAWhile", func(t *testing.T, h *house) {
+		h.register(t, "a", "work")
+		task := h.submit(t, "work", nil)
+		require.Equal(t, models.WaitRetry, task.Waits)
+		require.Equal(t, 1, task.Attempt)
+		h.worker(t, "a", 1, "work")
+		task = h.pass(t, task.ID, time.Second, waits(models.WaitNothing))
+		require.Equal(t, "a", task.AgentID)
+		require.Equal(t, 2, task.Attempt)
+
+		require.NoError(t, h.Leave(t.Context(), "a", false))
+		task = h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Retries = new(0) })
+		require.Equal(t, models.TaskFailed, task.State, "it is not tried again")
+		require.Equal(t, string(orchestrator.FailureUnavailable), task.ErrorCode)
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+
+	t.Run("SurviveARestart", func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+			h, stop := boot(t, db, nil)
+			h.worker(t, "a", 2, "work")
+			silent := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Retries = new(1) }).ID
+			asking := h.submit(t, "work", nil).ID
+			_, err := h.Clarify(t.Context(), "a", asking, orchestrator.Question{Text: "?"})
+			require.NoError(t, err)
+			waiting := h.submit(t, "work", nil).ID
+			stop()
+			db.Clock.Advance(30 * time.Second)
+
+			h, stop = boot(t, db, nil)
+			h.until(t, silent, waits(models.WaitRetry))
+			h.until(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
+			stop()
+			db.Clock.Advance(30 * time.Second)
+
+			h = open(t, db, nil)
+			h.until(t, asking, ended)
+			h.until(t, silent, func(t models.Task) bool { return t.Attempt == 2 })
+			h.until(t, waiting, waits(models.WaitRetry))
+			requireSound(t, h)
+			requireLegalEvents(t, h)
+		})
+	})
+}
+
+func TestABreaker(t *testing.T) {
+	t.Parallel()
+
+	// broken has five attempts of "a" in a row time out, while one goes on.
+	broken := func(t *testing.T, h *house) (goesOn string) {
+		t.Helper()
+		h.worker(t, "a", 10, "work")
+		goesOn = h.submit(t, "work", patient).ID
+		var failing []string
+		for range 5 {
+			failing = append(failing, h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Retries = new(0) }).ID)
+		}
+		for _, id := range failing[1:] {
+			_, err := h.Accept(t.Context(), "a", id)
+			require.NoError(t, err)
+		}
+		h.db.Clock.Advance(30 * time.Second)
+		for _, id := range failing {
+			h.until(t, id, ended)
+		}
+		return goesOn
+	}
+	worker := func(t *testing.T, h *house) models.Worker {
+		t.Helper()
+		w, err := h.Worker(t.Context(), "a")
+		require.NoError(t, err)
+		return w
+	}
+
+	rule(t, "OpensAfterFiveFailuresOfTheLineInARow", func(t *testing.T, h *house) {
+		goesOn := broken(t, h)
+		require.Equal(t, h.db.Now().Add(time.Minute), worker(t, h).BreakerUntil)
+		require.Equal(t, []string{"a"}, h.look(t, "SELECT key FROM events WHERE type = 'worker.breaker_opened'"))
+		refused := h.submit(t, "work", nil)
+		require.Equal(t, models.WaitRetry, refused.Waits, "nothing new")
+		_, err := h.Progress(t.Context(), "a", goesOn, orchestrator.Progress{Percent: new(50)})
+		require.NoError(t, err)
+		_, err = h.Complete(t.Context(), "a", goesOn, orchestrator.Result{})
+		require.NoError(t, err, "what it has goes on")
+		require.Equal(t, h.db.Now().Add(time.Minute), worker(t, h).BreakerUntil, "and shows nothing of the line")
+		requireSound(t, h)
+	})
+
+	rule(t, "IsClosedByASignOfLifeAfterAMinuteAndNotByATask", func(t *testing.T, h *house) {
+		broken(t, h)
+		h.db.Clock.Advance(40 * time.Second)
+		_, err := h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
+		require.NoError(t, err)
+		require.False(t, worker(t, h).BreakerUntil.IsZero(), "too early")
+		h.db.Clock.Advance(20 * time.Second)
+		require.Eventually(t, func() bool { return worker(t, h).Probing }, time.Minute, time.Millisecond, "it is asked for one")
+		require.Equal(t, models.WaitRetry, h.submit(t, "work", nil).Waits, "no task is the probe")
+		offline, err := h.Alive(t.Context(), []string{"a"})
+		require.NoError(t, err)
+		require.Empty(t, offline)
+		w := worker(t, h)
+		require.True(t, w.BreakerUntil.IsZero())
+		require.False(t, w.Probing)
+		require.Zero(t, w.Failures)
+		require.Equal(t, "a", h.submit(t, "work", nil).AgentID)
+	})
+
+	rule(t, "CountsNeitherWorkThatFailsNorACancellation", func(t *testing.T, h *house) {
+		h.worker(t, "a", 10, "work")
+		once := func(s *orchestrator.Submission) { s.Override.Retries = new(0) }
+		silent := func(n int) {
+			t.Helper()
+			var ids []string
+			for range n {
+				ids = append(ids, h.submit(t, "work", once).ID)
+			}
+			h.db.Clock.Advance(30 * time.Second)
+			for _, id := range ids {
+				h.until(t, id, ended)
+			}
+			_, err := h.Alive(t.Context(), []string{"a"})
+			require.NoError(t, err)
+		}
+		silent(4)
+		id := h.submit(t, "work", nil).ID
+		_, err := h.Cancel(t.Context(), id, "", nil)
+		require.NoError(t, err)
+		require.Equal(t, 4, worker(t, h).Failures, "a cancellation shows nothing")
+		id = h.submit(t, "work", nil).ID
+		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureWork})
+		require.NoError(t, err)
+		require.Zero(t, worker(t, h).Failures, "a result shows that the line is well")
+		silent(4)
+		require.True(t, worker(t, h).BreakerUntil.IsZero())
+		silent(1)
+		require.False(t, worker(t, h).BreakerUntil.IsZero())
+	})
+}
+
+func TestAWorkerThatFallsSilent(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "IsOfflineAfterThreeHeartbeatsMissed", func(t *testing.T, h *house) {
+		h.worker(t, "a", 2, "work")
+		has := h.submit(t, "work", patient).ID
+		h.db.Clock.Advance(45*time.Second + time.Microsecond)
+		require.Eventually(t, func() bool {
+			w, err := h.Worker(t.Context(), "a")
+			return err == nil && w.State == models.WorkerOffline
+		}, time.Minute, time.Millisecond)
+		require.Equal(t, models.WaitRetry, h.submit(t, "work", nil).Waits)
+		_, err := h.Progress(t.Context(), "a", has, orchestrator.Progress{})
+		require.NoError(t, err, "what it has goes on")
+		offline, err := h.Alive(t.Context(), []string{"a"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"a"}, offline, "it has to join again")
+		_, err = h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
+		require.NoError(t, err)
+		require.Equal(t, "a", h.submit(t, "work", nil).AgentID)
+		requireSound(t, h)
+	})
+
+	rule(t, "OnAnOldLineIsStillOnItsNewOne", func(t *testing.T, h *house) {
+		h.register(t, "a", "work")
+		for _, line := range []string{"old", "new"} {
+			_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "envelope", Link: "websocket", Line: line})
+			require.NoError(t, err)
+		}
+		for line, want := range map[string]models.WorkerState{"old": models.WorkerOnline} {
+			require.NoError(t, h.Hangup(t.Context(), "a", line))
+			w, err := h.Worker(t.Context(), "a")
+			require.NoError(t, err)
+			require.Equal(t, want, w.State)
+		}
+		require.NoError(t, h.Hangup(t.Context(), "a", "new"))
+		w, err := h.Worker(t.Context(), "a")
+		require.NoError(t, err)
+		require.Equal(t, models.WorkerOffline, w.State)
+	})
+}

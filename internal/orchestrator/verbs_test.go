@@ -1,0 +1,259 @@
+package orchestrator_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+// saying is one verb about the task of an agent.
+type saying func(h *house, t *testing.T, agent, id string) (models.Task, error)
+
+// verbs are what can be said of a task, by its agent or by anybody.
+func verbs() map[string]saying {
+	complete := func(r orchestrator.Result) saying {
+		return func(h *house, t *testing.T, agent, id string) (models.Task, error) {
+			return h.Complete(t.Context(), agent, id, r)
+		}
+	}
+	return map[string]saying{
+		"Accept": func(h *house, t *testing.T, agent, id string) (models.Task, error) {
+			return h.Accept(t.Context(), agent, id)
+		},
+		"Progress": func(h *house, t *testing.T, agent, id string) (models.Task, error) {
+			return h.Progress(t.Context(), agent, id, orchestrator.Progress{Percent: new(50), Log: []byte("line"), Chunk: &orchestrator.Chunk{Data: []byte("piece")}})
+		},
+		"Succeed":    complete(orchestrator.Result{Output: []byte("result")}),
+		"Fail":       complete(orchestrator.Result{Failure: orchestrator.FailureWork}),
+		"FailForNow": complete(orchestrator.Result{Failure: orchestrator.FailureResource}),
+		"Clarify": func(h *house, t *testing.T, agent, id string) (models.Task, error) {
+			return h.Clarify(t.Context(), agent, id, orchestrator.Question{Text: "?", Options: []string{"y", "n"}})
+		},
+		"Answer": func(h *house, t *testing.T, _, id string) (models.Task, error) { return h.Answer(t.Context(), id, "y") },
+		"Cancel": func(h *house, t *testing.T, _, id string) (models.Task, error) {
+			return h.Cancel(t.Context(), id, "why", nil)
+		},
+	}
+}
+
+// situations bring a task into each of its states; its agent takes two, and offers what
+// it is called.
+func situations() map[string]func(h *house, t *testing.T, agent string) string {
+	type arrange = func(h *house, t *testing.T, agent string) string
+	assigned := func(h *house, t *testing.T, agent string) string { return h.submit(t, agent, nil).ID }
+	said := func(name string) arrange {
+		return func(h *house, t *testing.T, agent string) string {
+			id := assigned(h, t, agent)
+			_, err := verbs()[name](h, t, agent, id)
+			require.NoError(t, err)
+			return id
+		}
+	}
+	return map[string]arrange{
+		"assigned": assigned, "running": said("Accept"), "asking": said("Clarify"), "done": said("Succeed"), "failed": said("Fail"), "cancelled": said("Cancel"),
+		"inLine": func(h *house, t *testing.T, agent string) string {
+			assigned(h, t, agent)
+			assigned(h, t, agent)
+			return assigned(h, t, agent)
+		},
+		"retry": func(h *house, t *testing.T, agent string) string {
+			id := assigned(h, t, agent)
+			h.db.Clock.Advance(30 * time.Second)
+			h.until(t, id, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+			return id
+		},
+		"failedForNow": said("FailForNow"),
+		"unknown":      func(*house, *testing.T, string) string { return "unknown" },
+	}
+}
+
+// TestEachVerbInEachState says what each of them is answered: the state and what the
+// task waits for then, or the error. "=" is a verb that is fine and changes nothing.
+func TestEachVerbInEachState(t *testing.T) {
+	t.Parallel()
+	order := []string{"Accept", "Progress", "Succeed", "Fail", "FailForNow", "Clarify", "Answer", "Cancel"}
+	over, gone := string(errs.TaskState), string(errs.NotFound)
+	for situation, want := range map[string][]string{
+		//               Accept      Progress   Succeed  Fail      FailForNow   Clarify          Answer     Cancel
+		"assigned":     {"running", "running", "done", "failed", "new/retry", "running/answer", over, "cancelled"},
+		"running":      {"running", "running", "done", "failed", "new/retry", "running/answer", over, "cancelled"},
+		"asking":       {"running/answer", "running/answer", "done", "failed", "new/retry", "running/answer", "running", "cancelled"},
+		"inLine":       {gone, gone, gone, gone, gone, gone, over, "cancelled"},
+		"retry":        {over, over, "done", "=", "=", over, over, "cancelled"},
+		"failedForNow": {over, over, "=", "=", "=", over, over, "cancelled"},
+		"done":         {over, over, "=", "=", "=", over, over, over},
+		"failed":       {over, over, "=", "=", "=", over, over, over},
+		"cancelled":    {over, over, over, over, over, over, over, "="},
+		"unknown":      {gone, gone, gone, gone, gone, gone, gone, gone},
+	} {
+		rule(t, situation, func(t *testing.T, h *house) {
+			for i, verb := range order {
+				h.worker(t, verb, 2, verb)
+				id := situations()[situation](h, t, verb)
+				before := everything(t, h)
+				got, err := verbs()[verb](h, t, verb, id)
+				requireAnswer(t, h, verb, want[i], before, got, err)
+				requireSound(t, h)
+				h.cancelAll(t)
+				require.NoError(t, h.Leave(t.Context(), verb, false)) // before its silence is noticed
+			}
+			requireLegalEvents(t, h)
+		})
+	}
+}
+
+// requireAnswer compares what a verb was answered, and what it has changed.
+func requireAnswer(t *testing.T, h *house, verb, want string, before []string, got models.Task, err error) {
+	t.Helper()
+	switch errs.Code(want) {
+	case "=":
+		require.NoError(t, err, verb)
+		requireUnchanged(t, h, before, verb)
+	case errs.TaskState, errs.NotFound:
+		require.Equal(t, want, string(errs.CodeOf(err)), verb)
+		requireUnchanged(t, h, before, verb)
+	default:
+		require.NoError(t, err, verb)
+		is := string(got.State)
+		if got.Waits != models.WaitNothing {
+			is += "/" + string(got.Waits)
+		}
+		require.Equal(t, want, is, verb)
+		stored, err := h.Task(t.Context(), got.ID)
+		require.NoError(t, err)
+		require.Equal(t, stored, got, "%s: what is answered is what is stored", verb)
+	}
+}
+
+// cancelAll cancels what has not ended.
+func (h *house) cancelAll(t *testing.T) {
+	t.Helper()
+	all, err := h.Tasks(t.Context(), models.TaskQuery{Limit: 1000})
+	require.NoError(t, err)
+	for _, task := range all {
+		if !task.State.Ended() {
+			_, err := h.Cancel(t.Context(), task.ID, "the test goes on", nil)
+			require.NoError(t, err)
+		}
+	}
+}
+
+// TestWhatAnotherAgentSays of a task that is not its own has no effect: it is as if
+// there were no such task.
+func TestWhatAnotherAgentSays(t *testing.T) {
+	t.Parallel()
+	for _, situation := range slices.Sorted(maps.Keys(situations())) {
+		rule(t, situation, func(t *testing.T, h *house) {
+			h.worker(t, "a", 2, "a")
+			h.worker(t, "b", 1, "b")
+			id := situations()[situation](h, t, "a")
+			before := everything(t, h)
+			for name, say := range map[string]func() (models.Task, error){
+				"Accept": func() (models.Task, error) { return h.Accept(t.Context(), "b", id) },
+				"Progress": func() (models.Task, error) {
+					return h.Progress(t.Context(), "b", id, orchestrator.Progress{MessageID: "m1", Log: []byte("x")})
+				},
+				"Succeed": func() (models.Task, error) {
+					return h.Complete(t.Context(), "b", id, orchestrator.Result{MessageID: "m2", Tokens: 9})
+				},
+				"Fail": func() (models.Task, error) {
+					return h.Complete(t.Context(), "b", id, orchestrator.Result{Failure: orchestrator.FailureWork, Tokens: 9})
+				},
+				"Clarify": func() (models.Task, error) { return h.Clarify(t.Context(), "b", id, orchestrator.Question{Text: "?"}) },
+			} {
+				_, err := say()
+				require.Equal(t, errs.NotFound, errs.CodeOf(err), name)
+				require.True(t, orchestrator.Missing(err))
+				requireUnchanged(t, h, before, name)
+			}
+		})
+	}
+}
+
+func TestAMessageThatComesTwice(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "HasItsEffectOnce", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		for range 3 {
+			_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{MessageID: "m1", Log: []byte("line")})
+			require.NoError(t, err)
+		}
+		require.Equal(t, "line", h.output(t, id, models.StreamLog))
+		for range 3 {
+			task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{MessageID: "m2", Tokens: 5, Failure: orchestrator.FailureResource})
+			require.NoError(t, err)
+			require.Equal(t, models.WaitRetry, task.Waits)
+			require.Equal(t, 1, task.Attempt)
+		}
+		requireSound(t, h)
+	})
+
+	rule(t, "AfterItWasRefusedMayHaveIt", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Chunk: &orchestrator.Chunk{Start: 2, Data: []byte("cd")}})
+		require.NoError(t, err)
+		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{MessageID: "m"})
+		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err), "the beginning is missing")
+		_, err = h.Progress(t.Context(), "a", id, orchestrator.Progress{Chunk: &orchestrator.Chunk{Data: []byte("ab")}})
+		require.NoError(t, err)
+		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{MessageID: "m"})
+		require.NoError(t, err)
+		require.Equal(t, models.TaskDone, task.State)
+		require.Equal(t, "abcd", h.output(t, id, models.StreamResult))
+	})
+}
+
+// output returns what a task has put out.
+func (h *house) output(t *testing.T, id string, stream models.OutputStream) string {
+	t.Helper()
+	var text []byte
+	require.NoError(t, h.Output(t.Context(), id, stream, 0, func(o models.Output) error { text = append(text, o.Data...); return nil }))
+	return string(text)
+}
+
+func TestAQuestion(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "IsAnsweredToTheAgentThatAsked", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		asked, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "which?"})
+		require.NoError(t, err)
+		require.Equal(t, h.db.Now().Add(time.Minute), asked.Deadline)
+		answered, err := h.Answer(t.Context(), id, "this one")
+		require.NoError(t, err)
+		require.Equal(t, h.db.Now().Add(30*time.Second), answered.Deadline)
+		told := h.inbox(t, "a")
+		require.Len(t, told, 1)
+		require.Equal(t, models.MessageAnswer, told[0].Kind)
+		require.JSONEq(t, `{"answer":"this one"}`, string(told[0].Data))
+		requireLegalEvents(t, h)
+	})
+
+	rule(t, "MoreThanAllowedEndsTheTask", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		var task models.Task
+		for range 3 {
+			var err error
+			task, err = h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "and now?"})
+			require.NoError(t, err)
+		}
+		require.Equal(t, models.TaskFailed, task.State)
+		require.Equal(t, string(orchestrator.FailureQuestions), task.ErrorCode)
+		require.Equal(t, 3, task.Questions)
+		require.Equal(t, models.MessageCancel, h.inbox(t, "a")[0].Kind, "its agent need not go on")
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+}

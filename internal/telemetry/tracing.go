@@ -1,0 +1,109 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// TracingOptions configures NewTracing; nil is the zero value.
+type TracingOptions struct {
+	// Endpoint is where a collector takes OTLP over HTTP, such as
+	// http://127.0.0.1:4318; "" sends nothing, and traces are carried on all the same.
+	Endpoint string
+	// Sample is the part of the traces that begin here and are sent, 0 to 1. A trace
+	// that began elsewhere is sent as it was decided there.
+	Sample float64
+	// Exporter takes the spans instead of Endpoint, for tests.
+	Exporter sdktrace.SpanExporter
+	// Build names the program in each span.
+	Build Build
+	// Logger hears of a collector that does not answer; default discards.
+	Logger *slog.Logger
+}
+
+// Tracing sends spans to a collector. It is a lifecycle.Service: Stop sends what is left.
+type Tracing struct {
+	provider trace.TracerProvider
+	stop     func(context.Context) error
+}
+
+// spanTimeout bounds how long a batch of spans may take to be sent.
+const spanTimeout = 5 * time.Second
+
+// NewTracing returns what makes spans. Its error names an endpoint that is none; a
+// collector that is away is no error, then or later: spans are dropped.
+func NewTracing(opts *TracingOptions) (*Tracing, error) {
+	var o TracingOptions
+	if opts != nil {
+		o = *opts
+	}
+	if o.Endpoint == "" && o.Exporter == nil {
+		return &Tracing{provider: noop.NewTracerProvider(), stop: func(context.Context) error { return nil }}, nil
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	exporter := o.Exporter
+	if exporter == nil {
+		// The exporter connects when it has something to send.
+		otlp, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(o.Endpoint+"/v1/traces"), otlptracehttp.WithTimeout(spanTimeout))
+		if err != nil {
+			return nil, fmt.Errorf("traces to %s: %w", o.Endpoint, err)
+		}
+		exporter = otlp
+	}
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(quiet{exporter, o.Logger}, sdktrace.WithExportTimeout(spanTimeout)),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Sample))),
+		sdktrace.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", "comet"), attribute.String("service.version", o.Build.Version),
+		)),
+	)
+	return &Tracing{provider: provider, stop: provider.Shutdown}, nil
+}
+
+// quiet logs what cannot be sent instead of telling a global error handler.
+type quiet struct {
+	sdktrace.SpanExporter
+	log *slog.Logger
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (q quiet) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	if err := q.SpanExporter.ExportSpans(ctx, spans); err != nil {
+		q.log.WarnContext(ctx, "spans could not be sent and are dropped", "spans", len(spans), "error", err)
+	}
+	return nil
+}
+
+// Tracer returns what makes the spans of a room.
+func (t *Tracing) Tracer(room string) trace.Tracer { return t.provider.Tracer("comet/" + room) }
+
+// Start implements lifecycle.Service.
+func (t *Tracing) Start(context.Context) error { return nil }
+
+// Stop implements lifecycle.Service.
+func (t *Tracing) Stop(ctx context.Context) error { return t.stop(ctx) }
+
+// WithTraceparent returns a context below the span that a traceparent names; one that
+// names none leaves ctx as it is.
+func WithTraceparent(ctx context.Context, traceparent string) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
+}
+
+// Traceparent names the span of a context, "" where it has none.
+func Traceparent(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"]
+}

@@ -1,0 +1,84 @@
+package usage
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"comet/internal/errs"
+	"comet/store"
+)
+
+// counters are what this process has recorded and granted. They count what was committed.
+type counters struct {
+	facts, tokens, settled prometheus.Counter
+	reservations           *prometheus.CounterVec
+}
+
+func newCounters() *counters {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	return &counters{
+		facts:   counter("comet_ledger_facts_total", "Facts recorded, those of settlements among them."),
+		tokens:  counter("comet_ledger_tokens_total", "Tokens charged by them."),
+		settled: counter("comet_ledger_settlements_total", "Reservations that were settled."),
+		reservations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "comet_ledger_reservations_total", Help: "Reservations that were asked for, by whether they were granted or refused for a budget.",
+		}, []string{"result"}),
+	}
+}
+
+// after has the effects of operations counted once they are committed.
+func (c *counters) after(tx *store.Tx, ops []operation) {
+	facts, tokens, settled, granted, refused := 0, int64(0), 0, 0, 0
+	for _, op := range ops {
+		switch op := op.(type) {
+		case *record:
+			for _, f := range op.recorded.Facts {
+				if !f.Replayed {
+					facts, tokens = facts+1, tokens+f.Tokens
+				}
+			}
+		case *settle:
+			if op.err == nil && !op.settled.Replayed {
+				settled, tokens = settled+1, tokens+op.fact.Tokens
+				if op.fact.Tokens > 0 {
+					facts++
+				}
+			}
+		case *reserve:
+			switch {
+			case op.err == nil:
+				granted++
+			case errs.Is(op.err, errs.BudgetExceeded):
+				refused++
+			}
+		}
+	}
+	tx.After(func() {
+		c.facts.Add(float64(facts))
+		c.tokens.Add(float64(tokens))
+		c.settled.Add(float64(settled))
+		c.reservations.WithLabelValues("granted").Add(float64(granted))
+		c.reservations.WithLabelValues("refused").Add(float64(refused))
+	})
+}
+
+func (c *counters) all() []prometheus.Collector {
+	return []prometheus.Collector{c.facts, c.tokens, c.settled, c.reservations}
+}
+
+// Describe implements prometheus.Collector.
+func (l *Ledger) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range l.counters.all() {
+		c.Describe(to)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (l *Ledger) Collect(to chan<- prometheus.Metric) {
+	for _, c := range l.counters.all() {
+		c.Collect(to)
+	}
+}
+
+var _ prometheus.Collector = (*Ledger)(nil)

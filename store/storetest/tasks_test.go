@@ -1,0 +1,386 @@
+package storetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// newTask is a task that waits for its agent.
+func newTask(db *storetest.DB, id string, change func(*models.Task)) models.Task {
+	t := models.Task{
+		ID: id, Class: "default", Owner: "ops", Route: "r", Priority: 1, State: models.TaskNew, Version: 1,
+		Deadline: db.Now().Add(time.Minute), CreatedAt: db.Now(), UpdatedAt: db.Now(),
+	}
+	if change != nil {
+		change(&t)
+	}
+	return t
+}
+
+func inputOf(id string) models.TaskInput {
+	return models.TaskInput{
+		TaskID: id, Capabilities: []string{"plan"}, Parameters: json.RawMessage("{}"), Policy: json.RawMessage("{}"), Meta: json.RawMessage("{}"),
+	}
+}
+
+// insertTask stores a task.
+func insertTask(t *testing.T, db *storetest.DB, id string, change func(*models.Task)) models.Task {
+	t.Helper()
+	task := newTask(db, id, change)
+	write(t, db, func(tx *store.Tx) error { return tx.InsertTask(task, inputOf(id)) })
+	return task
+}
+
+// inLine stores a task that waits in the line of a route.
+func inLine(t *testing.T, db *storetest.DB, route, id string, priority int) {
+	t.Helper()
+	insertTask(t, db, id, func(t *models.Task) { t.Waits, t.Route, t.Priority = models.WaitAgent, route, priority })
+}
+
+func taskStates() []models.TaskState {
+	return []models.TaskState{models.TaskNew, models.TaskRunning, models.TaskDone, models.TaskFailed, models.TaskCancelled}
+}
+
+func TestATask(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "IsReadAsItWasWritten", func(t *testing.T, db *storetest.DB) {
+		parent := insertTask(t, db, "parent", nil)
+		later := db.Now().Add(time.Hour)
+		want := models.Task{
+			ID: "t", SessionID: "s", ParentID: &parent.ID, Depth: 2, Class: "envelope", Owner: "token", OwnerAgent: "finance", Route: "clé", Priority: 3,
+			State: models.TaskRunning, Waits: models.WaitAnswer, Attempt: 2, AgentID: "health", Budget: new(int64(1 << 40)), Tokens: 7, Deadline: later,
+			Progress: 99, Step: 3, StepName: "é", Questions: 1, OutputBytes: 1 << 40, LogBytes: 5, ExitCode: new(-1), ErrorCode: "failed", Error: "«why»",
+			Detail: json.RawMessage(`{"a":1}`), Decision: json.RawMessage(`{"b":2}`), Version: 4,
+			CreatedAt: db.Now(), StartedAt: &later, UpdatedAt: later, EndedAt: &later,
+		}
+		in := models.TaskInput{
+			TaskID: "t", Capabilities: []string{"plan", "é"}, AgentType: "infra", Sphere: 9, Wanted: "health",
+			Parameters: json.RawMessage(`{"é":"<\u0000>"}`), Policy: json.RawMessage(`{"retries":0}`), Meta: json.RawMessage(`{"m":1}`), Trace: "00-ab",
+		}
+		write(t, db, func(tx *store.Tx) error { return tx.InsertTask(want, in) })
+		got, err := db.Task(t.Context(), "t")
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		input, err := db.TaskInput(t.Context(), "t")
+		require.NoError(t, err)
+		require.Equal(t, in, input)
+		write(t, db, func(tx *store.Tx) error {
+			locked, err := tx.Task("t")
+			require.Equal(t, want, locked)
+			return err
+		})
+	})
+
+	rule(t, "ThatIsNotThereIsNotFound", func(t *testing.T, db *storetest.DB) {
+		_, err := db.Task(t.Context(), "none")
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
+		_, err = db.TaskInput(t.Context(), "none")
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
+		require.Equal(t, errs.NotFound, errs.CodeOf(db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Task("none"); return err })))
+	})
+
+	rule(t, "HasAnIDOfItsOwn", func(t *testing.T, db *storetest.DB) {
+		first := insertTask(t, db, "t", func(t *models.Task) { t.Owner = "first" })
+		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertTask(newTask(db, "t", nil), inputOf("t")) })
+		require.Equal(t, errs.Conflict, errs.CodeOf(err))
+		got, err := db.Task(t.Context(), "t")
+		require.NoError(t, err)
+		require.Equal(t, first, got)
+	})
+
+	rule(t, "TakesOnlyTheStepsOfItsStateMachine", func(t *testing.T, db *storetest.DB) {
+		legal := map[models.TaskState][]models.TaskState{ // PROTOCOL_V5 §4.1, and a retry's way back
+			models.TaskNew:     {models.TaskNew, models.TaskRunning, models.TaskFailed, models.TaskCancelled},
+			models.TaskRunning: {models.TaskRunning, models.TaskNew, models.TaskDone, models.TaskFailed, models.TaskCancelled},
+		}
+		for _, from := range taskStates() {
+			for _, to := range taskStates() {
+				id := fmt.Sprintf("%s-%s", from, to)
+				before := insertTask(t, db, id, func(t *models.Task) { t.State = from })
+				after := before
+				after.State, after.Step = to, 9
+				var refused error
+				write(t, db, func(tx *store.Tx) error { refused = tx.SaveTask(before, &after); return nil })
+				got, err := db.Task(t.Context(), id)
+				require.NoError(t, err)
+				if slices.Contains(legal[from], to) {
+					require.NoError(t, refused, id)
+					require.Equal(t, after, got, id)
+					require.Equal(t, before.Version+1, got.Version, id)
+					continue
+				}
+				require.Equal(t, errs.TaskState, errs.CodeOf(refused), id)
+				require.Equal(t, before, got, "%s: nothing is written", id)
+			}
+		}
+	})
+
+	rule(t, "IsWrittenOnceAVersion", func(t *testing.T, db *storetest.DB) {
+		before := insertTask(t, db, "t", nil)
+		db.Clock.Advance(time.Second)
+		first, second := before, before
+		first.Step, second.Step = 1, 2
+		write(t, db, func(tx *store.Tx) error { return tx.SaveTask(before, &first) })
+		require.Equal(t, db.Now(), first.UpdatedAt)
+		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.SaveTask(before, &second) })
+		require.Equal(t, errs.Conflict, errs.CodeOf(err))
+		got, err := db.Task(t.Context(), "t")
+		require.NoError(t, err)
+		require.Equal(t, first, got)
+	})
+
+	rule(t, "IsLockedByWhoeverReadsItToChangeIt", func(t *testing.T, db *storetest.DB) {
+		const writers = 16
+		insertTask(t, db, "t", nil)
+		failed := make(chan error, writers)
+		var all sync.WaitGroup
+		for range writers {
+			all.Go(func() {
+				failed <- db.Write(context.Background(), func(tx *store.Tx) error {
+					before, err := tx.Task("t")
+					if err != nil {
+						return err
+					}
+					after := before
+					after.Step++
+					return tx.SaveTask(before, &after)
+				})
+			})
+		}
+		all.Wait()
+		for range writers {
+			require.NoError(t, <-failed)
+		}
+		got, err := db.Task(t.Context(), "t")
+		require.NoError(t, err)
+		require.Equal(t, writers, got.Step)
+		require.EqualValues(t, writers+1, got.Version)
+	})
+}
+
+// served takes the tasks of a line out of it, one after the other.
+func served(t *testing.T, db *storetest.DB, route string) (ids []string) {
+	t.Helper()
+	for more := true; more; {
+		write(t, db, func(tx *store.Tx) error {
+			before, ok, err := tx.FirstInLine(route)
+			if more = ok; err != nil || !ok {
+				return err
+			}
+			ids = append(ids, before.ID)
+			after := before
+			after.Waits = models.WaitNothing
+			return tx.SaveTask(before, &after)
+		})
+	}
+	return ids
+}
+
+func TestALine(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "IsServedByPriorityAndThenByAge", func(t *testing.T, db *storetest.DB) {
+		for i, priority := range []int{1, 0, 3, 1, 3, 2} {
+			inLine(t, db, "r", fmt.Sprintf("t%d", 9-i), priority) // younger ones have smaller ids
+			db.Clock.Advance(time.Microsecond)
+		}
+		inLine(t, db, "other", "elsewhere", 3)
+		insertTask(t, db, "with-agent", nil)
+		require.Equal(t, []string{"t7", "t5", "t4", "t9", "t6", "t8"}, served(t, db, "r"))
+		require.Equal(t, []string{"elsewhere"}, served(t, db, "other"))
+		require.Empty(t, served(t, db, "nobody"))
+	})
+
+	rule(t, "OfTheHighestPriorityComesFirstAndThenTheOldest", func(t *testing.T, db *storetest.DB) {
+		for _, one := range []struct {
+			route    string
+			priority int
+		}{{"a", 1}, {"b", 1}, {"c", 0}, {"c", 2}, {"b", 1}, {"a", 0}} {
+			db.Clock.Advance(time.Second)
+			inLine(t, db, one.route, fmt.Sprintf("%s%d", one.route, db.Now().Unix()), one.priority)
+		}
+		routes, err := db.WaitingRoutes(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{"c", "a", "b"}, routes)
+		routes, err = db.WaitingRoutes(t.Context(), 2)
+		require.NoError(t, err)
+		require.Equal(t, []string{"c", "a"}, routes)
+	})
+
+	rule(t, "IsCountedUpToALimitAndNotOvertaken", func(t *testing.T, db *storetest.DB) {
+		for i := range 5 {
+			inLine(t, db, "r", fmt.Sprint(i), 1)
+		}
+		write(t, db, func(tx *store.Tx) error {
+			for limit, want := range map[int]int{3: 3, 5: 5, 9: 5} {
+				n, err := tx.CountWaiting("r", limit)
+				require.NoError(t, err)
+				require.Equal(t, want, n)
+			}
+			for priority, want := range []bool{true, true, false, false} {
+				ahead, err := tx.WaitsAhead("r", priority)
+				require.NoError(t, err)
+				require.Equal(t, want, ahead, "of priority %d", priority)
+			}
+			ahead, err := tx.WaitsAhead("other", 0)
+			require.False(t, ahead)
+			return err
+		})
+	})
+
+	overlapping(t, "IsNotOvertakenWhileItsFirstIsServed", func(t *testing.T, db *storetest.DB) {
+		inLine(t, db, "r", "first", 1)
+		db.Clock.Advance(time.Second)
+		inLine(t, db, "r", "second", 1)
+		errBack := errors.New("it stays in the line")
+		err := db.Write(t.Context(), func(tx *store.Tx) error {
+			first, ok, err := tx.FirstInLine("r")
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Equal(t, "first", first.ID)
+			write(t, db, func(other *store.Tx) error {
+				_, ok, err := other.FirstInLine("r")
+				require.False(t, ok)
+				return err
+			})
+			return errBack
+		})
+		require.ErrorIs(t, err, errBack)
+		require.Equal(t, []string{"first", "second"}, served(t, db, "r"))
+	})
+}
+
+func TestAListOfTasks(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "HasWhatIsAskedForTheNewestFirst", func(t *testing.T, db *storetest.DB) {
+		begin := db.Now()
+		insertTask(t, db, "a", func(t *models.Task) { t.AgentID, t.Owner, t.SessionID = "finance", "x", "s" })
+		insertTask(t, db, "b", func(t *models.Task) { t.State, t.AgentID = models.TaskDone, "finance" })
+		db.Clock.Advance(time.Hour)
+		insertTask(t, db, "c", func(t *models.Task) { t.ParentID, t.State = new("a"), models.TaskRunning })
+		insertTask(t, db, "d", func(t *models.Task) { t.Owner, t.State = "x", models.TaskFailed })
+		for name, c := range map[string]struct {
+			q    models.TaskQuery
+			want []string
+		}{
+			"all":         {models.TaskQuery{}, []string{"d", "c", "b", "a"}},
+			"new":         {models.TaskQuery{State: models.TaskNew}, []string{"a"}},
+			"done":        {models.TaskQuery{State: models.TaskDone}, []string{"b"}},
+			"agent":       {models.TaskQuery{AgentID: "finance"}, []string{"b", "a"}},
+			"owner":       {models.TaskQuery{Owner: "x"}, []string{"d", "a"}},
+			"session":     {models.TaskQuery{SessionID: "s"}, []string{"a"}},
+			"parent":      {models.TaskQuery{ParentID: "a"}, []string{"c"}},
+			"since":       {models.TaskQuery{Since: begin.Add(time.Hour)}, []string{"d", "c"}},
+			"until":       {models.TaskQuery{Until: begin.Add(time.Hour)}, []string{"b", "a"}},
+			"both":        {models.TaskQuery{Owner: "x", State: models.TaskFailed, Since: begin}, []string{"d"}},
+			"behind":      {models.TaskQuery{Before: models.TaskPlace{CreatedAt: begin.Add(time.Hour), ID: "d"}}, []string{"c", "b", "a"}},
+			"behind-last": {models.TaskQuery{Before: models.TaskPlace{CreatedAt: begin, ID: "a"}}, nil},
+		} {
+			c.q.Limit = 10
+			got, err := db.Tasks(t.Context(), c.q)
+			require.NoError(t, err, name)
+			var ids []string
+			for _, one := range got {
+				ids = append(ids, one.ID)
+			}
+			require.Equal(t, c.want, ids, name)
+		}
+		got, err := db.Tasks(t.Context(), models.TaskQuery{Limit: 1})
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+	})
+
+	rule(t, "OfAnAgentHasWhatItIsAt", func(t *testing.T, db *storetest.DB) {
+		for i, waits := range []models.TaskWait{models.WaitNothing, models.WaitAgent, models.WaitRetry, models.WaitAnswer} {
+			insertTask(t, db, fmt.Sprint(i), func(t *models.Task) { t.AgentID, t.Waits = "finance", waits })
+		}
+		insertTask(t, db, "ended", func(t *models.Task) { t.AgentID, t.State = "finance", models.TaskDone })
+		insertTask(t, db, "other", func(t *models.Task) { t.AgentID = "health" })
+		ids, err := db.OpenTasksOf(t.Context(), "finance", 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{"0", "3"}, ids)
+		open, err := db.OpenTasks(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, map[models.TaskWait]int{models.WaitNothing: 2, models.WaitAgent: 1, models.WaitRetry: 1, models.WaitAnswer: 1}, open)
+	})
+}
+
+func TestARequestForATask(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "MakesItOnceHoweverManyComeTogether", func(t *testing.T, db *storetest.DB) {
+		const callers = 16
+		type answer struct {
+			earlier models.TaskRequest
+			fresh   bool
+			err     error
+		}
+		answers := make(chan answer, callers)
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				var a answer
+				a.err = db.Write(context.Background(), func(tx *store.Tx) (err error) {
+					r := models.TaskRequest{Owner: "ops", RequestID: "once", Digest: [32]byte{byte(i)}, TaskID: fmt.Sprintf("t%d", i)}
+					if a.earlier, a.fresh, err = tx.ClaimRequest(r); err != nil || !a.fresh {
+						return err
+					}
+					return tx.InsertTask(newTask(db, r.TaskID, nil), inputOf(r.TaskID)) // behind what refers to it
+				})
+				answers <- a
+			})
+		}
+		all.Wait()
+		made, err := db.Tasks(t.Context(), models.TaskQuery{Limit: callers})
+		require.NoError(t, err)
+		require.Len(t, made, 1)
+		fresh := 0
+		for range callers {
+			a := <-answers
+			require.NoError(t, a.err)
+			require.Equal(t, made[0].ID, a.earlier.TaskID)
+			require.Equal(t, made[0].ID, fmt.Sprintf("t%d", a.earlier.Digest[0]), "the digest is the earlier one's")
+			if a.fresh {
+				fresh++
+			}
+		}
+		require.Equal(t, 1, fresh)
+	})
+
+	rule(t, "IsItsOwnersAndGoesWithItsTransaction", func(t *testing.T, db *storetest.DB) {
+		claim := func(owner, task string, end error) (fresh bool) {
+			t.Helper()
+			err := db.Write(t.Context(), func(tx *store.Tx) (err error) {
+				if _, fresh, err = tx.ClaimRequest(models.TaskRequest{Owner: owner, RequestID: "r", TaskID: task}); err != nil || !fresh {
+					return err
+				}
+				return errors.Join(tx.InsertTask(newTask(db, task, nil), inputOf(task)), end)
+			})
+			require.Equal(t, end != nil, err != nil)
+			return fresh
+		}
+		require.True(t, claim("a", "lost", errors.New("rolled back")))
+		require.True(t, claim("a", "t1", nil))
+		require.True(t, claim("b", "t2", nil))
+		require.False(t, claim("a", "t3", nil))
+		require.Error(t, db.Write(t.Context(), func(tx *store.Tx) error {
+			_, _, err := tx.ClaimRequest(models.TaskRequest{Owner: "c", RequestID: "r", TaskID: "never-made"})
+			return err
+		}), "its task must be there at the commit")
+	})
+}

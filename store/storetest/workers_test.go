@@ -1,0 +1,264 @@
+package storetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// joined stores the agents of a small tree, and one of them as a worker that is online.
+func joined(t *testing.T, db *storetest.DB, change func(*models.Worker)) models.Worker {
+	t.Helper()
+	smallTree(t, db)
+	w := models.Worker{AgentID: "finance", State: models.WorkerOnline, Dialect: "envelope", Link: "poll", Places: 1, SeenAt: db.Now()}
+	if change != nil {
+		change(&w)
+	}
+	write(t, db, func(tx *store.Tx) error { return tx.SaveWorker(&w) })
+	return w
+}
+
+func TestAWorker(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "IsReadAsItWasWritten", func(t *testing.T, db *storetest.DB) {
+		want := joined(t, db, func(w *models.Worker) {
+			*w = models.Worker{
+				AgentID: "finance", State: models.WorkerBusy, Dialect: "v5", Link: "sse", Line: "l1", Places: 9, InFlight: 3, Load: 44, SeenAt: db.Now(),
+				UsedAt: db.Now().Add(time.Second), Failures: 4, BreakerUntil: db.Now().Add(time.Minute), Probing: true,
+			}
+		})
+		got, err := db.Worker(t.Context(), "finance")
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.EqualValues(t, 1, got.Version)
+		db.Clock.Advance(time.Second)
+		want.UsedAt, want.BreakerUntil, want.Probing = time.Time{}, time.Time{}, false
+		write(t, db, func(tx *store.Tx) error { return tx.SaveWorker(&want) })
+		got, err = db.Worker(t.Context(), "finance")
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.EqualValues(t, 2, got.Version)
+		require.Equal(t, db.Now(), got.UpdatedAt)
+		_, err = db.Worker(t.Context(), "health")
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
+		require.Error(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.SaveWorker(&models.Worker{AgentID: "nobody", Places: 1}) }))
+	})
+
+	rule(t, "HasNoMorePlacesThanItSaid", func(t *testing.T, db *storetest.DB) {
+		const places, callers = 5, 16
+		joined(t, db, func(w *models.Worker) { w.Places = places })
+		var mu sync.Mutex
+		var taken []int
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				var w models.Worker
+				var ok bool
+				err := db.Write(context.Background(), func(tx *store.Tx) (err error) {
+					w, ok, err = tx.TakePlace("finance")
+					return err
+				})
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil || ok {
+					taken = append(taken, w.InFlight)
+				}
+			})
+		}
+		all.Wait()
+		require.ElementsMatch(t, []int{1, 2, 3, 4, 5}, taken)
+		got, err := db.Worker(t.Context(), "finance")
+		require.NoError(t, err)
+		require.Equal(t, places, got.InFlight)
+		require.Equal(t, db.Now(), got.UsedAt)
+		require.EqualValues(t, 1+places, got.Version)
+	})
+
+	for name, change := range map[string]func(*models.Worker){
+		"ThatIsOffline":         func(w *models.Worker) { w.State = models.WorkerOffline },
+		"ThatIsBusy":            func(w *models.Worker) { w.State = models.WorkerBusy },
+		"WhoseBreakerIsOpen":    func(w *models.Worker) { w.BreakerUntil = w.SeenAt.Add(time.Minute) },
+		"WhoseBreakerIsOverdue": func(w *models.Worker) { w.BreakerUntil = w.SeenAt.Add(-time.Minute) },
+		"ThatIsFull":            func(w *models.Worker) { w.Places, w.InFlight = 2, 2 },
+	} {
+		rule(t, name+"HasNoPlace", func(t *testing.T, db *storetest.DB) {
+			want := joined(t, db, change)
+			write(t, db, func(tx *store.Tx) error {
+				_, ok, err := tx.TakePlace("finance")
+				require.False(t, ok)
+				return err
+			})
+			got, err := db.Worker(t.Context(), "finance")
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
+	}
+
+	rule(t, "IsSilentWhenItShowsNoLife", func(t *testing.T, db *storetest.DB) {
+		joined(t, db, nil)
+		silent := func() []string {
+			t.Helper()
+			ids, err := db.SilentWorkers(t.Context(), db.Now().Add(-45*time.Second), 10)
+			require.NoError(t, err)
+			return ids
+		}
+		db.Clock.Advance(45 * time.Second)
+		require.Empty(t, silent())
+		db.Clock.Advance(time.Microsecond)
+		require.Equal(t, []string{"finance"}, silent())
+		write(t, db, func(tx *store.Tx) error {
+			others, err := tx.Touch([]string{"finance", "health"})
+			require.Empty(t, others)
+			return err
+		})
+		require.Empty(t, silent())
+		for name, change := range map[string]func(*models.Worker){
+			"offline": func(w *models.Worker) { w.State = models.WorkerOffline },
+			"breaker": func(w *models.Worker) { w.BreakerUntil = db.Now() },
+		} {
+			w, err := db.Worker(t.Context(), "finance")
+			require.NoError(t, err)
+			w.State, w.BreakerUntil = models.WorkerOnline, time.Time{}
+			change(&w)
+			write(t, db, func(tx *store.Tx) error { return tx.SaveWorker(&w) })
+			write(t, db, func(tx *store.Tx) error {
+				others, err := tx.Touch([]string{"finance"})
+				require.Equal(t, []string{"finance"}, others, name)
+				return err
+			})
+		}
+	})
+
+	rule(t, "ThatHasChangedSinceIsFound", func(t *testing.T, db *storetest.DB) {
+		joined(t, db, nil)
+		for since, want := range map[time.Time]int{{}: 1, db.Now(): 1, db.Now().Add(time.Microsecond): 0} {
+			got, err := db.Workers(t.Context(), since)
+			require.NoError(t, err)
+			require.Len(t, got, want)
+		}
+	})
+}
+
+// tell puts messages about task t into an agent's inbox.
+func tell(t *testing.T, db *storetest.DB, all ...models.InboxMessage) {
+	t.Helper()
+	write(t, db, func(tx *store.Tx) error {
+		for _, m := range all {
+			m.TaskID = "t"
+			if _, err := tx.Tell(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// inbox returns what an agent is to be told, in short.
+func inbox(t *testing.T, db *storetest.DB, agent string) []string {
+	t.Helper()
+	all, err := db.Inbox(t.Context(), agent, 100)
+	require.NoError(t, err)
+	out := []string{}
+	for _, m := range all {
+		out = append(out, fmt.Sprintf("%s%d", m.Kind, m.Attempt))
+	}
+	return out
+}
+
+func TestAnInbox(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "TellsWhatIsUrgentFirstAndThenWhatIsOld", func(t *testing.T, db *storetest.DB) {
+		insertTask(t, db, "t", nil)
+		for n, priority := range []int{1, 3, 0, 1, 3} {
+			tell(t, db, models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign, Attempt: n, Priority: priority})
+		}
+		tell(t, db, models.InboxMessage{AgentID: "health", Kind: models.MessageAnswer, Data: json.RawMessage(`{"answer":"é"}`)})
+		require.Equal(t, []string{"assign1", "assign4", "assign0", "assign3", "assign2"}, inbox(t, db, "finance"))
+		some, err := db.Inbox(t.Context(), "finance", 2)
+		require.NoError(t, err)
+		require.Len(t, some, 2)
+		other, err := db.Inbox(t.Context(), "health", 2)
+		require.NoError(t, err)
+		require.Equal(t, []models.InboxMessage{{
+			AgentID: "health", ID: other[0].ID, Kind: models.MessageAnswer, TaskID: "t", Data: json.RawMessage(`{"answer":"é"}`), CreatedAt: db.Now(),
+		}}, other)
+	})
+
+	rule(t, "KeepsWhatIsNotItsOwnersToAcknowledge", func(t *testing.T, db *storetest.DB) {
+		insertTask(t, db, "t", nil)
+		tell(t, db, models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign}, models.InboxMessage{AgentID: "finance", Kind: models.MessageAnswer})
+		all, err := db.Inbox(t.Context(), "finance", 10)
+		require.NoError(t, err)
+		ids := []string{all[0].ID, "unknown", all[0].ID}
+		for _, c := range []struct {
+			agent string
+			want  int64
+		}{{"health", 0}, {"finance", 1}, {"finance", 0}} {
+			write(t, db, func(tx *store.Tx) error {
+				n, err := tx.Acknowledge(c.agent, ids)
+				require.Equal(t, c.want, n)
+				return err
+			})
+		}
+		require.Equal(t, []string{"answer0"}, inbox(t, db, "finance"))
+	})
+
+	rule(t, "IsToldNoMoreOfAnAttemptButItsCancellationAndTheEnd", func(t *testing.T, db *storetest.DB) {
+		insertTask(t, db, "t", nil)
+		for _, kind := range []models.MessageKind{models.MessageAssign, models.MessageCancel, models.MessageAnswer, models.MessageEnded} {
+			tell(t, db, models.InboxMessage{AgentID: "finance", Kind: kind, Attempt: 1}, models.InboxMessage{AgentID: "finance", Kind: kind, Attempt: 2})
+		}
+		write(t, db, func(tx *store.Tx) error { return tx.Untell("t", 1) })
+		require.Equal(t, []string{"assign2", "cancel1", "cancel2", "answer2", "ended1", "ended2"}, inbox(t, db, "finance"))
+	})
+}
+
+func TestAMessage(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "IsHeardOnceByEachAgent", func(t *testing.T, db *storetest.DB) {
+		const callers = 16
+		fresh := make(chan bool, callers)
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				var first bool
+				err := db.Write(context.Background(), func(tx *store.Tx) (err error) {
+					first, err = tx.Hear("finance", "m1")
+					return err
+				})
+				fresh <- first && err == nil
+			})
+		}
+		all.Wait()
+		n := 0
+		for range callers {
+			if <-fresh {
+				n++
+			}
+		}
+		require.Equal(t, 1, n)
+		write(t, db, func(tx *store.Tx) error {
+			for _, other := range []string{"health m1", "finance m2"} {
+				agent, message, _ := strings.Cut(other, " ")
+				first, err := tx.Hear(agent, message)
+				require.NoError(t, err)
+				require.True(t, first, other)
+			}
+			return nil
+		})
+	})
+}
