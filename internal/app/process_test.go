@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"comet/internal/bus/bustest"
 	"comet/store/storetest"
 )
 
@@ -31,7 +32,12 @@ func (r tests) Run() int {
 	return r.M.Run()
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+func TestMain(m *testing.M) {
+	if bustest.ServeIfAsked() {
+		return
+	}
+	goleak.VerifyTestMain(tests{m})
+}
 
 // programDir is a directory for the program that other users may enter.
 var programDir = sync.OnceValue(func() string {
