@@ -1,0 +1,309 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/agent"
+	"comet/api"
+	"comet/internal/auth"
+	"comet/internal/bus"
+	"comet/internal/dialect"
+	"comet/internal/dialect/envelope"
+	"comet/internal/events"
+	"comet/internal/jobs"
+	"comet/internal/lifecycle"
+	"comet/internal/link"
+	"comet/internal/orchestrator"
+	"comet/internal/telemetry"
+	"comet/models"
+	"comet/store"
+	"comet/webhooks"
+)
+
+const (
+	holders        = 100 // agents that offer the work
+	baselineWriter = "the writer alone, same rows"
+)
+
+// mill is a house in which work is done.
+type mill struct {
+	*house
+	auth *auth.Auth
+	work *orchestrator.Orchestrator
+	bus  *bus.Bus
+	url  string
+}
+
+func openMill(b *testing.B, database string) *mill {
+	b.Helper()
+	m := &mill{house: buildHouse(b, newGround(b, database))}
+	m.auth = auth.New(m.store, nil)
+	_, err := m.auth.EnsureAdmin(b.Context(), adminToken, true)
+	require.NoError(b, err)
+	feed := events.NewFeed(m.store, nil)
+	m.work = orchestrator.New(m.store, m.ledger, &orchestrator.Options{Registry: m.registry, Feed: feed, MaxLine: 1 << 30})
+	runner := jobs.New(m.store, nil)
+	m.work.Register(runner)
+	m.bus, err = bus.New(nil)
+	require.NoError(b, err)
+	lines := link.New(link.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Dialects: []dialect.Dialect{envelope.New(m.work, nil)}}, nil)
+	var all lifecycle.Group
+	all.Add("bus", m.bus)
+	all.Add("relay", events.NewRelay(m.store, feed, nil))
+	all.Add("work", m.work)
+	all.Add("jobs", runner)
+	all.Add("lines", lines)
+	require.NoError(b, all.Start(b.Context()))
+	b.Cleanup(func() { require.NoError(b, all.Stop(background())) })
+	require.Eventually(b, func() bool { return m.work.Check(b.Context()) == nil }, time.Minute, time.Millisecond)
+	metrics := telemetry.NewMetrics(telemetry.Build{})
+	core := api.Core{Registry: m.registry, Auth: m.auth, Usage: m.ledger, Webhooks: webhooks.New(m.store, nil), Orchestrator: m.work, Feed: feed}
+	door := api.New(core, &api.Options{
+		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: link.Endless, MountPublic: func(r chi.Router) { lines.Mount(r) },
+	})
+	m.chain = serve(b, door)
+	b.Cleanup(func() {
+		lines.Drain()
+		door.Drain()
+	})
+	m.url = "http://" + m.chain
+	return m
+}
+
+// hire registers an agent that offers the work, with a budget it does not need.
+func (m *mill) hire(b *testing.B, id string) (token string) {
+	b.Helper()
+	require.NoError(b, m.store.Write(b.Context(), func(tx *store.Tx) error {
+		a := seedAgent(tx.Now(), id, "orch-my-team", models.LevelSpecialist, 8, 1)
+		a.Type, a.FrequencyHz, a.Capabilities = "infra", 555, []string{"run_playbook"}
+		return tx.InsertAgent(a)
+	}))
+	require.NoError(b, m.work.Learn(b.Context(), id))
+	issued, err := m.auth.Create(b.Context(), models.System(), models.TokenDraft{Name: &id, Scopes: []models.Scope{models.ScopeAgentsRead}, AgentID: &id}, nil)
+	require.NoError(b, err)
+	return issued.Secret
+}
+
+func workRequest(task uuid.UUID) []byte {
+	return fmt.Appendf(nil, `{"protocol_version":"1.0","message_id":"%s","from_agent":"orchestrator","to_agent":"infra","timestamp":"2026-01-19T04:21:04Z",`+
+		`"trace_id":"%s","request_id":"%s","type":"work_request","payload":{"task_id":"%s","work_type":"run_playbook","parameters":{"playbook":"deploy_kuma.yml",`+
+		`"extra_vars":{"version":"1.4.0"}},"hints":{"max_duration_seconds":3600,"max_memory_mb":512}},"x_custom_fields":{}}`,
+		uuid.New(), uuid.New(), uuid.New(), task)
+}
+
+// BenchmarkAccept measures work_requests that are durable and assigned when they are
+// answered, against the group writer that writes the same rows and does nothing else.
+func BenchmarkAccept(b *testing.B) {
+	var lines []line
+	eachDatabase(b, func(b *testing.B, database string) {
+		m := measurement{what: "work_requests accepted, " + database, against: []comparison{{subject: baselineWriter, metric: "of_writer"}}}
+		if database == sqlite {
+			m.against[0].aim = 0.6
+		}
+		m.open = func(b *testing.B) []*subject {
+			b.Helper()
+			h := openMill(b, database)
+			for n := range holders {
+				id := fmt.Sprintf("holder-%03d", n)
+				h.hire(b, id)
+				_, err := h.work.Join(b.Context(), id, orchestrator.Joining{Dialect: "envelope", Link: "push", Places: orchestrator.MaxPlaces})
+				require.NoError(b, err)
+			}
+			callers := newCallers(b, h.chain, writers)
+			return []*subject{
+				{name: "ours", callers: writers, slice: writeSlice, do: func(c, _ int) error {
+					status, body, err := callers[c].exchange(post("/api/agent/message", adminToken, workRequest(uuid.New())))
+					if err == nil && status != http.StatusAccepted {
+						err = fmt.Errorf("%d %s", status, body)
+					}
+					return err
+				}},
+				{name: baselineWriter, callers: writers, slice: writeSlice, do: h.sameRows},
+			}
+		}
+		b.Run("message", func(b *testing.B) { lines = append(lines, m.run(b)...) })
+	})
+	printTable(os.Stdout, fmt.Sprintf("%d agents offer the work, %d callers ask.", holders, writers), lines)
+}
+
+// sameRows writes what an accepted work_request writes.
+func (m *mill) sameRows(caller, turn int) error {
+	return m.store.Write(background(), func(tx *store.Tx) error {
+		id, agentID := uuid.NewString(), fmt.Sprintf("holder-%03d", (caller*7+turn)%holders)
+		in := models.TaskInput{
+			TaskID: id, Capabilities: []string{"run_playbook"}, AgentType: "infra",
+			Parameters: json.RawMessage(`{"playbook":"deploy_kuma.yml","extra_vars":{"version":"1.4.0"}}`), Policy: json.RawMessage(`{"timeout_ms":3600000}`),
+			Meta: json.RawMessage(`{"trace_id":"550e8400-e29b-41d4-a716-446655440002","request_id":"550e8400-e29b-41d4-a716-446655440003","from":"orchestrator",` +
+				`"to":"infra","message_id":"550e8400-e29b-41d4-a716-446655440001","max_duration_seconds":3600,"max_memory_mb":512,"x_custom_fields":{}}`),
+			Trace: "00-550e8400e29b41d4a716446655440002-a716446655440001-01",
+		}
+		now := tx.Now()
+		t := models.Task{
+			ID: id, Class: "envelope", Owner: "bootstrap-admin", Route: "0123456789abcdef0123456789abcdef", Priority: 1, State: models.TaskNew,
+			Attempt: 1, AgentID: agentID, Deadline: now.Add(time.Hour), CreatedAt: now, UpdatedAt: now, Version: 1, Decision: decision(),
+		}
+		if _, _, err := tx.ClaimRequest(models.TaskRequest{Owner: "bootstrap-admin", RequestID: uuid.NewString(), TaskID: id}); err != nil {
+			return err
+		}
+		data := models.TaskChanged{TaskID: id, State: t.State, Attempt: 1, AgentID: agentID, Version: 1}
+		if err := tx.Emit(models.EventTaskCreated, id, data); err != nil {
+			return err
+		}
+		if _, _, err := tx.TakePlace(agentID); err != nil {
+			return err
+		}
+		if err := tx.InsertAttempt(models.Attempt{TaskID: id, Attempt: 1, AgentID: agentID, State: models.AttemptAssigned, AssignedAt: now}); err != nil {
+			return err
+		}
+		if _, err := tx.Tell(models.InboxMessage{AgentID: agentID, Kind: models.MessageAssign, Priority: 1, TaskID: id, Attempt: 1}); err != nil {
+			return err
+		}
+		if err := tx.Emit(models.EventTaskAssigned, id, data); err != nil {
+			return err
+		}
+		if err := tx.InsertTask(t, in); err != nil {
+			return err
+		}
+		_, err := tx.Enqueue(models.Job{Kind: "bench.timer", Key: id, RunAt: now.Add(time.Hour)})
+		return err
+	})
+}
+
+// decision is as long as the one that is kept on a task with ten candidates.
+func decision() json.RawMessage {
+	var all []map[string]any
+	for n := range 10 {
+		all = append(all, map[string]any{"agent_id": fmt.Sprintf("holder-%03d", n), "score": 1, "load": 0})
+	}
+	text, _ := json.Marshal(map[string]any{"verdict": "chosen", "considered": 100, "eligible": 100, "candidates": all})
+	return text
+}
+
+const (
+	roundTrips    = 1000 // a second
+	roundTripTime = 2 * time.Second
+)
+
+// BenchmarkRoundTrip measures, at 1,000 a second, from the POST of a work_request over
+// the worker at the end of a WebSocket to the answer with its result, against what that
+// cannot do without: three group commits, made at the same rate, and one message there
+// and back on the bus.
+func BenchmarkRoundTrip(b *testing.B) {
+	b.Run("sqlite", func(b *testing.B) {
+		m := openMill(b, sqlite)
+		a, err := agent.New(m.url, m.hire(b, "worker"), &agent.Options{Concurrency: 256, Drain: -1})
+		require.NoError(b, err)
+		a.Handle("run_playbook", func(context.Context, *agent.Work) (agent.Result, error) { return agent.Result{Output: "done"}, nil })
+		ctx, cancel := context.WithCancel(background())
+		var running sync.WaitGroup
+		running.Go(func() { _ = a.Run(ctx) })
+		b.Cleanup(func() {
+			cancel()
+			running.Wait()
+		})
+		require.Eventually(b, func() bool {
+			w, err := m.work.Worker(b.Context(), "worker")
+			return err == nil && w.State == models.WorkerOnline
+		}, time.Minute, time.Millisecond)
+		echo, err := m.bus.Subscribe("bench.echo", func(msg bus.Message) { _ = msg.Respond(msg.Data) })
+		require.NoError(b, err)
+		b.Cleanup(echo.Unsubscribe)
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 512}}
+		b.Cleanup(client.CloseIdleConnections)
+
+		var trips, commits, notes []time.Duration
+		var ratios []float64
+		for b.Loop() {
+			trip := paced(b, roundTrips, func() error { return m.roundTrip(client) })
+			commit := paced(b, 3*roundTrips, m.oneRow)
+			note := paced(b, roundTrips, func() error { _, err := m.bus.Request(ctx, "bench.echo", []byte("note")); return err })
+			trips, commits, notes = append(trips, trip...), append(commits, commit...), append(notes, note...)
+			ratios = append(ratios, float64(at(trip, .5))/float64(3*at(commit, .5)+at(note, .5)))
+		}
+		slices.Sort(ratios)
+		b.ReportMetric(ratios[len(ratios)/2], "of_parts")
+		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+		_, _ = fmt.Fprintf(w, "\n%d a second, SQLite; the ratio is of the medians: %.2f (aim ≤ 1.50)\nwhat\tp50\tp99\t\n", roundTrips, ratios[len(ratios)/2])
+		for name, all := range map[string][]time.Duration{"POST → worker → result": trips, "one group commit": commits, "one NATS request": notes} {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t\n", name, at(all, .5), at(all, .99))
+		}
+		_ = w.Flush()
+	})
+}
+
+func (m *mill) roundTrip(client *http.Client) error {
+	r, err := http.NewRequestWithContext(background(), http.MethodPost, m.url+"/api/agent/message", bytes.NewReader(workRequest(uuid.New())))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Prefer", "wait=30")
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%d %s", resp.StatusCode, body)
+	}
+	return err
+}
+
+// oneRow is the smallest group commit.
+func (m *mill) oneRow() error {
+	return m.store.Write(background(), func(tx *store.Tx) error {
+		_, err := tx.Hear("bench", uuid.NewString())
+		return err
+	})
+}
+
+// paced does something so many times a second, whether or not what was begun before has
+// ended, and returns how long each took.
+func paced(b *testing.B, rate int, do func() error) []time.Duration {
+	b.Helper()
+	n := int(roundTripTime.Seconds() * float64(rate))
+	took := make([]time.Duration, n)
+	var failed atomic.Pointer[error]
+	var running sync.WaitGroup
+	begun := time.Now()
+	for i := range n {
+		if early := time.Until(begun.Add(time.Duration(i) * time.Second / time.Duration(rate))); early > 0 {
+			<-time.After(early)
+		}
+		running.Go(func() {
+			from := time.Now()
+			if err := do(); err != nil {
+				failed.Store(&err)
+			}
+			took[i] = time.Since(from)
+		})
+	}
+	running.Wait()
+	if err := failed.Load(); err != nil {
+		require.NoError(b, *err)
+	}
+	return took
+}
+
+func at(all []time.Duration, part float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[int(float64(len(sorted)-1)*part)].Round(time.Microsecond)
+}
