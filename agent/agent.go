@@ -47,10 +47,10 @@ type Agent struct {
 	running  int
 	// lost are requests that an earlier process did not end; the server is told at the
 	// first hello, so that it need not find out by their silence.
-	lost []uuid.UUID
-	changed  chan struct{}  // one token when the presence may have changed
-	working  sync.WaitGroup // functions; nothing is added once draining
-	posting  sync.WaitGroup // errors on their way into the outbox
+	lost    []uuid.UUID
+	changed chan struct{}  // one token when the presence may have changed
+	working sync.WaitGroup // functions; nothing is added once draining
+	posting sync.WaitGroup // errors on their way into the outbox
 }
 
 // New returns an agent of the server at an address such as http://127.0.0.1:8080. The

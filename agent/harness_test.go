@@ -232,6 +232,13 @@ func (s *server) output(request uuid.UUID) (text string) {
 	return text
 }
 
+// counts returns how many lines there were, and how many messages came again.
+func (s *server) counts() (lines, repeats int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lines, s.repeats
+}
+
 func (s *server) connected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,7 +33,7 @@ func TestBrokenLines(t *testing.T) {
 				}
 				return acknowledge
 			}
-			const tasks, lines = 30, 40
+			const tasks, lines = 15, 25
 			var mu sync.Mutex
 			runs := map[uuid.UUID]int{}
 			setup(t, s, &agent.Options{Concurrency: tasks, Flush: time.Millisecond, MaxPending: 20}, map[string]agent.Handler{
@@ -66,10 +66,13 @@ func TestBrokenLines(t *testing.T) {
 				require.Equal(t, envelope.OutcomeSuccess, s.eventually(e).Payload.(envelope.WorkResult).Status)
 				require.Len(t, s.results(e.RequestID), 1)
 				require.Equal(t, want, s.output(e.RequestID), "whole and in order")
+				mu.Lock()
 				require.Equal(t, 1, runs[e.RequestID])
+				mu.Unlock()
 			}
-			require.Greater(t, s.lines, 3, "lines did break")
-			require.Positive(t, s.repeats, "what was not acknowledged did come again")
+			opened, repeats := s.counts()
+			require.Greater(t, opened, 3, "lines did break")
+			require.Positive(t, repeats, "what was not acknowledged did come again")
 		})
 	}
 }
@@ -128,7 +131,8 @@ func TestForgottenAcknowledgement(t *testing.T) {
 	e := request("w", `{}`)
 	s.send(e)
 	require.Equal(t, "done", s.eventually(e).Payload.(envelope.WorkResult).Output)
-	require.Equal(t, 1, s.lines, "on the same line")
+	opened, _ := s.counts()
+	require.Equal(t, 1, opened, "on the same line")
 }
 
 func TestRefusedOutput(t *testing.T) {

@@ -65,7 +65,7 @@ func (a *Agent) envelope(asked envelope.Envelope, p envelope.Payload) envelope.E
 	e := envelope.Reply(asked, uuid.New(), time.Now(), p)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e.From = a.hello.AgentType
+	e.From, e.To = a.hello.AgentType, envelope.Orchestrator
 	return e
 }
 

@@ -13,8 +13,12 @@ import (
 
 const eventsPath = "/api/v1/events"
 
-// streamBatch is how many events are read, and sent, at a time.
-const streamBatch = 200
+const (
+	// streamBatch is how many events are read at a time.
+	streamBatch = 200
+	// streamChunk is about how many bytes of them are sent at a time.
+	streamChunk = 64 << 10
+)
 
 // streamEvents tells what happens.
 //
@@ -67,7 +71,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // what a proxy collects comes late
-	out := newStream(w)
+	out := s.newStream(w)
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
 		s.tell(r, &teller{stream: out, filter: filter, kept: kept, read: from, told: from, message: hello})
@@ -139,7 +143,7 @@ func (s *Server) tell(r *http.Request, t *teller) {
 				return
 			}
 		case <-alive.C:
-			if s.stillAllowed(r) != nil {
+			if s.revoked(r) {
 				return
 			}
 			t.heartbeat()
@@ -186,6 +190,11 @@ func (s *Server) addEvents(t *teller, batch []models.Event) error {
 		t.message = append(t.message, "id: "+strconv.FormatInt(e.Position, 10)+"\nevent: "+string(e.Type)+"\ndata: "...)
 		t.message = append(append(t.message, data...), "\n\n"...)
 		t.told = e.Position
+		if len(t.message) >= streamChunk {
+			if err := t.send(); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -190,6 +191,20 @@ func TestEventStream(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, h.do(t, "HEAD", stream, "").status)
 		s.close()
 		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, time.Millisecond)
+	})
+
+	streaming(t, "DropsAClientThatDoesNotRead", houseOptions{streams: 1, patience: 50 * time.Millisecond}, func(t *testing.T, h *house) {
+		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error { // more than any buffer on the way takes
+			for range 400 {
+				if err := tx.Emit(models.EventTaskAnswered, "t", models.TaskChanged{Answer: strings.Repeat("x", 100_000)}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		h.head(t)
+		h.tap(t, h.admin, stream+"?last_event_id=0")
+		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, 10*time.Millisecond)
 	})
 
 	streaming(t, "EndsWhenTheServerStops", houseOptions{}, func(t *testing.T, h *house) {

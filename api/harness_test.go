@@ -57,6 +57,8 @@ type houseOptions struct {
 	// heartbeat is how often a stream without news shows that it lives, 0 for the
 	// default.
 	heartbeat time.Duration
+	// patience is for how long a client may take nothing of a stream, 0 for the default.
+	patience time.Duration
 }
 
 // setup opens a house with its ten founding agents.
@@ -83,7 +85,7 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 	}
 	h.door = api.New(
 		api.Core{Registry: h.reg, Auth: h.auth, Usage: h.ledger, Webhooks: h.hooks, Orchestrator: h.work, Feed: feed},
-		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour, Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat})
+		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour, Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamPatience: opts.patience})
 	server := httptest.NewServer(h.door)
 	t.Cleanup(server.Close)
 	t.Cleanup(h.door.Drain)

@@ -47,6 +47,9 @@ type Options struct {
 	MaxStreams int
 	// Heartbeat is how often a stream without news shows that it lives, default 15 s.
 	Heartbeat time.Duration
+	// StreamPatience is for how long a client may take nothing of a stream before it is
+	// dropped, default 30 s.
+	StreamPatience time.Duration
 	// Clock tells the time, default time.Now.
 	Clock func() time.Time
 	// Mount adds routes of other rooms behind the chain and the authentication;
@@ -112,6 +115,9 @@ func New(core Core, opts *Options) *Server {
 	}
 	if s.opts.Heartbeat <= 0 {
 		s.opts.Heartbeat = 15 * time.Second
+	}
+	if s.opts.StreamPatience <= 0 {
+		s.opts.StreamPatience = 30 * time.Second
 	}
 	if s.opts.Clock == nil {
 		s.opts.Clock = time.Now

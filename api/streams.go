@@ -9,10 +9,6 @@ import (
 	"comet/internal/errs"
 )
 
-// stalled is how long a write to a stream may take: a client that does not read for so
-// long is dropped.
-const stalled = 30 * time.Second
-
 // isStream selects the answers that go on for as long as their client wants. They have
 // no time limit, and are not compressed, because they must leave at once.
 func isStream(r *http.Request) bool {
@@ -74,36 +70,38 @@ func (s *streams) ending() bool { return s.over.Err() != nil }
 
 // stream is an answer that is written piece by piece.
 type stream struct {
-	w   http.ResponseWriter
-	out *http.ResponseController
+	w        http.ResponseWriter
+	out      *http.ResponseController
+	patience time.Duration
 }
 
 // newStream takes the time limits of the server off the connection: that for reading,
 // too, because a connection whose read deadline has passed ends its request.
-func newStream(w http.ResponseWriter) *stream {
-	s := &stream{w: w, out: http.NewResponseController(innermost(w))}
-	_ = s.out.SetReadDeadline(time.Time{}) // only a test's writer cannot do this
-	return s
+func (s *Server) newStream(w http.ResponseWriter) *stream {
+	out := &stream{w: w, out: http.NewResponseController(innermost(w)), patience: s.opts.StreamPatience}
+	_ = out.out.SetReadDeadline(time.Time{}) // only a test's writer cannot do this
+	return out
 }
 
 // Write sends bytes within the time a client has to take them.
 func (s *stream) Write(p []byte) (int, error) {
-	_ = s.out.SetWriteDeadline(time.Now().Add(stalled))
+	_ = s.out.SetWriteDeadline(time.Now().Add(s.patience))
 	return s.w.Write(p)
 }
 
 // flush sends what was written, or the headers alone.
 func (s *stream) flush() error {
-	_ = s.out.SetWriteDeadline(time.Now().Add(stalled))
+	_ = s.out.SetWriteDeadline(time.Now().Add(s.patience))
 	return s.out.Flush()
 }
 
-// stillAllowed judges the token of a stream anew, which may have been revoked, or have
-// expired, since it began.
-func (s *Server) stillAllowed(r *http.Request) error {
+// revoked judges the token of a stream anew, which may have been revoked, or have
+// expired, since it began. A database that does not answer says nothing about it.
+func (s *Server) revoked(r *http.Request) bool {
 	secret, err := bearer(r.Header["Authorization"])
 	if err == nil {
 		_, err = s.auth.Verify(r.Context(), secret)
 	}
-	return err
+	class := errs.CodeOf(err).Class()
+	return err != nil && (class == errs.ClassUnauthenticated || class == errs.ClassForbidden)
 }

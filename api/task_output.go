@@ -86,7 +86,7 @@ func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Tas
 	}
 	h.Set("Content-Type", contentTypeText)
 	h.Set("Content-Length", strconv.FormatInt(to-from, 10))
-	out := newStream(w)
+	out := s.newStream(w)
 	w.WriteHeader(status)
 	if r.Method == http.MethodHead {
 		return nil
@@ -103,7 +103,7 @@ func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Tas
 func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string, which models.OutputStream, at int64) {
 	w.Header().Set("Content-Type", contentTypeText)
 	w.Header().Set("X-Accel-Buffering", "no")
-	out := newStream(w)
+	out := s.newStream(w)
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return
@@ -135,7 +135,7 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 		if err == nil {
 			_, err = s.work.Changed(ctx, id, t.Version, s.opts.Heartbeat)
 		}
-		if err != nil || ctx.Err() != nil || s.stillAllowed(r) != nil {
+		if err != nil || ctx.Err() != nil || s.revoked(r) {
 			panic(http.ErrAbortHandler)
 		}
 	}

@@ -179,7 +179,7 @@ func (p *pumps) finish() {
 }
 
 func (p *pump) run() {
-	defer p.from.Close()
+	defer func() { _ = p.from.Close() }()
 	var line []byte
 	buffer := make([]byte, maxLine)
 	for {

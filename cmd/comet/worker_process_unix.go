@@ -28,7 +28,7 @@ func maxMemory(state *os.ProcessState) int64 {
 		return 0
 	}
 	if runtime.GOOS == "darwin" || runtime.GOOS == "ios" {
-		return int64(usage.Maxrss)
+		return int64(usage.Maxrss) //nolint:unconvert // it has 32 bits on some systems
 	}
-	return int64(usage.Maxrss) << 10
+	return int64(usage.Maxrss) << 10 //nolint:unconvert // the same
 }

@@ -160,7 +160,8 @@ func TestCommand(t *testing.T) {
 		for i := range 300 {
 			_, _ = fmt.Fprintf(&want, "%065535d\n", i)
 		}
-		require.True(t, want.String() == w.text(), "19 MiB")
+		same := want.String() == w.text() // 19 MiB, which nobody wants to see compared
+		require.True(t, same)
 		require.Less(t, len(r.Output), 1<<20)
 		mark, rest, _ := strings.Cut(r.Output, "\n")
 		require.Equal(t, "[what came before was left out]", mark)
@@ -325,4 +326,14 @@ func TestState(t *testing.T) {
 	_, unlock, err = openState(dir)
 	require.NoError(t, err)
 	unlock()
+}
+
+func TestExampleWorker(t *testing.T) {
+	t.Parallel()
+	w := &fakeTask{parameters: `{"text":"hello"}`}
+	r := newRunner([]string{"../../examples/workers/echo.sh"}, workerFlags{maxOutput: 100}, io.Discard)
+	result, err := r.do(t.Context(), w)
+	require.NoError(t, err)
+	require.Equal(t, agent.Result{Output: "hello\n", CPUTime: result.CPUTime}, result)
+	require.Equal(t, []string{"50 thinking of an echo"}, w.steps)
 }

@@ -48,7 +48,7 @@ func (c *courier) round(ctx context.Context, most int, hand func(parcel) error) 
 			later = sooner(later, c.again-now.Sub(at))
 			continue
 		}
-		if most == 0 || !was && m.Kind == models.MessageAssign && work >= c.line.places || !was && len(c.sent) >= c.line.places+spare {
+		if most == 0 || !was && !c.fits(m, work) {
 			continue
 		}
 		handed, err := c.hand(ctx, m, was, hand)
@@ -67,6 +67,14 @@ func (c *courier) round(ctx context.Context, most int, hand func(parcel) error) 
 		}
 	}
 	return later, nil
+}
+
+// fits reports whether there is room for a message that was not handed over yet.
+func (c *courier) fits(m models.InboxMessage, work int) bool {
+	if m.Kind == models.MessageAssign && work >= c.line.places {
+		return false
+	}
+	return len(c.sent) < c.line.places+spare
 }
 
 // sooner returns the smaller of two times of which one that is not positive is none.

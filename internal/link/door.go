@@ -1,24 +1,13 @@
 package link
 
 import (
-	"bytes"
-	"errors"
 	"io"
-	"math"
-	"mime"
 	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-json-experiment/json"
 
-	"comet/internal/dialect"
 	"comet/internal/errs"
-	"comet/internal/words"
 	"comet/models"
 )
 
@@ -55,7 +44,13 @@ func (l *Links) Mount(r chi.Router) {
 }
 
 // Endless selects the requests that set their own limits of time.
-func Endless(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, root) }
+func Endless(r *http.Request) bool {
+	switch r.URL.Path {
+	case root + "message", root + "connect", root + "inbox", root + "stream":
+		return true
+	}
+	return false
+}
 
 // door lets in whoever has a token.
 func (l *Links) door(next handler) http.HandlerFunc {
@@ -128,117 +123,4 @@ func (l *Links) refuse(w http.ResponseWriter, r *http.Request, err error, raw []
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	write(w, a)
-}
-
-// write sends an answer of the dialect.
-func write(w http.ResponseWriter, a dialect.Answer) {
-	h := w.Header()
-	if a.Location != "" {
-		h.Set("Location", a.Location)
-	}
-	if a.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(a.RetryAfter.Seconds()))))
-	}
-	if len(a.Body) > 0 {
-		if a.ContentType == "" {
-			a.ContentType = contentTypeJSON
-		}
-		h.Set("Content-Type", a.ContentType)
-		h.Set("Content-Length", strconv.Itoa(len(a.Body)))
-	}
-	w.WriteHeader(a.Status)
-	_, _ = w.Write(a.Body) // whoever is gone by now is nobody's error
-}
-
-// writeJSON answers with v. It returns an error before anything was sent.
-func writeJSON(w http.ResponseWriter, v any) error {
-	var b bytes.Buffer
-	if err := json.MarshalWrite(&b, v); err != nil {
-		return err
-	}
-	write(w, dialect.Answer{Status: http.StatusOK, Body: b.Bytes()})
-	return nil
-}
-
-// unbind takes the server's limits of time from a request whose body was read and whose
-// answer waits for something. Only a test's writer cannot do this.
-func unbind(w http.ResponseWriter, wait time.Duration) {
-	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Time{})
-	_ = c.SetWriteDeadline(time.Now().Add(wait + bodyTimeout))
-}
-
-// readBody reads a body of JSON of up to most bytes. The errors are
-// errs.UnsupportedMediaType, errs.BodyTooLarge, errs.Timeout and errs.InvalidRequest.
-func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	if text := r.Header.Get("Content-Type"); text != "" {
-		kind, _, err := mime.ParseMediaType(text)
-		if err != nil || kind != contentTypeJSON {
-			return nil, errs.New(errs.UnsupportedMediaType, "the body must be %s, not %s", contentTypeJSON, words.Quote(text))
-		}
-	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, errs.New(errs.BodyTooLarge, "the message is over the limit of %d bytes", most)
-	case err != nil:
-		return nil, errs.Wrap(errs.InvalidRequest, err, "the message did not come whole")
-	}
-	return raw, nil
-}
-
-// query reads the parameters of a request. Errors are kept until they are asked for.
-type query struct {
-	values url.Values
-	err    error
-}
-
-func parseQuery(r *http.Request, known ...string) *query {
-	q := &query{}
-	q.values, q.err = url.ParseQuery(r.URL.RawQuery)
-	if q.err != nil {
-		q.err = errs.Wrap(errs.InvalidParameter, q.err, "the query of the address cannot be read")
-	}
-	for name, all := range q.values {
-		switch {
-		case !slices.Contains(known, name):
-			q.fail("there is no parameter %s here, only %s", words.Quote(name), strings.Join(known, ", "))
-		case len(all) > 1:
-			q.fail("the parameter %s is given more than once", name)
-		}
-	}
-	return q
-}
-
-func (q *query) fail(format string, args ...any) {
-	if q.err == nil {
-		q.err = errs.New(errs.InvalidParameter, format, args...)
-	}
-}
-
-// number reads a whole number of a range.
-func (q *query) number(name string, least, most, otherwise int) int {
-	text := q.values.Get(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		q.fail("%s must be a whole number from %d to %d, not %s", name, least, most, words.Quote(text))
-	}
-	return n
-}
-
-// list reads words that are separated by commas.
-func (q *query) list(name string) []string {
-	text := q.values.Get(name)
-	if text == "" {
-		return nil
-	}
-	all := strings.Split(text, ",")
-	for i := range all {
-		all[i] = strings.TrimSpace(all[i])
-	}
-	return all
 }

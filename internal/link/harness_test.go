@@ -486,3 +486,9 @@ func (h *house) deactivate(t *testing.T, id string) {
 		return tx.UpdateAgent(before, after)
 	}))
 }
+
+// metricIs waits for a counter or gauge: what is counted is counted after it was done.
+func (h *house) metricIs(t *testing.T, want int, name string, labels ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return h.metric(t, name, labels...) == want }, time.Minute, time.Millisecond, "%s %v", name, labels)
+}

@@ -58,10 +58,12 @@ func (l *Links) inbox(w http.ResponseWriter, r *http.Request, _ visitor, agentID
 	}
 	defer l.lines.leave(h)
 	unbind(w, wait)
-	if err := l.arrive(r.Context(), h); err != nil {
+	ctx, cancel := context.WithTimeout(r.Context(), wait+bodyTimeout)
+	defer cancel()
+	if err := l.arrive(ctx, h); err != nil {
 		return err
 	}
-	out, err := l.ask(r.Context(), h, agent, limit, wait)
+	out, err := l.ask(ctx, h, agent, limit, wait)
 	if err != nil {
 		return err
 	}

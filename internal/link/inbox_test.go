@@ -51,8 +51,8 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		require.Empty(t, h.poll(t, token, ""))
 		h.db.Clock.Advance(time.Second)
 		require.Equal(t, append(first, rest...), h.poll(t, token, ""), "the same ones with the same ids")
-		require.Equal(t, 3, h.metric(t, "comet_link_redeliveries_total", "poll"))
-		require.Equal(t, 6, h.metric(t, "comet_link_messages_total", "out", "poll"))
+		h.metricIs(t, 3, "comet_link_redeliveries_total", "poll")
+		h.metricIs(t, 6, "comet_link_messages_total", "out", "poll")
 	})
 	rule(t, "forgets what is acknowledged", nil, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")
@@ -96,7 +96,7 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		require.Equal(t, models.WorkerOnline, h.Known("ada").State)
 		cancel()
 		<-done
-		require.Eventually(t, func() bool { return h.metric(t, "comet_link_lines", "poll") == 0 }, time.Minute, time.Millisecond)
+		h.metricIs(t, 0, "comet_link_lines", "poll")
 		h.db.Clock.Advance(time.Minute)
 		h.worker(t, "ada", offline)
 		h.poll(t, token, "")
@@ -106,7 +106,7 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		token := h.agent(t, "ada")
 		got := h.begin(t.Context(), "GET", "/api/agent/inbox?wait=60", token, "")
 		h.worker(t, "ada", online)
-		require.Eventually(t, func() bool { return h.metric(t, "comet_link_lines", "poll") == 1 }, time.Minute, time.Millisecond)
+		h.metricIs(t, 1, "comet_link_lines", "poll")
 		h.links.Drain()
 		require.Empty(t, told(t, <-got))
 		require.Equal(t, http.StatusServiceUnavailable, h.do(t, "GET", "/api/agent/inbox", token, "").StatusCode)

@@ -98,11 +98,8 @@ func (p *pusher) hold(ctx context.Context) error {
 		return err
 	}
 	h.joined.Store(true)
-	err = p.serve(ctx, h, agent)
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.l.opts.WriteTimeout)
-	defer cancel()
-	p.l.report("a line's end was not noted", agent.ID, p.l.core.Work.Hangup(within, agent.ID, h.id))
-	return err
+	defer p.l.hangup(ctx, h)
+	return p.serve(ctx, h, agent)
 }
 
 func (p *pusher) serve(ctx context.Context, h *held, agent models.Agent) error {

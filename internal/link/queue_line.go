@@ -75,7 +75,9 @@ func (q *queue) serve(ctx context.Context, h *held, agent models.Agent) {
 		case <-h.kick:
 		case <-again.C:
 		case <-h.over:
-			q.bye(ctx, h)
+			if h.why == endDraining { // another process has the agent when it hears it next
+				q.l.hangup(ctx, h)
+			}
 			return
 		case <-ctx.Done():
 			return
@@ -107,15 +109,4 @@ func (q *queue) publish(agentID string, p parcel) error {
 		}
 	}
 	return nil
-}
-
-// bye ends the line of an agent. Where this process stops, another one has the agent
-// when it hears it next.
-func (q *queue) bye(ctx context.Context, h *held) {
-	if h.why != endDraining {
-		return
-	}
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.l.opts.WriteTimeout)
-	defer cancel()
-	q.l.report("a line's end was not noted", h.agentID, q.l.core.Work.Hangup(within, h.agentID, h.id))
 }

@@ -98,7 +98,7 @@ func TestTheQueue(t *testing.T) {
 		heard := h.speech.utterances()
 		require.JSONEq(t, `{"id":"m1"}`, heard[0].raw)
 		require.Equal(t, "ada", *heard[0].from.AgentID)
-		require.Equal(t, 3, h.metric(t, "comet_link_messages_total", "in", "nats"))
+		h.metricIs(t, 3, "comet_link_messages_total", "in", "nats")
 		require.Empty(t, h.Known("ada").Line, "it has not said that it takes work")
 	})
 	onQueue(t, "takes nothing with a wrong token, or with another agent's", nil, func(t *testing.T, h *house, b *bus.Bus) {
@@ -108,7 +108,7 @@ func TestTheQueue(t *testing.T) {
 			require.Equal(t, "unauthenticated", g.ask(note{ID: "m1"}).Refused)
 		}
 		require.Empty(t, h.speech.utterances())
-		require.Equal(t, 4, h.metric(t, "comet_link_authentication_failures_total"))
+		h.metricIs(t, 4, "comet_link_authentication_failures_total")
 	})
 	onQueue(t, "hands over to an agent that has said that it is there", nil, func(t *testing.T, h *house, b *bus.Bus) {
 		g := visit(t, b, "ada", h.agent(t, "ada"))
@@ -140,7 +140,7 @@ func TestTheQueue(t *testing.T) {
 		first := g.hear()
 		h.db.Clock.Advance(50 * time.Millisecond)
 		require.Equal(t, first, g.hear())
-		require.Equal(t, 1, h.metric(t, "comet_link_redeliveries_total", "nats"))
+		h.metricIs(t, 1, "comet_link_redeliveries_total", "nats")
 	})
 	onQueue(t, "has what is long cut by the dialect", nil, func(t *testing.T, h *house, b *bus.Bus) {
 		h.speech.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
@@ -157,7 +157,7 @@ func TestTheQueue(t *testing.T) {
 		g.arrive(t, h)
 		h.db.Clock.Advance(time.Minute)
 		h.worker(t, "ada", offline)
-		require.Eventually(t, func() bool { return h.metric(t, "comet_link_lines", "nats") == 0 }, time.Minute, time.Millisecond)
+		h.metricIs(t, 0, "comet_link_lines", "nats")
 		g.arrive(t, h)
 		h.tell(t, "ada", 1)
 		require.Equal(t, "cancel", g.hear().Do)
@@ -169,7 +169,7 @@ func TestTheQueue(t *testing.T) {
 		g.ask(note{ID: "h2", Do: "present"})
 		g.ask(note{ID: "m1"})
 		require.Equal(t, line, h.Known("ada").Line)
-		require.Equal(t, 1, h.metric(t, "comet_link_lines", "nats"))
+		h.metricIs(t, 1, "comet_link_lines", "nats")
 	})
 	onQueue(t, "takes an agent over whose process is no more", nil, func(t *testing.T, h *house, b *bus.Bus) {
 		g := visit(t, b, "ada", h.agent(t, "ada"))

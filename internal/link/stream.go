@@ -49,16 +49,10 @@ func (l *Links) stream(w http.ResponseWriter, r *http.Request, who visitor, agen
 		return err
 	}
 	s.joined.Store(true)
-	defer s.hangup(r.Context())
+	defer l.hangup(r.Context(), s.held)
 	_ = s.control.SetReadDeadline(time.Time{})
 	s.serve(r.Context(), version)
 	return nil
-}
-
-func (s *stream) hangup(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.l.opts.WriteTimeout)
-	defer cancel()
-	s.l.report("a line's end was not noted", s.agentID, s.l.core.Work.Hangup(ctx, s.agentID, s.id))
 }
 
 // serve writes until the line is over or the agent gone.

@@ -87,3 +87,11 @@ func (l *Links) note(ctx context.Context, shown []*held) {
 func (l *Links) join(ctx context.Context, h *held) (models.Worker, error) {
 	return l.core.Work.Join(ctx, h.agentID, orchestrator.Joining{Dialect: h.speech.Name(), Link: h.link, Line: h.id, Places: h.places})
 }
+
+// hangup takes the agent of a line that is over off it, unless it is on another one by
+// now.
+func (l *Links) hangup(ctx context.Context, h *held) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opts.WriteTimeout)
+	defer cancel()
+	l.report("a line's end was not noted", h.agentID, l.core.Work.Hangup(ctx, h.agentID, h.id))
+}

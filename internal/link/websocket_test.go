@@ -1,6 +1,7 @@
 package link_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"comet/internal/link"
 	"comet/internal/orchestrator"
 	"comet/models"
+	"comet/store"
 )
 
 func TestAWebSocketBegins(t *testing.T) {
@@ -85,7 +87,7 @@ func TestAWebSocketHandsOver(t *testing.T) {
 		require.Empty(t, c.barrier("b1"), "both were handed over")
 		c.ack(got.ID, cancel.ID)
 		h.inboxOf(t, "ada", 0)
-		require.Equal(t, 2, h.metric(t, "comet_link_messages_total", "out", "websocket"))
+		h.metricIs(t, 2, "comet_link_messages_total", "out", "websocket")
 	})
 	rule(t, "all that is not acknowledged again on the next line", nil, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")
@@ -151,7 +153,7 @@ func TestAWebSocketTakes(t *testing.T) {
 		heard := h.speech.utterances()
 		require.Len(t, heard, 1)
 		require.Equal(t, "ada", *heard[0].from.AgentID)
-		require.Equal(t, 1, h.metric(t, "comet_link_messages_total", "in", "websocket"))
+		h.metricIs(t, 1, "comet_link_messages_total", "in", "websocket")
 	})
 	rule(t, "one it refuses, and says why before it acknowledges", nil, func(t *testing.T, h *house) {
 		c := h.connect(t, h.agent(t, "ada"), "")
@@ -197,7 +199,7 @@ func TestAWebSocketEnds(t *testing.T) {
 		h.worker(t, "ada", online)
 		require.NoError(t, c.conn.Close(websocket.StatusNormalClosure, ""))
 		h.worker(t, "ada", offline)
-		require.Eventually(t, func() bool { return h.metric(t, "comet_link_lines", "websocket") == 0 }, time.Minute, time.Millisecond)
+		h.metricIs(t, 0, "comet_link_lines", "websocket")
 	})
 	rule(t, "when the agent comes on another one, which stays", nil, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")
@@ -206,17 +208,18 @@ func TestAWebSocketEnds(t *testing.T) {
 		all, code := older.closed()
 		require.Equal(t, "replaced", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusNormalClosure, code)
-		require.Eventually(t, func() bool { return h.metric(t, "comet_link_lines", "websocket") == 1 }, time.Minute, time.Millisecond)
+		h.metricIs(t, 1, "comet_link_lines", "websocket")
 		require.Empty(t, newer.barrier("b1"))
 		require.Equal(t, models.WorkerOnline, h.Known("ada").State)
 	})
 	rule(t, "when the agent comes on a line of another process", soon, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")
 		older := h.connect(t, token, "")
-		other := open(t, bed{h.db, h.Orchestrator}, soon, nil)
-		other.connect(t, token, "")
+		other := open(t, newBed(t, h.db), soon, nil)
+		newer := other.connect(t, token, "")
 		all, _ := older.closed()
 		require.Equal(t, "replaced", all[len(all)-1].Bye["reason"])
+		require.Empty(t, newer.barrier("b1"))
 		require.Equal(t, models.WorkerOnline, h.Known("ada").State)
 	})
 	rule(t, "soon after its token was revoked", soon, func(t *testing.T, h *house) {
@@ -349,6 +352,51 @@ func TestADeadPeerIsNoticed(t *testing.T) {
 		h.raw(t, h.agent(t, "ada"), "")
 		h.worker(t, "ada", online)
 		h.worker(t, "ada", offline)
-		require.Eventually(t, func() bool { return h.metric(t, "comet_link_lines", "websocket") == 0 }, time.Minute, time.Millisecond)
+		h.metricIs(t, 0, "comet_link_lines", "websocket")
+	})
+}
+
+func TestABreakerThatWaitsForASignOfLife(t *testing.T) {
+	t.Parallel()
+	pause := func(t *testing.T, h *house) {
+		t.Helper()
+		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+			w, err := tx.Worker("ada")
+			if err != nil {
+				return err
+			}
+			w.BreakerUntil, w.Probing, w.Failures = tx.Now(), true, 5
+			return tx.SaveWorker(&w)
+		}))
+	}
+	requireClosed := func(t *testing.T, h *house, do func()) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			do()
+			w, err := h.Worker(context.Background(), "ada")
+			return err == nil && w.BreakerUntil.IsZero() && !w.Probing && w.Failures == 0
+		}, time.Minute, time.Millisecond)
+	}
+	wait := func() {}
+	rule(t, "is closed by the answer to a ping", &link.Options{Heartbeat: 150 * time.Millisecond}, func(t *testing.T, h *house) {
+		c := h.connect(t, h.agent(t, "ada"), "")
+		go func() { _, _ = c.read() }()
+		h.worker(t, "ada", online)
+		pause(t, h)
+		requireClosed(t, h, wait)
+	})
+	rule(t, "is closed by the answer to a probe", quick(), func(t *testing.T, h *house) {
+		m := newMailbox(t)
+		h.registerPush(t, h.agent(t, "ada"), m)
+		h.worker(t, "ada", pushing)
+		pause(t, h)
+		requireClosed(t, h, wait)
+		require.Eventually(t, func() bool { return m.probes() > 1 }, time.Minute, time.Millisecond)
+	})
+	rule(t, "is closed by asking for the inbox", nil, func(t *testing.T, h *house) {
+		token := h.agent(t, "ada")
+		h.poll(t, token, "")
+		pause(t, h)
+		requireClosed(t, h, func() { h.poll(t, token, "") })
 	})
 }

@@ -95,6 +95,7 @@ func TestAResultAfterATimeout(t *testing.T) {
 				again, err := h.Complete(t.Context(), "a", id, result)
 				require.NoError(t, err)
 				require.Equal(t, task, again)
+				task.Tokens = 81
 				_, err = h.Complete(t.Context(), "b", id, orchestrator.Result{Tokens: 11})
 				require.Equal(t, errs.TaskState, errs.CodeOf(err))
 			}

@@ -38,6 +38,13 @@ func (h *house) armed(t *testing.T, id string) (out models.Task) {
 	return out
 }
 
+// knows waits until this process knows that a worker is as it should be.
+func (h *house) knows(t *testing.T, agentID string, right func(models.Worker) bool) {
+	t.Helper()
+	require.Eventually(t, func() bool { return right(h.Known(agentID)) }, time.Minute, time.Millisecond)
+	require.NoError(t, h.Learn(t.Context(), agentID))
+}
+
 func TestTimers(t *testing.T) {
 	t.Parallel()
 
@@ -110,7 +117,8 @@ func TestTimers(t *testing.T) {
 		task := h.submit(t, "work", nil)
 		require.Equal(t, models.WaitRetry, task.Waits)
 		require.Equal(t, 1, task.Attempt)
-		h.worker(t, "a", 1, "work")
+		_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "envelope", Link: "poll"})
+		require.NoError(t, err)
 		task = h.pass(t, task.ID, time.Second, waits(models.WaitNothing))
 		require.Equal(t, "a", task.AgentID)
 		require.Equal(t, 2, task.Attempt)
@@ -172,6 +180,7 @@ func TestABreaker(t *testing.T) {
 		for _, id := range failing {
 			h.until(t, id, ended)
 		}
+		h.knows(t, "a", func(w models.Worker) bool { return !w.BreakerUntil.IsZero() })
 		return goesOn
 	}
 	worker := func(t *testing.T, h *house) models.Worker {
@@ -253,10 +262,7 @@ func TestAWorkerThatFallsSilent(t *testing.T) {
 		h.worker(t, "a", 2, "work")
 		has := h.submit(t, "work", patient).ID
 		h.db.Clock.Advance(45*time.Second + time.Microsecond)
-		require.Eventually(t, func() bool {
-			w, err := h.Worker(t.Context(), "a")
-			return err == nil && w.State == models.WorkerOffline
-		}, time.Minute, time.Millisecond)
+		h.knows(t, "a", func(w models.Worker) bool { return w.State == models.WorkerOffline })
 		require.Equal(t, models.WaitRetry, h.submit(t, "work", nil).Waits)
 		_, err := h.Progress(t.Context(), "a", has, orchestrator.Progress{})
 		require.NoError(t, err, "what it has goes on")
@@ -275,15 +281,14 @@ func TestAWorkerThatFallsSilent(t *testing.T) {
 			_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "envelope", Link: "websocket", Line: line})
 			require.NoError(t, err)
 		}
-		for line, want := range map[string]models.WorkerState{"old": models.WorkerOnline} {
-			require.NoError(t, h.Hangup(t.Context(), "a", line))
+		for _, c := range []struct {
+			line string
+			want models.WorkerState
+		}{{"old", models.WorkerOnline}, {"new", models.WorkerOffline}} {
+			require.NoError(t, h.Hangup(t.Context(), "a", c.line))
 			w, err := h.Worker(t.Context(), "a")
 			require.NoError(t, err)
-			require.Equal(t, want, w.State)
+			require.Equal(t, c.want, w.State, "the %s line has ended", c.line)
 		}
-		require.NoError(t, h.Hangup(t.Context(), "a", "new"))
-		w, err := h.Worker(t.Context(), "a")
-		require.NoError(t, err)
-		require.Equal(t, models.WorkerOffline, w.State)
 	})
 }

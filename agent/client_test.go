@@ -1,0 +1,192 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/agent"
+	"comet/internal/wire/envelope"
+)
+
+// door answers requests for work as it is told, the last answer for ever.
+func door(t *testing.T, answers ...func(w http.ResponseWriter, e envelope.Envelope)) (url string, asked *atomic.Int64) {
+	t.Helper()
+	asked = &atomic.Int64{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		e, err := envelope.Parse(data)
+		if err != nil {
+			t.Errorf("no envelope: %s", err)
+		}
+		answers[min(int(asked.Add(1)), len(answers))-1](w, e)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, asked
+}
+
+func replies(status int, p func(task uuid.UUID) envelope.Payload) func(w http.ResponseWriter, e envelope.Envelope) {
+	return func(w http.ResponseWriter, e envelope.Envelope) {
+		data, _ := envelope.Format(envelope.Reply(e, uuid.New(), time.Now(), p(e.Payload.(envelope.WorkRequest).TaskID)))
+		w.WriteHeader(status)
+		_, _ = w.Write(data)
+	}
+}
+
+func running(task uuid.UUID) envelope.Payload {
+	return envelope.WorkStatus{TaskID: task, Status: envelope.StatusRunning}
+}
+
+func hello(task uuid.UUID) envelope.Payload {
+	return envelope.WorkResult{TaskID: task, Status: envelope.OutcomeSuccess, Output: "hello"}
+}
+
+func TestAwait(t *testing.T) {
+	t.Parallel()
+
+	t.Run("the same is asked for until it has ended, through what is in between", func(t *testing.T) {
+		t.Parallel()
+		var ids []uuid.UUID
+		noting := func(next func(http.ResponseWriter, envelope.Envelope)) func(http.ResponseWriter, envelope.Envelope) {
+			return func(w http.ResponseWriter, e envelope.Envelope) {
+				ids = append(ids, e.RequestID)
+				next(w, e)
+			}
+		}
+		url, _ := door(t, noting(replies(202, running)),
+			noting(func(w http.ResponseWriter, _ envelope.Envelope) { w.WriteHeader(502) }), noting(replies(200, hello)))
+		c, err := agent.NewClient(url, "secret", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+		require.NoError(t, err)
+		r := &agent.Request{WorkType: "echo"}
+		got, err := c.Await(t.Context(), r)
+		require.NoError(t, err)
+		require.True(t, got.Succeeded)
+		require.Equal(t, "hello", got.Output)
+		require.Equal(t, []uuid.UUID{r.RequestID, r.RequestID, r.RequestID}, ids)
+	})
+
+	t.Run("an error envelope is how it ended", func(t *testing.T) {
+		t.Parallel()
+		url, asked := door(t, replies(503, func(uuid.UUID) envelope.Payload { return envelope.Unavailable("infra", nil) }))
+		c, err := agent.NewClient(url, "secret", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+		require.NoError(t, err)
+		got, err := c.Await(t.Context(), &agent.Request{WorkType: "echo"})
+		require.NoError(t, err)
+		require.True(t, got.Ended)
+		require.Equal(t, 5002, got.Code)
+		require.JSONEq(t, `{"agent_id":"infra","last_heartbeat":null}`, string(got.Context))
+		require.EqualValues(t, 1, asked.Load())
+	})
+
+	t.Run("a token that is not accepted is an error", func(t *testing.T) {
+		t.Parallel()
+		url, asked := door(t, replies(401, func(uuid.UUID) envelope.Payload { return envelope.AuthenticationFailed("infra") }))
+		c, err := agent.NewClient(url, "wrong", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+		require.NoError(t, err)
+		_, err = c.Await(t.Context(), &agent.Request{WorkType: "echo"})
+		var refused *agent.Refused
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, 401, refused.Status)
+		require.EqualValues(t, 1, asked.Load())
+	})
+
+	t.Run("what cannot be sent is not sent", func(t *testing.T) {
+		t.Parallel()
+		c, err := agent.NewClient("http://127.0.0.1:1", "secret", nil)
+		require.NoError(t, err)
+		_, err = c.Await(t.Context(), &agent.Request{WorkType: "no such\nthing"})
+		require.ErrorContains(t, err, "payload.work_type must be")
+	})
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	states := []string{`{"id":"x","state":"new","waits":"agent","version":1}`, `{"id":"x","state":"new","waits":"agent","version":1}`,
+		`{"id":"x","state":"running","waits":null,"progress":40,"step_name":"pulling","version":2}`, `{"id":"x","state":"done","progress":100,"exit_code":0,"version":5}`}
+	var asked, read atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("stream") != "log" {
+			_, _ = io.WriteString(w, states[min(int(asked.Add(1)), len(states))-1])
+			return
+		}
+		if read.Add(1) == 1 { // cut off in the middle
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "one ")
+			return
+		}
+		if r.URL.Query().Get("from") == "4" {
+			_, _ = io.WriteString(w, "two")
+		}
+	}))
+	t.Cleanup(s.Close)
+	c, err := agent.NewClient(s.URL, "secret", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+	require.NoError(t, err)
+	var seen []string
+	last, err := c.Follow(t.Context(), uuid.New(), func(t agent.Task) error {
+		seen = append(seen, fmt.Sprint(t.State, " ", t.Waits, " ", t.Progress, " ", t.StepName))
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"new agent 0 ", "running  40 pulling", "done  100 "}, seen)
+	require.Equal(t, 0, *last.ExitCode)
+	var out bytes.Buffer
+	require.NoError(t, c.Log(t.Context(), uuid.New(), &out))
+	require.Equal(t, "one two", out.String())
+}
+
+// An agent that does one kind of work. It runs until its context ends.
+func Example() {
+	a, err := agent.New("http://127.0.0.1:8080", "the token of an agent", &agent.Options{Concurrency: 4})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	a.Handle("greet", func(_ context.Context, w *agent.Work) (agent.Result, error) {
+		var p struct{ Name string }
+		if err := w.Decode(&p); err != nil {
+			return agent.Result{}, err
+		}
+		if err := w.Progress(50, "finding the words"); err != nil {
+			return agent.Result{}, err
+		}
+		_, err := fmt.Fprintln(w, "this is sent as it comes")
+		return agent.Result{Output: "hello " + p.Name}, err
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // a program would end it with a signal
+	fmt.Println(a.Run(ctx))
+	// Output: <nil>
+}
+
+// Asking for work and waiting for how it ends.
+func ExampleClient_Await() {
+	// A server that has everything done at once.
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		e, _ := envelope.Parse(data)
+		answer, _ := envelope.Format(envelope.Reply(e, uuid.New(), time.Now(), hello(e.Payload.(envelope.WorkRequest).TaskID)))
+		_, _ = w.Write(answer)
+	}))
+	defer s.Close()
+
+	c, err := agent.NewClient(s.URL, "a token with messages:send", s.Client())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	reply, err := c.Await(context.Background(), &agent.Request{
+		To: "infra", WorkType: "greet", Parameters: json.RawMessage(`{"name":"world"}`), Hints: agent.Hints{MaxDuration: time.Minute},
+	})
+	fmt.Println(reply.Succeeded, reply.Output, err)
+	// Output: true hello <nil>
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/agent"
+)
+
+func TestSendParameters(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "p.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"b": 1e2, "a": {"x": 1}}`), 0o600))
+	s := &session{in: strings.NewReader(`{"in": true}`)}
+	for name, c := range map[string]struct {
+		file  string
+		pairs []string
+		want  string
+	}{
+		"none are an empty object":                    {"", nil, `{}`},
+		"text is text, also where it looks like JSON": {"", []string{"n=1", "e=", "eq=a=b"}, `{"n":"1","e":"","eq":"a=b"}`},
+		"JSON is as it was written":                   {"", []string{`v:={"a":[1.50]}`, "n:=null"}, `{"v":{"a":[1.50]},"n":null}`},
+		"a file's come first and may be replaced":     {file, []string{"a=new", "c:=2"}, `{"b":1e2,"a":"new","c":2}`},
+		"the last one counts":                         {"", []string{"a=1", "a=2"}, `{"a":"2"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := s.parameters(c.file, c.pairs)
+			require.NoError(t, err)
+			require.Equal(t, c.want, string(got))
+		})
+	}
+	for _, bad := range []string{"name", "=x", ":=1", "a:={", "a:=text"} {
+		_, err := s.parameters("", []string{bad})
+		require.Error(t, err, bad)
+		require.Equal(t, exitUsage, exitCode(err))
+	}
+	got, err := s.parameters("-", nil)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"in":true}`, string(got))
+}
+
+func TestSendHints(t *testing.T) {
+	t.Parallel()
+	got, err := hintsOf([]string{"max_duration_seconds=60", "max_memory_mb=512", "max_tokens=1000", "region=eu", "shards=3"})
+	require.NoError(t, err)
+	require.Equal(t, agent.Hints{
+		MaxDuration: time.Minute, MaxMemoryMB: 512, MaxTokens: 1000,
+		Other: map[string]json.RawMessage{"region": json.RawMessage(`"eu"`), "shards": json.RawMessage("3")},
+	}, got)
+	for _, bad := range []string{"max_memory_mb=0", "max_tokens=1.5", "max_duration_seconds=1m", "x"} {
+		_, err := hintsOf([]string{bad})
+		require.Equal(t, exitUsage, exitCode(err), bad)
+	}
+}
+
+func TestSendEnds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		reply agent.Reply
+		want  int
+	}{
+		{"success", agent.Reply{Ended: true, Succeeded: true}, 0},
+		{"a failure has the work's exit code", agent.Reply{Ended: true, ExitCode: 7}, 7},
+		{"one that no exit code can be is 1", agent.Reply{Ended: true, ExitCode: 3000}, 1},
+		{"a killed command's, which shells use themselves, too", agent.Reply{Ended: true, ExitCode: 137}, 1},
+		{"5001 is a timeout", agent.Reply{Ended: true, Code: 5001}, 124},
+		{"5002 is nobody there", agent.Reply{Ended: true, Code: 5002}, 7},
+		{"5003 is not valid", agent.Reply{Ended: true, Code: 5003}, 6},
+		{"5004 is not allowed", agent.Reply{Ended: true, Code: 5004}, 3},
+		{"5005 is a limit", agent.Reply{Ended: true, Code: 5005}, 7},
+		{"5006 is work that nobody does", agent.Reply{Ended: true, Code: 5006}, 6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, c.want, exitCode(endOf(c.reply)))
+		})
+	}
+}
+
+func TestDisplay(t *testing.T) {
+	t.Parallel()
+	setup := func() (d *display, out, notes *bytes.Buffer) {
+		out, notes = &bytes.Buffer{}, &bytes.Buffer{}
+		return newDisplay(out, notes, true), out, notes
+	}
+
+	t.Run("a result that repeats what was shown is not shown again", func(t *testing.T) {
+		t.Parallel()
+		d, out, _ := setup()
+		_, err := d.Write([]byte("one\ntwo"))
+		require.NoError(t, err)
+		require.NoError(t, d.result("one\ntwo"))
+		require.NoError(t, d.result("two\n"))
+		require.Equal(t, "one\ntwo", out.String())
+		require.NoError(t, d.result("one\ntwo\nand why"))
+		require.Equal(t, "one\ntwo\nand why\n", out.String())
+		require.NoError(t, d.result("something else"))
+		require.Equal(t, "one\ntwo\nand why\nsomething else\n", out.String())
+	})
+
+	t.Run("without a terminal each step is a line, once", func(t *testing.T) {
+		t.Parallel()
+		d, _, notes := setup()
+		for _, task := range []agent.Task{
+			{State: "new", Waits: "agent"}, {State: "running", Progress: 10, StepName: "a"}, {State: "running", Progress: 10, StepName: "a"},
+			{State: "running", Progress: 50, StepName: "\x1b[2J"}, {State: "done", Progress: 100, StepName: "a"},
+		} {
+			require.NoError(t, d.task(task))
+		}
+		require.Equal(t, "  0%  waits for an agent\n 10%  a\n 50%  \\u001b[2J\n", notes.String())
+	})
+
+	t.Run("on a terminal the bar makes room for output, which does nothing to it", func(t *testing.T) {
+		t.Parallel()
+		d, out, notes := setup()
+		d.drawing, d.clean = true, true
+		require.NoError(t, d.task(agent.Task{State: "running", Progress: 50, StepName: "a"}))
+		_, err := d.Write([]byte("line\tof \x1b[2Joutput\n"))
+		require.NoError(t, err)
+		d.end()
+		const wipe, bar = "\r\x1b[K", "[############------------]  50%  a"
+		require.Equal(t, wipe+bar+wipe+wipe+bar+wipe, notes.String())
+		require.Equal(t, "line\tof \\u001b[2Joutput\n", out.String())
+	})
+}

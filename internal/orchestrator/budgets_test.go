@@ -1,0 +1,161 @@
+package orchestrator_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/models"
+	"comet/store"
+)
+
+func withBudget(tokens int64) func(*orchestrator.Submission) {
+	return func(s *orchestrator.Submission) { s.Budget = &tokens }
+}
+
+// spend has an agent, whose budget is 50,000, use some of it.
+func (h *house) spend(t *testing.T, agentID string, tokens int64) {
+	t.Helper()
+	_, err := h.ledger.Record(t.Context(), ops(), agentID, []models.FactDraft{{Tokens: &tokens}}, nil)
+	require.NoError(t, err)
+}
+
+func requireHeld(t *testing.T, h *house, agentID string, want int64) {
+	t.Helper()
+	_, reserved := h.used(t, agentID)
+	require.Equal(t, want, reserved, agentID)
+}
+
+func TestABudget(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "IsHeldFromTheAssignmentOnUntilTheAttemptEnds", func(t *testing.T, h *house) {
+		h.worker(t, "a", 10, "work")
+		for _, end := range map[string]func(id string){
+			"done": func(id string) {
+				_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 10})
+				require.NoError(t, err)
+			},
+			"cancelled": func(id string) {
+				_, err := h.Cancel(t.Context(), id, "", nil)
+				require.NoError(t, err)
+			},
+			"failed": func(id string) {
+				_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureWork, Tokens: 10})
+				require.NoError(t, err)
+			},
+			"timed out": func(id string) { h.pass(t, id, 30*time.Second, ended) },
+		} {
+			id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Budget, s.Override.Retries = new(int64(1000)), new(0) }).ID
+			requireHeld(t, h, "a", 1000)
+			end(id)
+			requireHeld(t, h, "a", 0)
+			requireSound(t, h)
+		}
+		id := h.submit(t, "work", withBudget(1000)).ID
+		require.NoError(t, h.Leave(t.Context(), "a", true))
+		h.until(t, id, waits(models.WaitRetry))
+		requireUsed(t, h, "a", 20)
+		requireSound(t, h)
+	})
+
+	rule(t, "IsForAllAttemptsTogether", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", withBudget(1000)).ID
+		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource, Tokens: 400})
+		require.NoError(t, err)
+		requireHeld(t, h, "a", 0)
+		h.pass(t, id, time.Second, waits(models.WaitNothing))
+		requireHeld(t, h, "a", 600)
+		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource, Tokens: 650})
+		require.NoError(t, err)
+		require.Equal(t, models.TaskFailed, task.State, "nothing is left for another attempt")
+		require.EqualValues(t, 1050, task.Tokens, "all of it is paid for")
+		requireUsed(t, h, "a", 1050)
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+
+	rule(t, "ThatIsSpentPassesTheTaskOnToTheNextAgent", func(t *testing.T, h *house) {
+		for _, id := range []string{"a", "b", "c"} {
+			h.worker(t, id, 1, "work")
+		}
+		h.spend(t, "a", 49_500)
+		h.spend(t, "b", 49_500)
+		task := h.submit(t, "work", withBudget(1000))
+		require.Equal(t, "c", task.AgentID)
+		requireHeld(t, h, "a", 0)
+		requireHeld(t, h, "b", 0)
+		requireHeld(t, h, "c", 1000)
+		require.Contains(t, string(task.Decision), `"reason":"over_budget"`)
+		require.NotEqual(t, "c", h.submit(t, "work", withBudget(500)).AgentID, "it covers that")
+		requireSound(t, h)
+	})
+
+	rule(t, "ThatNobodyCoversRefusesTheTaskAndLeavesNothingBehind", func(t *testing.T, h *house) {
+		for i := range 3 {
+			id := fmt.Sprintf("a%d", i)
+			h.worker(t, id, 1, "work")
+			h.spend(t, id, 49_500+int64(i))
+		}
+		before := everything(t, h)
+		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(501)), RequestID: "r"}, nil)
+		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
+		require.EqualValues(t, 500, errs.From(err).Meta["remaining"], "the most that any has left")
+		requireUnchanged(t, h, before, "Submit")
+	})
+
+	rule(t, "ThatIsSpentWhileATaskWaitsFailsItWhenItsTurnComes", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		first := h.submit(t, "work", nil).ID
+		second := h.submit(t, "work", withBudget(1000)).ID
+		requireHeld(t, h, "a", 0) // who waits holds nothing
+		_, err := h.Complete(t.Context(), "a", first, orchestrator.Result{Tokens: 49_500})
+		require.NoError(t, err)
+		task := h.until(t, second, ended)
+		require.Equal(t, string(orchestrator.FailureBudget), task.ErrorCode)
+		requireUsed(t, h, "a", 49_500)
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+
+	rule(t, "ThatTheAgentReleasedItselfStillEndsItsAttempt", func(t *testing.T, h *house) {
+		h.worker(t, "a", 2, "work")
+		done, cancelled := h.submit(t, "work", withBudget(1000)).ID, h.submit(t, "work", withBudget(500)).ID
+		for _, id := range []string{done, cancelled} {
+			all, err := h.Attempts(t.Context(), id)
+			require.NoError(t, err)
+			require.NoError(t, h.ledger.Release(t.Context(), ops(), "a", all[0].ReservationID))
+		}
+		_, err := h.Complete(t.Context(), "a", done, orchestrator.Result{Tokens: 70})
+		require.NoError(t, err)
+		_, err = h.Cancel(t.Context(), cancelled, "", nil)
+		require.NoError(t, err)
+		requireUsed(t, h, "a", 70)
+		requireSound(t, h)
+	})
+
+	rule(t, "OfAnAgentThatWasDeactivatedIsSettled", func(t *testing.T, h *house) {
+		h.worker(t, "a", 2, "work")
+		with, without := h.submit(t, "work", withBudget(1000)).ID, h.submit(t, "work", nil).ID
+		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+			before, err := tx.Agent("a")
+			if err != nil {
+				return err
+			}
+			after := before
+			after.IsActive, after.Version = false, before.Version+1
+			return tx.UpdateAgent(before, after)
+		}))
+		for _, id := range []string{with, without} {
+			_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 30})
+			require.NoError(t, err)
+		}
+		requireUsed(t, h, "a", 60)
+		requireSound(t, h)
+	})
+}

@@ -1,0 +1,333 @@
+package orchestrator_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/models"
+	"comet/store/storetest"
+)
+
+// TestTheOrchestratorDoesAsTheModelDoes makes random steps one after another, moves the
+// clock to each deadline, and compares every answer and every row with the model: from
+// seeds that are known to meet every rule, and from a new one.
+func TestTheOrchestratorDoesAsTheModelDoes(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]uint64{"Seed1": 1, "Seed3": 3, "NewSeed": seed(t)} {
+		onFresh(t, name, func(t *testing.T, db *storetest.DB) {
+			r := newModelRun(t, db, s)
+			if r.run(300 / costly); s <= 3 && costly == 1 {
+				r.requireVaried()
+			}
+		})
+	}
+}
+
+// requireVaried proves that the run has met the rules.
+func (r *modelRun) requireVaried() {
+	r.t.Helper()
+	met := map[string]bool{}
+	for _, t := range r.m.tasks {
+		met[string(t.state)], met[t.failure] = true, true
+		for n, a := range t.attempts {
+			met[string(a.state)], met["attempt "+a.failure] = true, true
+			met["adopted"] = met["adopted"] || a.state == models.AttemptSucceeded && n < len(t.attempts)-1
+		}
+	}
+	for _, what := range []string{
+		"done", "failed", "cancelled", "attempt resource_limit", "attempt timeout", "attempt unavailable", "timed_out", "adopted",
+	} {
+		require.True(r.t, met[what], "%s was not met", what)
+	}
+}
+
+// modelRun is an orchestrator and its model.
+type modelRun struct {
+	*house
+	t    *testing.T
+	m    *model
+	r    *rand.Rand
+	said []string
+}
+
+func newModelRun(t *testing.T, db *storetest.DB, s uint64) *modelRun {
+	t.Helper()
+	r := &modelRun{house: open(t, db, nil), t: t, r: rand.New(rand.NewPCG(s, 4)), m: &model{now: db.Now(), workers: map[string]*modelWorker{}}}
+	for id, places := range map[string]int{"a": 3, "b": 1, "c": 1} {
+		r.worker(t, id, places, "work")
+		r.spend(t, id, 1) // it has an account
+		r.m.workers[id] = &modelWorker{id: id, state: models.WorkerOnline, places: places, used: 1}
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the last steps of seed %d:\n%s", s, strings.Join(r.said[max(0, len(r.said)-25):], "\n"))
+		}
+	})
+	return r
+}
+
+func (r *modelRun) run(n int) {
+	for i := range n {
+		d := time.Duration(1+r.r.IntN(50_000)) * time.Microsecond
+		if next := r.m.next().Sub(r.m.now); next <= d { // one thing that is due after the other
+			r.move(next)
+			r.due()
+		} else {
+			r.move(d)
+			r.step()
+		}
+		r.requireSame(i)
+	}
+	requireSound(r.t, r.house)
+	requireLegalEvents(r.t, r.house)
+}
+
+// next is the next deadline.
+func (m *model) next() time.Time {
+	at := m.now.Add(30 * time.Second)
+	for _, t := range m.tasks {
+		if !t.ended() && t.deadline.Before(at) {
+			at = t.deadline
+		}
+	}
+	return at
+}
+
+// move moves the clock.
+func (r *modelRun) move(d time.Duration) {
+	r.db.Clock.Advance(d)
+	r.m.now = r.db.Now()
+}
+
+// due does what is due now, which is one thing: each task has a timeout of its own.
+func (r *modelRun) due() {
+	for _, t := range r.m.tasks {
+		if !t.ended() && !t.deadline.After(r.m.now) {
+			r.say("due: %s", t.id)
+			r.m.due(t)
+		}
+	}
+	r.m.serve()
+}
+
+func (r *modelRun) say(format string, args ...any) {
+	r.said = append(r.said, r.m.now.Format("04:05.000000 ")+fmt.Sprintf(format, args...))
+}
+
+// pick returns one of several.
+func pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
+
+// step makes one random step on both.
+func (r *modelRun) step() {
+	open := 0
+	for _, t := range r.m.tasks {
+		if !t.ended() {
+			open++
+		}
+	}
+	agent, id := pick(r.r, "a", "b", "c"), "unknown"
+	if len(r.m.tasks) > 0 && r.r.IntN(50) > 0 {
+		t := r.m.tasks[max(0, len(r.m.tasks)-1-r.r.IntN(8))]
+		if id = t.id; t.agent != "" && r.r.IntN(3) > 0 {
+			agent = t.agent
+		} else if len(t.attempts) > 0 {
+			agent = cmp.Or(pick(r.r, t.attempts...).agent, agent)
+		}
+	}
+	ctx := r.t.Context()
+	var want errs.Code
+	var err error
+	switch n := r.r.IntN(100); {
+	case n < 22 && open < 10:
+		r.submitSome()
+		return
+	case n < 34:
+		r.say("progress %s %s", agent, id)
+		want = r.m.progress(agent, id)
+		_, err = r.Progress(ctx, agent, id, orchestrator.Progress{Percent: new(n)})
+	case n < 40:
+		r.say("clarify %s %s", agent, id)
+		want = r.m.clarify(agent, id)
+		_, err = r.Clarify(ctx, agent, id, orchestrator.Question{Text: "?"})
+	case n < 46:
+		r.say("answer %s", id)
+		want = r.m.answer(id)
+		_, err = r.Answer(ctx, id, "!")
+	case n < 74:
+		result := orchestrator.Result{
+			Failure: pick(r.r, "", "", orchestrator.FailureWork, orchestrator.FailureResource, orchestrator.FailureResource, orchestrator.FailureUnavailable),
+			Tokens:  pick(r.r, int64(0), 5, 20, 90),
+		}
+		r.say("complete %s %s %q %d", agent, id, result.Failure, result.Tokens)
+		want = r.m.complete(agent, id, result)
+		_, err = r.Complete(ctx, agent, id, result)
+	case n < 77:
+		r.say("cancel %s", id)
+		want = r.m.cancel(id)
+		_, err = r.Cancel(ctx, id, "why", nil)
+	case n < 86:
+		err = r.comeOrGo(agent)
+	default:
+		r.advance()
+		return
+	}
+	require.Equal(r.t, want, errs.CodeOf(err), "%v", err)
+	r.m.serve()
+}
+
+func (r *modelRun) submitSome() {
+	sub := orchestrator.Submission{Capabilities: []string{"work"}, Priority: r.r.IntN(4)}
+	if retries := r.r.IntN(6); retries < 3 {
+		sub.Override.Retries = &retries
+	}
+	if r.r.IntN(2) == 0 {
+		sub.Budget = new(pick(r.r, int64(10), 50, 300))
+	}
+	sub.Override.TimeoutMS = 30_000 + int64(len(r.m.tasks))
+	out, err := r.Submit(r.t.Context(), ops(), sub, nil)
+	require.NoError(r.t, err)
+	r.say("submit %s, priority %d", out.Task.ID, sub.Priority)
+	t := &modelTask{id: out.Task.ID, priority: sub.Priority, budget: sub.Budget, retries: 3, timeout: time.Duration(sub.Override.TimeoutMS) * time.Millisecond}
+	if sub.Override.Retries != nil {
+		t.retries = *sub.Override.Retries
+	}
+	r.m.place(t, nil)
+	r.m.tasks = append(r.m.tasks, t)
+	r.m.serve()
+}
+
+// comeOrGo has a worker join, leave, or say what it does.
+func (r *modelRun) comeOrGo(agent string) error {
+	ctx, w := r.t.Context(), r.m.workers[agent]
+	switch r.r.IntN(6) {
+	case 0:
+		gone := r.r.IntN(2) == 0 && w.inUse < 2 // one retry at a time
+		r.say("leave %s %v", agent, gone)
+		r.m.leave(agent, gone)
+		return r.Leave(ctx, agent, gone)
+	case 1:
+		r.say("busy %s", agent)
+		r.m.sign(w, models.WorkerBusy)
+		_, err := r.Heartbeat(ctx, agent, orchestrator.Heartbeat{State: models.WorkerBusy})
+		return err
+	}
+	r.say("join %s", agent)
+	r.m.sign(w, models.WorkerOnline)
+	_, err := r.Join(ctx, agent, orchestrator.Joining{Dialect: "envelope", Link: "poll", Places: w.places})
+	return err
+}
+
+// advance moves the clock to the next deadline, or by half a minute, and has the workers
+// show that they live.
+func (r *modelRun) advance() {
+	r.move(r.m.next().Sub(r.m.now))
+	r.say("advance")
+	r.due()
+	r.requireSame(-1)
+	var alive []string
+	for _, w := range r.m.workers {
+		if w.state != models.WorkerOffline {
+			alive = append(alive, w.id)
+			r.m.sign(w, w.state)
+		}
+	}
+	_, err := r.Alive(r.t.Context(), alive)
+	require.NoError(r.t, err)
+	r.m.serve()
+}
+
+// requireSame waits until the timers and the line have done what they shall, and
+// compares everything with the model.
+func (r *modelRun) requireSame(step int) {
+	r.t.Helper()
+	var want []string
+	same := func() bool {
+		r.begunEarlier()
+		want = r.m.rows()
+		return slices.Equal(want, r.rows()) && r.knowsAll()
+	}
+	look := time.NewTicker(500 * time.Microsecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(time.Minute); !same(); {
+		if at := <-look.C; at.After(deadline) {
+			require.Equal(r.t, strings.Join(want, "\n"), strings.Join(r.rows(), "\n"), "after step %d", step)
+			require.True(r.t, r.knowsAll(), "the index is behind")
+		}
+	}
+	for id := range r.m.workers {
+		require.NoError(r.t, r.Learn(r.t.Context(), id))
+	}
+}
+
+// begunEarlier takes over the deadlines that the line's server has set in a transaction
+// that began just before the clock moved.
+func (r *modelRun) begunEarlier() {
+	for _, row := range r.look(r.t, "SELECT id, deadline FROM tasks WHERE state < 2 AND waits = 0") {
+		id, at, _ := strings.Cut(row, " ")
+		us, err := strconv.ParseInt(at, 10, 64)
+		require.NoError(r.t, err)
+		if t := r.m.task(id); t != nil && t.deadline.Sub(time.UnixMicro(us)) <= 60*time.Millisecond && us < t.deadline.UnixMicro() {
+			t.deadline = time.UnixMicro(us).UTC()
+		}
+	}
+}
+
+// knowsAll reports whether this process knows of all that was committed.
+func (r *modelRun) knowsAll() bool {
+	for id, w := range r.m.workers {
+		known := r.Known(id)
+		if known.State != w.state || known.InFlight != w.inUse || known.BreakerUntil.IsZero() != w.breaker.IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+// rows is what the database has, in the words of the model.
+func (r *modelRun) rows() []string {
+	out := r.look(r.t, "SELECT id, state, waits, agent_id, tokens, questions, error_code, CASE WHEN state < 2 THEN deadline ELSE 0 END FROM tasks ORDER BY created_at, id")
+	out = append(out, r.look(r.t, "SELECT task_id, attempt, agent_id, state, error_code, tokens FROM attempts ORDER BY task_id, attempt")...)
+	out = append(out, r.look(r.t, "SELECT agent_id, state, places, in_flight, failures, breaker_until FROM workers ORDER BY agent_id")...)
+	return append(out, r.look(r.t, "SELECT agent_id, used, reserved FROM usage_accounts ORDER BY agent_id")...)
+}
+
+func (m *model) rows() (out []string) {
+	number := func(v string, all ...string) int { return slices.Index(all, v) }
+	var attempts []string
+	held := map[string]int64{}
+	for _, t := range m.tasks {
+		deadline := int64(0)
+		if !t.ended() {
+			deadline = t.deadline.UnixMicro()
+		}
+		out = append(out, fmt.Sprintf("%s %d %d %s %d %d %s %d", t.id, number(string(t.state), "new", "running", "done", "failed", "cancelled"),
+			number(string(t.waits), "", "agent", "retry", "answer"), t.agent, t.tokens, t.questions, t.failure, deadline))
+		for n, a := range t.attempts {
+			held[a.agent] += a.held
+			attempts = append(attempts, fmt.Sprintf("%s %d %s %d %s %d", t.id, n+1, a.agent,
+				number(string(a.state), "assigned", "running", "succeeded", "failed", "timed_out", "cancelled"), a.failure, a.tokens))
+		}
+	}
+	out = append(out, attempts...)
+	var accounts []string
+	for _, id := range slices.Sorted(maps.Keys(m.workers)) {
+		w, until := m.workers[id], int64(0)
+		if !w.breaker.IsZero() {
+			until = w.breaker.UnixMicro()
+		}
+		out = append(out, fmt.Sprintf("%s %d %d %d %d %d", id, number(string(w.state), "offline", "online", "busy"), w.places, w.inUse, w.failures, until))
+		accounts = append(accounts, fmt.Sprintf("%s %d %d", id, w.used, held[id]))
+	}
+	return append(out, accounts...)
+}

@@ -1,0 +1,329 @@
+package orchestrator_test
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+// model is the rules of the orchestrator in the plainest words: one thing at a time, for
+// tasks that all need the same.
+type model struct {
+	now     time.Time
+	tasks   []*modelTask // the oldest first
+	workers map[string]*modelWorker
+}
+
+type modelTask struct {
+	id, agent, failure string
+	priority           int
+	budget             *int64
+	retries            int
+	timeout            time.Duration
+	state              models.TaskState
+	waits              models.TaskWait
+	deadline           time.Time
+	questions          int
+	tokens             int64
+	attempts           []*modelAttempt
+}
+
+type modelAttempt struct {
+	agent, failure string
+	state          models.AttemptState
+	tokens, held   int64
+}
+
+type modelWorker struct {
+	id                      string
+	state                   models.WorkerState
+	places, inUse, failures int
+	breaker, lastUsed       time.Time
+	used                    int64
+}
+
+func (t *modelTask) ended() bool { return t.state.Ended() }
+
+// newest is the newest attempt of an agent, of anybody for "".
+func (t *modelTask) newest(agent string) *modelAttempt {
+	for _, a := range slices.Backward(t.attempts) {
+		if agent == "" || a.agent == agent {
+			return a
+		}
+	}
+	return nil
+}
+
+func (m *model) task(id string) *modelTask {
+	at := slices.IndexFunc(m.tasks, func(t *modelTask) bool { return t.id == id })
+	if at < 0 {
+		return nil
+	}
+	return m.tasks[at]
+}
+
+// line is who waits for a place, in order.
+func (m *model) line() []*modelTask {
+	var out []*modelTask
+	for _, t := range m.tasks {
+		if t.waits == models.WaitAgent {
+			out = append(out, t)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *modelTask) int { return b.priority - a.priority })
+	return out
+}
+
+// choose returns who is to have a task; where that is nobody, whether somebody is full,
+// or all are away.
+func (m *model) choose(without []string) (w *modelWorker, full bool) {
+	var free []*modelWorker
+	passed := false
+	for _, w := range m.workers {
+		switch {
+		case w.state == models.WorkerOffline || !w.breaker.IsZero():
+		case slices.Contains(without, w.id):
+			passed = true
+		case w.state == models.WorkerBusy || w.inUse >= w.places:
+			full = true
+		default:
+			free = append(free, w)
+		}
+	}
+	if len(free) == 0 {
+		if passed && !full {
+			return m.choose(nil)
+		}
+		return nil, full
+	}
+	return slices.MinFunc(free, func(a, b *modelWorker) int {
+		return cmp.Or(a.inUse*100/a.places-b.inUse*100/b.places, a.lastUsed.Compare(b.lastUsed), cmp.Compare(a.id, b.id))
+	}), false
+}
+
+// place finds somebody for a task that has nobody.
+func (m *model) place(t *modelTask, without []string) {
+	w, full := m.choose(without)
+	if w != nil && t.waits != models.WaitAgent {
+		full = slices.ContainsFunc(m.line(), func(o *modelTask) bool { return o.priority >= t.priority })
+	}
+	switch {
+	case w != nil && !full:
+		m.give(t, w)
+	case full && t.waits != models.WaitAgent:
+		t.state, t.waits, t.agent, t.deadline = models.TaskNew, models.WaitAgent, "", m.now.Add(10*time.Minute)
+	case full:
+	default:
+		t.agent = ""
+		t.attempts = append(t.attempts, &modelAttempt{state: models.AttemptFailed, failure: "unavailable"})
+		m.goOn(t, "unavailable")
+	}
+}
+
+func (m *model) give(t *modelTask, w *modelWorker) {
+	a := &modelAttempt{agent: w.id, state: models.AttemptAssigned}
+	if t.budget != nil {
+		a.held = max(*t.budget-t.tokens, 1)
+	}
+	w.inUse++
+	w.lastUsed = m.now
+	t.attempts = append(t.attempts, a)
+	t.state, t.waits, t.agent, t.deadline = models.TaskNew, models.WaitNothing, w.id, m.now.Add(t.timeout)
+}
+
+// goOn is what follows a failed attempt.
+func (m *model) goOn(t *modelTask, failure string) {
+	again := slices.Contains([]string{"timeout", "unavailable", "resource_limit"}, failure) && len(t.attempts) <= t.retries
+	if again && (t.budget == nil || t.tokens < *t.budget) {
+		t.state, t.waits = models.TaskNew, models.WaitRetry
+		t.deadline = m.now.Add([]time.Duration{1, 2, 4}[min(len(t.attempts), 3)-1] * time.Second)
+		return
+	}
+	t.state, t.waits, t.failure = models.TaskFailed, models.WaitNothing, failure
+}
+
+// end ends the newest attempt.
+func (m *model) end(t *modelTask, state models.AttemptState, failure string, tokens int64) {
+	a := t.newest("")
+	a.state, a.failure, a.tokens, a.held = state, failure, tokens, 0
+	t.tokens += tokens
+	w := m.workers[a.agent]
+	w.inUse--
+	w.used += tokens
+	switch {
+	case failure == "" && state == models.AttemptCancelled:
+	case failure != "timeout" && failure != "unavailable":
+		w.failures = 0
+	default:
+		if w.failures++; w.failures >= 5 && w.breaker.IsZero() {
+			w.breaker = m.now.Add(time.Minute)
+		}
+	}
+}
+
+// serve gives the line what is free.
+func (m *model) serve() {
+	for _, t := range m.line() {
+		if w, _ := m.choose(nil); w == nil {
+			return
+		}
+		if m.place(t, t.failedFor()); t.waits == models.WaitAgent {
+			m.place(t, nil)
+		}
+	}
+}
+
+// failedFor is who shall not have a task again if another one can.
+func (t *modelTask) failedFor() (out []string) {
+	for _, a := range t.attempts {
+		if a.agent != "" && (a.failure == "unavailable" || a.failure == "resource_limit") {
+			out = append(out, a.agent)
+		}
+	}
+	return out
+}
+
+// due does what is due about a task.
+func (m *model) due(t *modelTask) {
+	switch t.waits {
+	case models.WaitAgent:
+		t.state, t.waits, t.failure = models.TaskFailed, models.WaitNothing, "saturated"
+	case models.WaitRetry:
+		m.place(t, t.failedFor())
+	case models.WaitAnswer:
+		m.end(t, models.AttemptTimedOut, "unanswered", 0)
+		m.goOn(t, "unanswered")
+	default:
+		m.end(t, models.AttemptTimedOut, "timeout", 0)
+		m.goOn(t, "timeout")
+	}
+}
+
+// speaks returns an agent's open attempt at a task and notes that it has it, or why it
+// may not speak.
+func (m *model) speaks(agent, id string) (*modelTask, errs.Code) {
+	t := m.task(id)
+	if t == nil || t.newest(agent) == nil {
+		return nil, errs.NotFound
+	}
+	a := t.newest(agent)
+	if t.ended() || a.state.Ended() || a != t.newest("") {
+		return nil, errs.TaskState
+	}
+	a.state, t.state = models.AttemptRunning, models.TaskRunning
+	return t, ""
+}
+
+func (m *model) progress(agent, id string) errs.Code {
+	t, refused := m.speaks(agent, id)
+	if refused == "" && t.waits == models.WaitNothing {
+		t.deadline = m.now.Add(t.timeout)
+	}
+	return refused
+}
+
+func (m *model) clarify(agent, id string) errs.Code {
+	t, refused := m.speaks(agent, id)
+	if refused != "" {
+		return refused
+	}
+	if t.questions++; t.questions > 2 {
+		m.end(t, models.AttemptFailed, "too_many_questions", 0)
+		m.goOn(t, "too_many_questions")
+		return ""
+	}
+	t.waits, t.deadline = models.WaitAnswer, m.now.Add(time.Minute)
+	return ""
+}
+
+func (m *model) answer(id string) errs.Code {
+	t := m.task(id)
+	switch {
+	case t == nil:
+		return errs.NotFound
+	case t.waits != models.WaitAnswer:
+		return errs.TaskState
+	}
+	t.waits, t.deadline = models.WaitNothing, m.now.Add(t.timeout)
+	return ""
+}
+
+func (m *model) complete(agent, id string, r orchestrator.Result) errs.Code {
+	t := m.task(id)
+	if t == nil || t.newest(agent) == nil {
+		return errs.NotFound
+	}
+	a := t.newest(agent)
+	switch {
+	case a.state == models.AttemptSucceeded || a.state == models.AttemptFailed:
+		return ""
+	case t.ended():
+		m.pay(t, a, r.Tokens)
+		return errs.TaskState
+	case a.state.Ended() && r.Failure != "":
+		m.pay(t, a, r.Tokens)
+		return ""
+	case a.state.Ended():
+		if t.waits == models.WaitNothing || t.waits == models.WaitAnswer {
+			m.end(t, models.AttemptCancelled, "", 0)
+		}
+		m.pay(t, a, r.Tokens)
+		a.state, a.failure = models.AttemptSucceeded, ""
+	case r.Failure != "":
+		m.end(t, models.AttemptFailed, string(r.Failure), r.Tokens)
+		m.goOn(t, string(r.Failure))
+		return ""
+	default:
+		m.end(t, models.AttemptSucceeded, "", r.Tokens)
+	}
+	t.state, t.waits, t.agent = models.TaskDone, models.WaitNothing, agent
+	return ""
+}
+
+// pay charges an attempt that had ended, once.
+func (m *model) pay(t *modelTask, a *modelAttempt, tokens int64) {
+	if a.tokens == 0 {
+		a.tokens = tokens
+		t.tokens += tokens
+		m.workers[a.agent].used += tokens
+	}
+}
+
+func (m *model) cancel(id string) errs.Code {
+	t := m.task(id)
+	switch {
+	case t == nil:
+		return errs.NotFound
+	case t.state == models.TaskCancelled:
+		return ""
+	case t.ended():
+		return errs.TaskState
+	case t.waits == models.WaitNothing || t.waits == models.WaitAnswer:
+		m.end(t, models.AttemptCancelled, "", 0)
+	}
+	t.state, t.waits = models.TaskCancelled, models.WaitNothing
+	return ""
+}
+
+// leave takes a worker off the line; one that is gone gives up what it has.
+func (m *model) leave(agent string, gone bool) {
+	m.workers[agent].state = models.WorkerOffline
+	for _, t := range m.tasks {
+		if gone && t.agent == agent && !t.ended() && (t.waits == models.WaitNothing || t.waits == models.WaitAnswer) {
+			m.end(t, models.AttemptCancelled, "unavailable", 0)
+			m.goOn(t, "unavailable")
+		}
+	}
+}
+
+// sign is a sign of life.
+func (m *model) sign(w *modelWorker, state models.WorkerState) {
+	w.state = state
+	if !w.breaker.IsZero() && !m.now.Before(w.breaker) {
+		w.breaker, w.failures = time.Time{}, 0
+	}
+}

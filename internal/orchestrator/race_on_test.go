@@ -1,0 +1,6 @@
+//go:build race
+
+package orchestrator_test
+
+// costly is how much dearer each step is than in an ordinary run.
+const costly = 3
