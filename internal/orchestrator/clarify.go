@@ -49,14 +49,16 @@ func (s *step) clarify(agentID, taskID string, q Question) (models.Task, error) 
 		if err := s.giveUp(&t, r, p); err != nil {
 			return t, err
 		}
-		return t, s.save(before, &t)
+		err = s.save(before, &t)
+		return t, err
 	}
 	t.Waits, t.Deadline = models.WaitAnswer, s.tx.Now().Add(p.Answer)
 	err = s.emit(models.EventTaskQuestion, t, func(d *models.TaskChanged) { d.Question, d.Options = q.Text, q.Options })
 	if err != nil {
 		return t, err
 	}
-	return t, s.save(before, &t)
+	err = s.save(before, &t)
+	return t, err
 }
 
 // Answer answers what a task's agent has asked. It returns errs.TaskState for a task

@@ -66,12 +66,15 @@ func (s *step) complete(agentID, taskID string, r Result) (t models.Task, late b
 	case a.State == models.AttemptSucceeded || a.State == models.AttemptFailed:
 		return t, false, nil // said before
 	case t.State.Ended():
-		return t, true, s.lateCharge(&t, &a, rep)
+		err = s.lateCharge(&t, &a, rep)
+		return t, true, err
 	case a.State.Ended():
 		if r.Failure != "" { // it had failed already
-			return t, false, s.lateCharge(&t, &a, rep)
+			err = s.lateCharge(&t, &a, rep)
+			return t, false, err
 		}
-		return t, false, s.adopt(before, &t, &a, r, rep, p)
+		err = s.adopt(before, &t, &a, r, rep, p)
+		return t, false, err
 	}
 	if err := s.accept(&before, &t, &a); err != nil {
 		return t, false, err
@@ -79,7 +82,8 @@ func (s *step) complete(agentID, taskID string, r Result) (t models.Task, late b
 	if err := s.endAttempt(&t, &a, rep, p); err != nil {
 		return t, false, err
 	}
-	return t, false, s.conclude(before, &t, a, r, rep, p)
+	err = s.conclude(before, &t, a, r, rep, p)
+	return t, false, err
 }
 
 // conclude is what becomes of the task when its attempt has ended with a result.
@@ -227,7 +231,8 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 	if err := s.emit(models.EventTaskCancelled, t, func(d *models.TaskChanged) { d.Error = why }); err != nil {
 		return t, err
 	}
-	return t, s.save(before, &t)
+	err = s.save(before, &t)
+	return t, err
 }
 
 // Missing reports whether a verb's error says that there is no such task.

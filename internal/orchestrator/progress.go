@@ -93,7 +93,8 @@ func (s *step) progress(agentID, taskID string, p Progress) (models.Task, error)
 	if err != nil {
 		return t, err
 	}
-	return t, s.save(before, &t)
+	err = s.save(before, &t)
+	return t, err
 }
 
 // accept makes an assigned attempt a running one. It is a step of its own, which before
@@ -113,11 +114,14 @@ func (s *step) accept(before, t *models.Task, a *models.Attempt) error {
 	if t.State = models.TaskRunning; t.StartedAt == nil {
 		t.StartedAt = &now
 	}
+	if err := s.emit(models.EventTaskStarted, *t, nil); err != nil {
+		return err
+	}
 	if err := s.tx.SaveTask(*before, t); err != nil {
 		return err
 	}
 	*before = *t
-	return s.emit(models.EventTaskStarted, *t, nil)
+	return nil
 }
 
 // hear reports whether the effect of a message is still to come.

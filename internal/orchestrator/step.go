@@ -18,8 +18,10 @@ type step struct {
 	wakes   []wake
 	workers []models.Worker // changed
 	armed   bool            // a timer was set
-	counts  []func(*counters)
-	after   []func(context.Context) // what else follows the commit
+	// inserting is the task that does not exist yet.
+	inserting string
+	counts    []func(*counters)
+	after     []func(context.Context) // what else follows the commit
 	// remaining is the most that a budget has left of those that refused the task.
 	remaining int64
 }
@@ -131,11 +133,15 @@ func (s *step) arm(t models.Task) error {
 	return err
 }
 
-// emit writes an event about a task.
+// emit writes an event about a task that is saved next.
 func (s *step) emit(kind models.EventType, t models.Task, set func(*models.TaskChanged)) error {
+	version := t.Version + 1 // that of the save which follows
+	if t.ID == s.inserting {
+		version = t.Version
+	}
 	data := models.TaskChanged{
 		TaskID: t.ID, SessionID: t.SessionID, State: t.State, Waits: t.Waits, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
-		Progress: t.Progress, Version: t.Version,
+		Progress: t.Progress, Version: version,
 	}
 	if set != nil {
 		set(&data)

@@ -135,6 +135,7 @@ func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
 	if err != nil {
 		return Submitted{}, err
 	}
+	s.inserting = t.ID
 	if err := s.emit(models.EventTaskCreated, t, nil); err != nil {
 		return Submitted{}, err
 	}

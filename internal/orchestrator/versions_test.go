@@ -1,0 +1,39 @@
+package orchestrator_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+// TestEventsSayWhichVersionTheyMade: whoever follows the events can tell whether what a
+// task says of itself is older.
+func TestEventsSayWhichVersionTheyMade(t *testing.T) {
+	t.Parallel()
+	rule(t, "EachIsTheVersionOfTheTaskAfterIt", func(t *testing.T, h *house) {
+		h.worker(t, "w-1", 1, "code_write")
+		task := h.submit(t, "code_write", nil)
+		half := 50
+		progressed, err := h.Progress(t.Context(), "w-1", task.ID, orchestrator.Progress{Percent: &half})
+		require.NoError(t, err)
+		done, err := h.Complete(t.Context(), "w-1", task.ID, orchestrator.Result{})
+		require.NoError(t, err)
+		d, err := h.Detail(t.Context(), task.ID)
+		require.NoError(t, err)
+		got := map[models.EventType]int64{}
+		for _, e := range d.Timeline {
+			var data models.TaskChanged
+			require.NoError(t, json.Unmarshal(e.Data, &data))
+			got[e.Type] = data.Version
+		}
+		require.Equal(t, map[models.EventType]int64{
+			models.EventTaskCreated: 1, models.EventTaskAssigned: 1, models.EventTaskStarted: 2,
+			models.EventTaskProgress: progressed.Version, models.EventTaskCompleted: done.Version,
+		}, got)
+		require.Equal(t, d.Task.Version, done.Version)
+	})
+}
