@@ -67,8 +67,9 @@ func TestBrokenLines(t *testing.T) {
 				require.Len(t, s.results(e.RequestID), 1)
 				require.Equal(t, want, s.output(e.RequestID), "whole and in order")
 				mu.Lock()
-				require.Equal(t, 1, runs[e.RequestID])
+				times := runs[e.RequestID]
 				mu.Unlock()
+				require.Equal(t, 1, times)
 			}
 			opened, repeats := s.counts()
 			require.Greater(t, opened, 3, "lines did break")

@@ -66,7 +66,7 @@ func subjectOf(kind orchestrator.WakeKind, id string) string {
 func (w *wakes) Start(ctx context.Context) error {
 	heard := map[bus.Kind]orchestrator.WakeKind{
 		bus.WakeInboxes: orchestrator.WakeInbox, bus.WakeTasks: orchestrator.WakeTask,
-		bus.WakeDispatches: orchestrator.WakeLine, bus.WakeAgentIndexes: orchestrator.WakeLine,
+		bus.WakeDispatches: orchestrator.WakeLine, bus.WakeAgentIndexes: orchestrator.WakeWorker,
 	}
 	for subject, kind := range heard {
 		_, err := w.bus.Subscribe(string(subject), func(m bus.Message) {

@@ -136,8 +136,15 @@ func (s *socket) close(cut context.CancelFunc) {
 	}
 }
 
-// read takes what the agent sends, one after the other, until the connection ends.
+// read takes what the agent sends until the connection ends.
 func (s *socket) read(ctx context.Context) {
+	messages := newPipeline()
+	acks := &receipts{note: func(ids []string) {
+		_, err := s.l.acknowledgeAll(context.WithoutCancel(ctx), s.agentID, ids)
+		s.l.report("an acknowledgement was not noted", s.agentID, err)
+	}}
+	defer acks.running.Wait()
+	defer messages.running.Wait()
 	defer s.end(endHungUp)
 	s.conn.SetReadLimit(MaxMessage + 1)
 	for {
@@ -146,21 +153,25 @@ func (s *socket) read(ctx context.Context) {
 			return
 		}
 		s.shown.Store(true)
-		if err := s.take(ctx, raw); err != nil {
+		if f, ok := parseFrame(raw); ok {
+			if len(f.Ack) > 0 {
+				acks.add(f.Ack)
+			}
+			continue
+		}
+		err = messages.add(ctx, raw, func() {
+			if s.take(ctx, raw) != nil {
+				s.end(endHungUp)
+			}
+		})
+		if err != nil {
 			return
 		}
 	}
 }
 
-// take takes one frame. An error ends the line.
+// take takes one message. An error ends the line.
 func (s *socket) take(ctx context.Context, raw []byte) error {
-	if f, ok := parseFrame(raw); ok {
-		if len(f.Ack) > 0 {
-			_, err := s.l.acknowledgeAll(context.WithoutCancel(ctx), s.agentID, f.Ack)
-			s.l.report("an acknowledgement was not noted", s.agentID, err)
-		}
-		return nil
-	}
 	who, err := s.l.core.Auth.Verify(ctx, s.token)
 	if rejected(err) {
 		_ = s.write(s.speech.Refuse(err, raw).Body)
@@ -180,7 +191,7 @@ func (s *socket) take(ctx context.Context, raw []byte) error {
 			return err
 		}
 	}
-	if a.MessageID == "" {
+	if a.MessageID == "" || a.Refused && a.RetryAfter > 0 { // to come again
 		return nil
 	}
 	return s.write(frame{Ack: []string{a.MessageID}}.bytes())

@@ -50,7 +50,9 @@ func boot(t *testing.T, db *storetest.DB, opts *orchestrator.Options) (h *house,
 	if opts == nil {
 		opts = &orchestrator.Options{}
 	}
-	opts.Poll = 2 * time.Millisecond
+	if opts.Poll == 0 {
+		opts.Poll = 2 * time.Millisecond
+	}
 	reg := registry.New(db.Store, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
 	ledger := usage.New(db.Store, nil)

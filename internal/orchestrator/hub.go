@@ -15,6 +15,9 @@ const (
 	WakeInbox WakeKind = "inbox"
 	// WakeTask is a task that has changed.
 	WakeTask WakeKind = "task"
+	// WakeEnd is a task that has ended. It stays in this process: to others each WakeTask
+	// may be one.
+	WakeEnd WakeKind = "end"
 	// WakeLine is a worker that may have a place free, or a task that waits.
 	WakeLine WakeKind = "line"
 	// WakeWorker is a worker that has changed.
@@ -96,10 +99,22 @@ func (h *hub) ready() error {
 }
 
 // Hear takes a wake-up of another replica.
-func (o *Orchestrator) Hear(kind WakeKind, id string) { o.hub.wake(wake{kind, id}) }
+func (o *Orchestrator) Hear(kind WakeKind, id string) {
+	o.hub.wake(wake{kind, id})
+	switch kind {
+	case WakeLine, WakeWorker:
+		o.behind.Store(true)
+		o.hub.wake(wake{WakeLine, ""})
+	case WakeTask:
+		o.hub.wake(wake{WakeEnd, id})
+	}
+}
 
 // HearAll is for when wake-ups of other replicas may have been lost.
-func (o *Orchestrator) HearAll() { o.hub.wakeAll() }
+func (o *Orchestrator) HearAll() {
+	o.behind.Store(true)
+	o.hub.wakeAll()
+}
 
 // Inbox returns a channel that receives when there may be something new to tell an
 // agent, and what ends it.

@@ -63,7 +63,8 @@ type modelRun struct {
 
 func newModelRun(t *testing.T, db *storetest.DB, s uint64) *modelRun {
 	t.Helper()
-	r := &modelRun{house: open(t, db, nil), t: t, r: rand.New(rand.NewPCG(s, 4)), m: &model{now: db.Now(), workers: map[string]*modelWorker{}}}
+	// Whoever is woken looks, and nobody does otherwise: no wake-up may be missing.
+	r := &modelRun{house: open(t, db, &orchestrator.Options{Poll: time.Hour}), t: t, r: rand.New(rand.NewPCG(s, 4)), m: &model{now: db.Now(), workers: map[string]*modelWorker{}}}
 	for id, places := range map[string]int{"a": 3, "b": 1, "c": 1} {
 		r.worker(t, id, places, "work")
 		r.spend(t, id, 1) // it has an account

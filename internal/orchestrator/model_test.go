@@ -140,7 +140,7 @@ func (m *model) goOn(t *modelTask, failure string) {
 	again := slices.Contains([]string{"timeout", "unavailable", "resource_limit"}, failure) && len(t.attempts) <= t.retries
 	if again && (t.budget == nil || t.tokens < *t.budget) {
 		t.state, t.waits = models.TaskNew, models.WaitRetry
-		t.deadline = m.now.Add([]time.Duration{1, 2, 4}[min(len(t.attempts), 3)-1] * time.Second)
+		t.deadline = m.now.Add([]time.Duration{time.Second, 2 * time.Second, 4 * time.Second}[min(len(t.attempts), 3)-1])
 		return
 	}
 	t.state, t.waits, t.failure = models.TaskFailed, models.WaitNothing, failure

@@ -126,6 +126,8 @@ type Orchestrator struct {
 	// stale counts how often the registry was to be read as a whole, and fresh up to
 	// which of these it was.
 	stale, fresh atomic.Int64
+	// behind is set when another replica has changed workers.
+	behind atomic.Bool
 }
 
 // New returns an orchestrator over the store whose tasks spend in the ledger.

@@ -70,7 +70,7 @@ func TestOutputInPieces(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.output, h.output(t, id, models.StreamResult))
 			require.Equal(t, c.logs, h.output(t, id, models.StreamLog))
-			require.EqualValues(t, []int{len(c.output), len(c.logs)}, []int{int(task.OutputBytes), int(task.LogBytes)})
+			require.Equal(t, []int{len(c.output), len(c.logs)}, []int{int(task.OutputBytes), int(task.LogBytes)})
 		})
 	}
 

@@ -70,30 +70,35 @@ func (o *Orchestrator) Output(ctx context.Context, id string, stream models.Outp
 	if err != nil {
 		return err
 	}
+	return o.OutputOf(ctx, t, stream, from, each)
+}
+
+// OutputOf is Output for a task as it was read.
+func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream models.OutputStream, from int64, each func(models.Output) error) error {
 	attempt := t.Attempt
-	if t.State == models.TaskDone { // the one that succeeded may not be the newest
-		all, err := o.store.Attempts(ctx, id)
+	if t.State == models.TaskDone && t.Attempt > 1 { // the one that succeeded may not be the newest
+		all, err := o.store.Attempts(ctx, t.ID)
 		if err != nil {
 			return err
 		}
 		attempt = decisive(t, all)
 	}
-	return o.store.Outputs(ctx, id, attempt, stream, from, each)
+	return o.store.Outputs(ctx, t.ID, attempt, stream, from, each)
 }
 
 // Wait returns the task once it has ended, or as it is when ctx ends or patience has
 // passed.
 func (o *Orchestrator) Wait(ctx context.Context, id string, patience time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, id, patience, func(t models.Task) bool { return t.State.Ended() })
+	return o.waitFor(ctx, WakeEnd, id, patience, func(t models.Task) bool { return t.State.Ended() })
 }
 
 // Changed is Wait for any change after a version.
 func (o *Orchestrator) Changed(ctx context.Context, id string, version int64, patience time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, id, patience, func(t models.Task) bool { return t.Version > version || t.State.Ended() })
+	return o.waitFor(ctx, WakeTask, id, patience, func(t models.Task) bool { return t.Version > version || t.State.Ended() })
 }
 
-func (o *Orchestrator) waitFor(ctx context.Context, id string, patience time.Duration, enough func(models.Task) bool) (models.Task, error) {
-	changed, stop := o.hub.listen(WakeTask, id)
+func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, id string, patience time.Duration, enough func(models.Task) bool) (models.Task, error) {
+	changed, stop := o.hub.listen(kind, id)
 	defer stop()
 	over := time.NewTimer(patience)
 	defer over.Stop()
@@ -102,7 +107,7 @@ func (o *Orchestrator) waitFor(ctx context.Context, id string, patience time.Dur
 		if err != nil || enough(t) {
 			return t, err
 		}
-		look := time.NewTimer(o.opts.Poll) // what another replica does may not be heard
+		look := time.NewTimer(lookAgain * o.opts.Poll) // what another replica does may not be heard
 		select {
 		case <-changed:
 		case <-look.C:
@@ -116,6 +121,10 @@ func (o *Orchestrator) waitFor(ctx context.Context, id string, patience time.Dur
 		look.Stop()
 	}
 }
+
+// lookAgain is how many polls pass before somebody who waits looks without being woken:
+// there may be thousands.
+const lookAgain = 4
 
 // Messages returns up to limit messages that an agent has not acknowledged, the most
 // urgent first.

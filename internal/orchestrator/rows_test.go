@@ -70,9 +70,8 @@ func everything(t *testing.T, h *house) (out []string) {
 			out = append(out, table+" "+row)
 		}
 	}
-	for _, row := range append(h.look(t, "SELECT type, key, data FROM events WHERE type NOT LIKE 'agent.%'"), h.look(t, "SELECT kind, key, run_at FROM jobs WHERE kind LIKE 'task.%'")...) {
-		out = append(out, row)
-	}
+	out = append(out, h.look(t, "SELECT type, key, data FROM events WHERE type NOT LIKE 'agent.%'")...)
+	out = append(out, h.look(t, "SELECT kind, key, run_at FROM jobs WHERE kind LIKE 'task.%'")...)
 	slices.Sort(out)
 	return out
 }

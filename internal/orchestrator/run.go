@@ -26,25 +26,26 @@ func (o *Orchestrator) run(ctx context.Context) {
 	defer stop()
 	tick := time.NewTicker(o.opts.Poll)
 	defer tick.Stop()
-	var filled, swept time.Time
-	for ctx.Err() == nil {
+	var filled time.Time
+	for due := true; ctx.Err() == nil; {
 		if want := o.stale.Load(); want != o.fresh.Load() || time.Since(filled) >= refill {
 			if o.report(ctx, "reading the agents", o.fill(ctx)) {
 				o.fresh.Store(want)
 				filled = time.Now()
 			}
 		}
-		o.report(ctx, "following the workers", o.refresh(ctx))
-		o.report(ctx, "serving the lines", o.serve(ctx))
-		if time.Since(swept) >= o.opts.Poll {
+		if o.behind.Swap(false) || due {
+			o.report(ctx, "following the workers", o.refresh(ctx))
 			o.report(ctx, "looking for silent workers", o.silence(ctx))
 			o.report(ctx, "closing idle sessions", o.closeIdle(ctx))
-			swept = time.Now()
 		}
+		o.report(ctx, "serving the lines", o.serve(ctx))
 		select {
 		case <-ctx.Done():
 		case <-line:
+			due = false
 		case <-tick.C:
+			due = true
 		}
 	}
 }

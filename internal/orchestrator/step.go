@@ -65,7 +65,7 @@ func (s *step) follow(ctx context.Context) {
 	}
 	for _, w := range s.wakes {
 		s.hub.wake(w)
-		if s.opts.Waker != nil {
+		if s.opts.Waker != nil && w.kind != WakeEnd {
 			s.opts.Waker.Wake(w.kind, w.id)
 		}
 	}
@@ -103,6 +103,7 @@ func (s *step) save(before models.Task, t *models.Task) error {
 
 // ended does what follows the end of a task.
 func (s *step) ended(t models.Task) error {
+	s.wake(WakeEnd, t.ID)
 	s.countEnd(t)
 	if err := s.leaveSession(t); err != nil || t.OwnerAgent == "" && !s.tracing() {
 		return err

@@ -142,13 +142,19 @@ func TestTimers(t *testing.T) {
 			require.NoError(t, err)
 			waiting := h.submit(t, "work", nil).ID
 			stop()
-			db.Clock.Advance(30 * time.Second)
+			later := func() {
+				t.Helper()
+				db.Clock.Advance(30 * time.Second)
+				_, err := h.Alive(t.Context(), []string{"a"}) // it is there all the while
+				require.NoError(t, err)
+			}
+			later()
 
 			h, stop = boot(t, db, nil)
 			h.until(t, silent, waits(models.WaitRetry))
 			h.until(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
 			stop()
-			db.Clock.Advance(30 * time.Second)
+			later()
 
 			h = open(t, db, nil)
 			h.until(t, asking, ended)

@@ -64,7 +64,7 @@ func (f *fair) prepare() {
 		f.houses[0].worker(f.t, id, 1+i%3, "work")
 		require.NoError(f.t, f.houses[1].Learn(f.t.Context(), id))
 	}
-	for i := range 3 {
+	for i := range 2 {
 		_, err := f.at().OpenSession(f.t.Context(), ops(), fmt.Sprintf("s%d", i), nil)
 		require.NoError(f.t, err)
 	}
@@ -103,7 +103,7 @@ func (f *fair) submitAll() {
 	var all sync.WaitGroup
 	for i := range submitters {
 		all.Go(func() {
-			for n := range 8 {
+			for n := range 12 / costly {
 				f.submit(i, n)
 			}
 		})
@@ -115,7 +115,7 @@ func (f *fair) submit(i, n int) {
 	ctx := context.Background()
 	sub := orchestrator.Submission{Capabilities: []string{"work"}, Priority: rand.IntN(4), Override: orchestrator.Override{TimeoutMS: 1000 + rand.Int64N(4000)}}
 	if rand.IntN(2) == 0 {
-		sub.Session = fmt.Sprintf("s%d", rand.IntN(3))
+		sub.Session = fmt.Sprintf("s%d", rand.IntN(2))
 	}
 	if rand.IntN(2) == 0 {
 		sub.Budget = new(100 + rand.Int64N(400))

@@ -51,7 +51,7 @@ func (d *Dialect) result(ctx context.Context, a asked) (wire.Payload, error) {
 		p.ExitCode = int64(*c)
 	}
 	if a.Task.OutputBytes <= maxInline {
-		text, err := d.output(ctx, a.Task.ID)
+		text, err := d.output(ctx, a.Task)
 		if err != nil {
 			return nil, err
 		}
@@ -83,9 +83,12 @@ type resources struct {
 }
 
 // output reads a result that is short enough to be told in one message.
-func (d *Dialect) output(ctx context.Context, taskID string) (string, error) {
+func (d *Dialect) output(ctx context.Context, t models.Task) (string, error) {
+	if t.OutputBytes == 0 {
+		return "", nil
+	}
 	var b strings.Builder
-	err := d.work.Output(ctx, taskID, models.StreamResult, 0, func(o models.Output) error {
+	err := d.work.OutputOf(ctx, t, models.StreamResult, 0, func(o models.Output) error {
 		b.Write(o.Data)
 		return nil
 	})
@@ -103,6 +106,12 @@ func clean(text string) string {
 
 // failure is the error that a task ended with.
 func (d *Dialect) failure(ctx context.Context, a asked, f orchestrator.Failure) (wire.Payload, error) {
+	if a.Input.TaskID == "" { // it was not needed before
+		var err error
+		if a.Order, err = d.work.Order(ctx, a.Task.ID); err != nil {
+			return nil, err
+		}
+	}
 	switch f {
 	case orchestrator.FailureUnsupported:
 		return wire.UnsupportedWorkType(a.workType(), d.work.CapabilitiesOf(a.Input.AgentType)), nil

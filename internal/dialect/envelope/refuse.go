@@ -40,6 +40,9 @@ func (d *Dialect) Refuse(err error, raw []byte) dialect.Answer {
 func (d *Dialect) refuse(e wire.Envelope, err error) dialect.Answer {
 	f := failureFor(e, err)
 	answer := dialect.Answer{Status: f.Code.HTTPStatus(), Refused: true, RetryAfter: retryAfter(err)}
+	if f.Code == wire.CodeUnavailable && answer.RetryAfter == 0 { // our own trouble, it may come again
+		answer.RetryAfter = time.Second
+	}
 	if e.MessageID != [16]byte{} {
 		answer.MessageID = e.MessageID.String()
 	}
@@ -79,9 +82,9 @@ func failureFor(e wire.Envelope, err error) wire.Failure {
 		return wire.Unavailable(wire.Orchestrator, nil)
 	}
 	switch own.Code {
-	case errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.RateLimited:
+	case errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent:
 		return wire.AuthenticationFailed(e.From)
-	case errs.Timeout, errs.Unavailable, errs.Busy, errs.Internal:
+	case errs.Timeout, errs.Unavailable, errs.Busy, errs.RateLimited, errs.Internal:
 		return wire.Unavailable(wire.Orchestrator, nil)
 	case errs.UnsupportedWork: // the versions of Negotiate
 		versions, _ := own.Meta["versions"].([]string)
@@ -110,8 +113,6 @@ func retryAfter(err error) time.Duration {
 	if errs.Is(err, errs.Busy) || errs.Is(err, errs.Unavailable) || errors.Is(err, context.DeadlineExceeded) {
 		return time.Second
 	}
-	if d, ok := metaOfError(err)["retry_after"].(time.Duration); ok {
-		return d
-	}
-	return 0
+	seconds, _ := metaOfError(err)["retry_after"].(int)
+	return time.Duration(seconds) * time.Second
 }

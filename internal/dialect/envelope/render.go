@@ -79,7 +79,7 @@ func (d *Dialect) ending(ctx context.Context, agent models.Agent, a asked, m mod
 		inline = min(inline, int64(limit)/2) // quotes and escapes take room too
 	}
 	if is && a.Task.OutputBytes > inline {
-		text, err := d.output(ctx, a.Task.ID)
+		text, err := d.output(ctx, a.Task)
 		if err != nil {
 			return nil, err
 		}

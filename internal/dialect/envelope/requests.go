@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
+
 	"comet/internal/dialect"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
@@ -35,7 +37,7 @@ func (d *Dialect) submit(ctx context.Context, s speaker, e wire.Envelope, p wire
 			return dialect.Answer{}, err
 		}
 	}
-	return d.standing(ctx, e, t.ID)
+	return d.standing(ctx, e, p.TaskID, t)
 }
 
 func submission(s speaker, e wire.Envelope, p wire.WorkRequest) (orchestrator.Submission, error) {
@@ -89,47 +91,40 @@ func (d *Dialect) cancel(ctx context.Context, s speaker, e wire.Envelope, p wire
 	if err != nil {
 		return dialect.Answer{}, taskError(err)
 	}
-	_, err = d.work.Cancel(ctx, t.ID, "cancelled by the asker", nil)
+	t, err = d.work.Cancel(ctx, t.ID, "cancelled by the asker", nil)
 	if err != nil && !errs.Is(err, errs.TaskState) {
 		return dialect.Answer{}, taskError(err)
 	}
-	return d.standing(ctx, e, t.ID)
+	return d.standing(ctx, e, p.TaskID, t)
 }
 
 // standing tells an asker where its task stands: 202 with a work_status until it has
 // ended, then its result, or the error it ended with.
-func (d *Dialect) standing(ctx context.Context, to wire.Envelope, taskID string) (dialect.Answer, error) {
-	order, err := d.work.Order(ctx, taskID)
+func (d *Dialect) standing(ctx context.Context, to wire.Envelope, id uuid.UUID, t models.Task) (dialect.Answer, error) {
+	if !t.State.Ended() {
+		return d.underway(to, id, t)
+	}
+	payload, err := d.end(ctx, asked{Order: orchestrator.Order{Task: t}, task: id})
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	a, err := askedOf(order)
-	if err != nil {
-		return dialect.Answer{}, err
-	}
-	answer := accepted(taskID)
-	answer.Reply = true
-	if !order.Task.State.Ended() {
-		return d.write(answer, wire.Reply(to, newID(), d.clock(), status(a)))
-	}
-	payload, err := d.end(ctx, a)
-	if err != nil {
-		return dialect.Answer{}, err
-	}
-	answer.Status = http.StatusOK
+	answer := accepted(t.ID)
+	answer.Reply, answer.Status = true, http.StatusOK
 	if f, failed := payload.(wire.Failure); failed {
 		answer.Status, answer.Refused = f.Code.HTTPStatus(), true
 	}
 	return d.write(answer, wire.Reply(to, newID(), d.clock(), payload))
 }
 
-// status is how far a task is.
-func status(a asked) wire.WorkStatus {
-	p := wire.WorkStatus{TaskID: a.task, Status: wire.StatusRunning, Progress: a.Task.Progress}
-	if a.Task.StepName != "" {
-		p.Step = &wire.Step{Number: a.Task.Step, Name: a.Task.StepName}
+// underway answers with how far a task is.
+func (d *Dialect) underway(to wire.Envelope, id uuid.UUID, t models.Task) (dialect.Answer, error) {
+	p := wire.WorkStatus{TaskID: id, Status: wire.StatusRunning, Progress: t.Progress}
+	if t.StepName != "" {
+		p.Step = &wire.Step{Number: t.Step, Name: t.StepName}
 	}
-	return p
+	answer := accepted(t.ID)
+	answer.Reply = true
+	return d.write(answer, wire.Reply(to, newID(), d.clock(), p))
 }
 
 const contentType = "application/json"
