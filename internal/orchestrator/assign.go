@@ -38,30 +38,34 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 			d.Verdict = selection.Saturated
 		}
 	}
-	refused := 0
-	for i := 0; d.Verdict == selection.Chosen && i < len(d.Candidates); i++ {
-		reason, err := s.take(t, d.Candidates[i].AgentID)
+	tried, refused, eligible := len(exclude), 0, d.Eligible
+	for d.Verdict == selection.Chosen {
+		chosen, over, err := s.takeFirst(t, &d)
 		if err != nil {
 			return "", err
 		}
-		if reason == "" {
-			d.Candidates = append([]selection.Ranked{d.Candidates[i]}, append(d.Candidates[:i:i], d.Candidates[i+1:]...)...)
-			t.Decision, err = json.Marshal(d)
-			if err != nil {
+		if chosen {
+			if t.Decision, err = json.Marshal(d); err != nil {
 				return "", err
 			}
 			return selection.Chosen, s.give(t, p)
 		}
-		if reason == ReasonOverBudget {
-			refused++
+		refused += over
+		for _, r := range d.Rejected {
+			exclude = append(exclude, r.AgentID)
 		}
-		d.Rejected = append(d.Rejected, selection.Rejection{Ranked: d.Candidates[i], Reason: reason})
-		d.Candidates = append(d.Candidates[:i:i], d.Candidates[i+1:]...)
-		i--
+		if eligible <= selection.MaxListed || len(exclude)-tried >= maxTried {
+			break
+		}
+		more := s.index.Select(request(in, p, exclude)) // those that were not listed
+		if more.Verdict != selection.Chosen {
+			break
+		}
+		d.Candidates, d.Rejected = more.Candidates, nil
 	}
 	if d.Verdict == selection.Chosen {
 		d.Verdict = selection.Saturated
-		if refused > 0 && refused == d.Eligible {
+		if refused > 0 && refused >= eligible {
 			d.Verdict = overBudget
 		}
 	}
@@ -69,6 +73,31 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 	text, err := json.Marshal(d)
 	t.Decision = text
 	return d.Verdict, err
+}
+
+// maxTried bounds how many agents one assignment asks for a place.
+const maxTried = 100
+
+// takeFirst takes a place of the first candidate that has one and whose budget covers
+// the task; it is the first of them then. Those that have not are rejected, over of them
+// for their budgets.
+func (s *step) takeFirst(t *models.Task, d *selection.Decision) (chosen bool, over int, err error) {
+	for i, c := range d.Candidates {
+		reason, err := s.take(t, c.AgentID)
+		if err != nil {
+			return false, over, err
+		}
+		if reason == "" {
+			d.Candidates = d.Candidates[i:]
+			return true, over, nil
+		}
+		if reason == ReasonOverBudget {
+			over++
+		}
+		d.Rejected = append(d.Rejected, selection.Rejection{Ranked: c, Reason: reason})
+	}
+	d.Candidates = nil
+	return false, over, nil
 }
 
 // overBudget is the verdict where the budgets of all who could do it refused.
@@ -123,6 +152,7 @@ func left(err error) int64 {
 func (s *step) give(t *models.Task, p Policy) error {
 	t.State, t.Waits, t.Deadline = models.TaskNew, models.WaitNothing, s.tx.Now().Add(p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
+	t.ExitCode, t.Detail = nil, nil // of an earlier attempt
 	_, err := s.tx.Tell(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	if err != nil {
 		return err
@@ -166,7 +196,7 @@ const nobodyThere = "no agent was there to take it"
 func (s *step) nobody(t *models.Task, p Policy) (Failure, error) {
 	now := s.tx.Now()
 	t.Attempt++
-	t.AgentID = ""
+	t.AgentID, t.ExitCode, t.Detail = "", nil, nil
 	err := s.tx.InsertAttempt(models.Attempt{
 		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: nobodyThere,
 		AssignedAt: now, EndedAt: &now,

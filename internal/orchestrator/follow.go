@@ -81,7 +81,7 @@ func (o *Orchestrator) catchUp(ctx context.Context) (waited bool, err error) {
 
 // caughtUp reports whether no change of the registry is still to be read.
 func (o *Orchestrator) caughtUp(ctx context.Context) (bool, error) {
-	if o.hub.ready() != nil || o.stale.Load() != o.fresh.Load() {
+	if !o.hub.isFilled() || o.stale.Load() != o.fresh.Load() {
 		return false, nil
 	}
 	if o.opts.Feed == nil {

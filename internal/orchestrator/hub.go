@@ -89,10 +89,14 @@ func (h *hub) fill() {
 	h.filled = true
 }
 
-func (h *hub) ready() error {
+func (h *hub) isFilled() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.filled {
+	return h.filled
+}
+
+func (h *hub) ready() error {
+	if !h.isFilled() {
 		return errs.New(errs.Unavailable, "the agents are not read yet")
 	}
 	return nil

@@ -12,6 +12,8 @@ import (
 const (
 	// maxRoutes is how many lines are looked at in one go.
 	maxRoutes = 256
+	// maxServed is how many tasks of a line are given away in one transaction.
+	maxServed = 32
 	// overlap is how far back changes of workers are read again: clocks of replicas
 	// differ, and a commit may come later than the time in its rows.
 	overlap = 10 * time.Second
@@ -67,7 +69,10 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 		for err == nil && ctx.Err() == nil {
 			more := false
 			err = o.do(ctx, func(s *step) (err error) {
-				more, err = s.next(r)
+				more = true
+				for n := 0; n < maxServed && more && err == nil; n++ {
+					more, err = s.next(r)
+				}
 				return err
 			})
 			if !more {
