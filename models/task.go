@@ -199,6 +199,12 @@ func (o Output) End() int64 {
 // Piece is where a piece of a stream lies, [Start, End), and how many bytes it has.
 type Piece struct{ Start, End, Bytes int64 }
 
+// TaskLine is a line in which tasks wait.
+type TaskLine struct {
+	Route string
+	Tasks int64
+}
+
 // TaskQuery selects a page of tasks, newest first. Zero fields do not filter.
 type TaskQuery struct {
 	State     TaskState

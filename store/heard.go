@@ -1,12 +1,22 @@
 package store
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Hear keeps that a message of an agent has its effect in this transaction, and reports
 // whether it is the first time. Two at the same moment wait for each other.
 func (tx *Tx) Hear(agentID, messageID string) (bool, error) {
 	n, err := tx.exec("INSERT INTO heard (agent_id, message_id, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", agentID, messageID, micros(tx.now))
 	return n == 1, err
+}
+
+// Heard reports whether Hear was committed for a message.
+func (s *Store) Heard(ctx context.Context, agentID, messageID string) (bool, error) {
+	var n int
+	err := s.queryRow(ctx, s.dialect.bind("SELECT count(*) FROM heard WHERE agent_id = ? AND message_id = ?"), []any{agentID, messageID}, &n)
+	return n > 0, err
 }
 
 // PurgeHeard forgets up to limit messages heard before, and returns how many.

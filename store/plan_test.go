@@ -145,3 +145,26 @@ func TestDetailPlan(t *testing.T) {
 		require.NotContains(t, plan, "SCAN "+table)
 	}
 }
+
+// TestOwnerPlans proves that what one token asked for is found without reading what
+// others did, and not sorted.
+func TestOwnerPlans(t *testing.T) {
+	t.Parallel()
+	s, _ := openSQLiteForTest(t)
+	for name, before := range map[string]models.TaskPlace{"first page": {}, "later page": {ID: "m", CreatedAt: time.Now()}} {
+		query, args := s.tasksQuery(models.TaskQuery{Owner: "ops", Before: before, Limit: 100})
+		plan := explain(t, s, query, args)
+		require.Contains(t, plan, "SEARCH tasks USING INDEX tasks_owner (owner=?", name)
+		require.NotContains(t, plan, "TEMP B-TREE", name)
+
+		query, args = s.sessionsQuery("ops", before, 100)
+		plan = explain(t, s, query, args)
+		require.Contains(t, plan, "SEARCH sessions USING INDEX sessions_owner (owner=?", name)
+		require.NotContains(t, plan, "TEMP B-TREE", name)
+
+		query, args = s.sessionsQuery("", before, 100)
+		plan = explain(t, s, query, args)
+		require.Contains(t, plan, "USING INDEX sessions_created", name)
+		require.NotContains(t, plan, "TEMP B-TREE", name)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"comet/models"
@@ -78,11 +79,8 @@ func (s *Store) Session(ctx context.Context, id string) (models.Session, error) 
 // owner of "" is everybody.
 func (s *Store) Sessions(ctx context.Context, owner string, before models.TaskPlace, limit int) ([]models.Session, error) {
 	out := []models.Session{}
-	query, args := "SELECT "+sessionColumns+" FROM sessions WHERE (? = '' OR owner = ?)", []any{owner, owner}
-	if before.ID != "" {
-		query, args = query+" AND (created_at, id) < (?, ?)", append(args, micros(before.CreatedAt), before.ID)
-	}
-	err := s.query(ctx, s.dialect.bind(query+" ORDER BY created_at DESC, id DESC LIMIT ?"), append(args, limit), func(rows *sql.Rows) error {
+	query, args := s.sessionsQuery(owner, before, limit)
+	err := s.query(ctx, query, args, func(rows *sql.Rows) error {
 		var r sessionRow
 		err := rows.Scan(r.dest()...)
 		if err == nil {
@@ -91,6 +89,22 @@ func (s *Store) Sessions(ctx context.Context, owner string, before models.TaskPl
 		return err
 	})
 	return out, err
+}
+
+func (s *Store) sessionsQuery(owner string, before models.TaskPlace, limit int) (string, []any) {
+	var terms []string
+	var args []any
+	if owner != "" {
+		terms, args = append(terms, "owner = ?"), append(args, owner)
+	}
+	if before.ID != "" {
+		terms, args = append(terms, "(created_at, id) < (?, ?)"), append(args, micros(before.CreatedAt), before.ID)
+	}
+	query := "SELECT " + sessionColumns + " FROM sessions"
+	if len(terms) > 0 {
+		query += " WHERE " + strings.Join(terms, " AND ")
+	}
+	return s.dialect.bind(query + " ORDER BY created_at DESC, id DESC LIMIT ?"), append(args, limit)
 }
 
 // IdleSessions returns up to limit open sessions without an open task in which nothing

@@ -165,6 +165,9 @@ func (s *Store) Ping(ctx context.Context) error {
 // Database names the kind of database, "sqlite" or "postgres".
 func (s *Store) Database() string { return s.dialect.name }
 
+// Alone reports whether no other process can write to the database.
+func (s *Store) Alone() bool { return s.dialect.name == "sqlite" }
+
 // Now is the store's time: UTC in whole microseconds, which is what it keeps.
 func (s *Store) Now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
 

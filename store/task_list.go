@@ -68,13 +68,18 @@ func (s *Store) WaitingRoutes(ctx context.Context, limit int) (routes []string, 
 	return routes, err
 }
 
-// FirstInLine returns the task that is next in a route's line and locks it; ok is false
+// FirstInLine returns the task that is next in a route's line, passing over some, and locks it; ok is false
 // when nobody waits there, or it is just being served on another connection: who comes
 // behind it does not overtake it meanwhile.
-func (tx *Tx) FirstInLine(route string) (t models.Task, ok bool, err error) {
-	err = tx.query("SELECT "+taskColumns+" FROM tasks WHERE waits = 1 AND id = (SELECT id FROM tasks WHERE route = ? AND waits = 1"+
+func (tx *Tx) FirstInLine(route string, but ...string) (t models.Task, ok bool, err error) {
+	besides, args := "", []any{route}
+	if len(but) > 0 {
+		list, more := inList(but)
+		besides, args = " AND id NOT IN "+list, append(args, more...)
+	}
+	err = tx.query("SELECT "+taskColumns+" FROM tasks WHERE waits = 1 AND id = (SELECT id FROM tasks WHERE route = ? AND waits = 1"+besides+
 		" ORDER BY priority DESC, created_at, id LIMIT 1)"+tx.store.dialect.skipLocked,
-		[]any{route}, func(rows *sql.Rows) error {
+		args, func(rows *sql.Rows) error {
 			var r taskRow
 			err := rows.Scan(r.dest()...)
 			if err == nil {
@@ -101,16 +106,37 @@ func (tx *Tx) CountWaiting(route string, limit int) (n int, err error) {
 // Timeline returns up to limit events about a key, the oldest first, whether they have
 // a position yet or not.
 func (s *Store) Timeline(ctx context.Context, key string, limit int) (out []models.Event, err error) {
-	err = s.query(ctx, s.dialect.bind("SELECT id, coalesce(position, 0), type, key, at, data FROM events WHERE key = ? ORDER BY seq LIMIT ?"), []any{key, limit}, func(rows *sql.Rows) error {
-		var e models.Event
-		var at int64
-		var data string
-		err := rows.Scan(&e.ID, &e.Position, &e.Type, &e.Key, &at, &data)
-		e.At, e.Data = fromMicros(at), json.RawMessage(data)
+	const query = "SELECT id, coalesce(position, 0), type, key, at, data FROM events WHERE key = ? ORDER BY seq LIMIT ?"
+	err = s.query(ctx, s.dialect.bind(query), []any{key, limit}, func(rows *sql.Rows) error {
+		e, err := scanTold(rows)
 		out = append(out, e)
 		return err
 	})
 	return out, err
+}
+
+// NewestEvent returns the newest event of a type about a key, or errs.NotFound.
+func (s *Store) NewestEvent(ctx context.Context, key string, kind models.EventType) (e models.Event, err error) {
+	found := false
+	const query = "SELECT id, coalesce(position, 0), type, key, at, data FROM events WHERE key = ? AND type = ? ORDER BY seq DESC LIMIT 1"
+	err = s.query(ctx, s.dialect.bind(query), []any{key, kind}, func(rows *sql.Rows) (err error) {
+		e, err = scanTold(rows)
+		found = true
+		return err
+	})
+	if err == nil && !found {
+		err = translate(sql.ErrNoRows)
+	}
+	return e, err
+}
+
+func scanTold(rows *sql.Rows) (models.Event, error) {
+	var e models.Event
+	var at int64
+	var data string
+	err := rows.Scan(&e.ID, &e.Position, &e.Type, &e.Key, &at, &data)
+	e.At, e.Data = fromMicros(at), json.RawMessage(data)
+	return e, err
 }
 
 // OpenTasksOf returns up to limit tasks whose newest attempt an agent is making.

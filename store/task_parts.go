@@ -1,9 +1,9 @@
 package store
 
 import (
+	"context"
 	"database/sql"
 
-	"comet/internal/errs"
 	"comet/models"
 )
 
@@ -23,6 +23,19 @@ func (tx *Tx) AddTokens(taskID string, n int64) error {
 	return err
 }
 
+// WaitingLines returns up to limit lines in which tasks wait, those with the highest
+// priority first, then those in which somebody has waited longest.
+func (s *Store) WaitingLines(ctx context.Context, limit int) (out []models.TaskLine, err error) {
+	const query = "SELECT route, count(*) FROM tasks WHERE waits = 1 GROUP BY route ORDER BY max(priority) DESC, min(created_at) LIMIT ?"
+	err = s.query(ctx, s.dialect.bind(query), []any{limit}, func(rows *sql.Rows) error {
+		var l models.TaskLine
+		err := rows.Scan(&l.Route, &l.Tasks)
+		out = append(out, l)
+		return err
+	})
+	return out, err
+}
+
 // CountChildren counts the tasks that one was handed off into, up to most.
 func (tx *Tx) CountChildren(taskID string, most int) (n int, err error) {
 	err = tx.queryRow("SELECT count(*) FROM (SELECT 1 FROM tasks WHERE parent_id = ? LIMIT ?) AS c", []any{taskID, most}, &n)
@@ -39,31 +52,4 @@ func (tx *Tx) OpenChildren(taskID string) (ids []string, err error) {
 		return err
 	})
 	return ids, err
-}
-
-// PeekTask returns a task without locking it, or errs.NotFound.
-func (tx *Tx) PeekTask(id string) (models.Task, error) {
-	var r taskRow
-	if err := tx.queryRow("SELECT "+taskColumns+" FROM tasks WHERE id = ?", []any{id}, r.dest()...); err != nil {
-		return models.Task{}, err
-	}
-	return r.task(), nil
-}
-
-// ReadOutput returns all that an attempt has put out into a stream, or errs.LimitReached
-// where that is more than most bytes.
-func (tx *Tx) ReadOutput(taskID string, attempt int, stream models.OutputStream, most int) (out []byte, err error) {
-	const query = "SELECT data FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? ORDER BY start"
-	err = tx.query(query, []any{taskID, attempt, int(stream)}, func(rows *sql.Rows) error {
-		var data []byte
-		if err := rows.Scan(&data); err != nil {
-			return err
-		}
-		if len(out)+len(data) > most {
-			return errs.New(errs.LimitReached, "the output is longer than %d bytes", most)
-		}
-		out = append(out, data...)
-		return nil
-	})
-	return out, err
 }

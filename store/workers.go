@@ -83,7 +83,8 @@ func (tx *Tx) TakePlace(agentID string) (w models.Worker, ok bool, err error) {
 	var r workerRow
 	now := micros(tx.now)
 	err = tx.queryRow("UPDATE workers SET in_flight = in_flight + 1, used_at = ?, version = version + 1, updated_at = ? "+
-		"WHERE agent_id = ? AND state = 1 AND in_flight < places AND breaker_until = 0 RETURNING "+workerColumns, []any{now, now, agentID}, r.dest()...)
+		"WHERE agent_id = ? AND state = 1 AND in_flight < places AND breaker_until = 0 AND "+
+		"EXISTS (SELECT 1 FROM agents WHERE id = workers.agent_id AND is_active) RETURNING "+workerColumns, []any{now, now, agentID}, r.dest()...)
 	if errs.Is(err, errs.NotFound) {
 		return w, false, nil
 	}
@@ -106,15 +107,26 @@ func (s *Store) Worker(ctx context.Context, agentID string) (models.Worker, erro
 // Workers returns the workers that have changed at or after since; the zero time is all
 // of them.
 func (s *Store) Workers(ctx context.Context, since time.Time) (out []models.Worker, err error) {
-	err = s.query(ctx, s.dialect.bind("SELECT "+workerColumns+" FROM workers WHERE updated_at >= ?"), []any{orNone(since)}, func(rows *sql.Rows) error {
+	err = s.query(ctx, s.dialect.bind("SELECT "+workerColumns+" FROM workers WHERE updated_at >= ?"), []any{orNone(since)}, scanWorkers(&out))
+	return out, err
+}
+
+// WorkersAfter returns up to limit workers in the order of their agents' ids, behind the
+// one with the id after, "" for the first.
+func (s *Store) WorkersAfter(ctx context.Context, after string, limit int) (out []models.Worker, err error) {
+	err = s.query(ctx, s.dialect.bind("SELECT "+workerColumns+" FROM workers WHERE agent_id > ? ORDER BY agent_id LIMIT ?"), []any{after, limit}, scanWorkers(&out))
+	return out, err
+}
+
+func scanWorkers(out *[]models.Worker) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
 		var r workerRow
 		err := rows.Scan(r.dest()...)
 		if err == nil {
-			out = append(out, r.worker())
+			*out = append(*out, r.worker())
 		}
 		return err
-	})
-	return out, err
+	}
 }
 
 // SilentWorkers returns up to limit workers that are not offline and have shown no sign

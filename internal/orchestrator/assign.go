@@ -123,7 +123,7 @@ func (s *step) take(t *models.Task, agentID string) (selection.Reason, error) {
 			if errs.Is(err, errs.AgentDeactivated) {
 				return selection.ReasonInactive, nil
 			}
-			s.remaining = max(s.remaining, left(err))
+			s.remaining, s.overBudget = max(s.remaining, left(err)), true
 			return ReasonOverBudget, nil
 		}
 		if err != nil {
@@ -191,6 +191,17 @@ func (s *step) queue(t *models.Task, p Policy) error {
 }
 
 const nobodyThere = "no agent was there to take it"
+
+// why is what a failure to assign a task is told with.
+func why(f Failure) string {
+	switch f {
+	case FailureBudget:
+		return "the budgets of all who could do it do not cover it"
+	case FailureUnsupported:
+		return "no agent offers this any more"
+	}
+	return nobodyThere
+}
 
 // nobody counts an attempt for which no agent was there.
 func (s *step) nobody(t *models.Task, p Policy) (Failure, error) {

@@ -119,7 +119,7 @@ func (s *step) current(t models.Task, agentID string) (models.Attempt, error) {
 			return a, nil
 		}
 	}
-	return models.Attempt{}, errs.New(errs.NotFound, "there is no task %q of yours", t.ID)
+	return models.Attempt{}, errs.New(errs.NotFound, "there is no task %q", t.ID)
 }
 
 // over is the error for a step of a task, or of an attempt at it, that has ended.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"comet/internal/errs"
 	"comet/internal/orchestrator/selection"
 	"comet/models"
 )
@@ -18,17 +19,29 @@ func (o *Orchestrator) fill(ctx context.Context) error {
 	for _, w := range workers {
 		o.crowd.newest(w)
 	}
+	o.learning.Lock()
+	o.learned = []string{} // from here on it is noted who is read anew
+	o.learning.Unlock()
 	var all []selection.Agent
 	err = o.store.EachAgent(ctx, func(a models.Agent) error {
 		all = append(all, entry(a, o.crowd.worker(a.ID)))
 		return nil
 	})
+	o.learning.Lock()
+	defer o.learning.Unlock()
+	news := o.learned
+	o.learned = nil
 	if err != nil {
 		return err
 	}
 	o.index.Replace(all)
 	for _, a := range all { // what changed while they were read
 		o.index.Update(a.ID, apply(o.crowd.worker(a.ID)))
+	}
+	for _, id := range news {
+		if err := o.put(ctx, id); err != nil && !errs.Is(err, errs.NotFound) {
+			return err
+		}
 	}
 	o.hub.fill()
 	return nil
@@ -97,6 +110,17 @@ func (o *Orchestrator) learn(ctx context.Context, w models.Worker) {
 // Learn reads an agent again, for when the registry has changed it. One that is not
 // there is errs.NotFound.
 func (o *Orchestrator) Learn(ctx context.Context, agentID string) error {
+	o.learning.Lock()
+	defer o.learning.Unlock()
+	if o.learned != nil {
+		o.learned = append(o.learned, agentID)
+	}
+	return o.put(ctx, agentID)
+}
+
+// put reads an agent into the index. One after the other, so that what was read last is
+// what the index knows.
+func (o *Orchestrator) put(ctx context.Context, agentID string) error {
 	a, err := o.store.Agent(ctx, agentID)
 	if err == nil {
 		o.index.Put(entry(a, o.crowd.worker(agentID)))

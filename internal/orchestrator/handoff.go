@@ -27,9 +27,15 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 	if in, err := o.store.TaskInput(ctx, taskID); err == nil && sub.Trace == "" {
 		sub.Trace = in.Trace // it goes on in its source's
 	}
+	source, err := o.Task(ctx, taskID)
+	if err != nil {
+		return Submitted{}, err
+	}
+	sub.Session, sub.parent = source.SessionID, &source.ID
 	ctx, span := o.traced(ctx, &sub)
+	o.resolve(ctx, by, &sub)
 	var out Submitted
-	err := o.again(ctx, func() error {
+	err = o.again(ctx, func() error {
 		return o.do(ctx, func(s *step) (err error) {
 			out, err = s.handOff(by, agentID, taskID, sub)
 			return err
@@ -67,6 +73,10 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 	if n >= maxChildren {
 		return Submitted{}, errs.New(errs.LimitReached, "a task may be handed off into %d others", maxChildren).With("limit", maxChildren)
 	}
+	if out, replayed, err := s.claim(by, sub); err != nil || replayed {
+		return out, err
+	}
+	sub.claimed = true
 	if err := s.carve(&t, &a, sub.Budget); err != nil {
 		return Submitted{}, err
 	}
@@ -97,7 +107,8 @@ func (s *step) carve(t *models.Task, a *models.Attempt, part *int64) error {
 	}
 	t.Budget = new(*t.Budget - *part)
 	if a.ReservationID != "" {
-		if err := s.ledger.ReleaseIn(s.tx, a.AgentID, a.ReservationID); err != nil {
+		err := s.ledger.ReleaseIn(s.tx, a.AgentID, a.ReservationID)
+		if err != nil && !errs.Is(err, errs.ReservationEnded) { // its agent may have ended it by itself
 			return err
 		}
 		r, err := s.ledger.ReserveIn(s.tx, a.AgentID, left, maxHold)

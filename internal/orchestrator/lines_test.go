@@ -111,7 +111,7 @@ func TestALineOfTasks(t *testing.T) {
 			h.submit(t, "work", nil)
 		}
 		before := everything(t, h)
-		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, RequestID: "r", Budget: new(int64(9))}, nil)
+		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, RequestID: "r"}, nil)
 		require.Equal(t, errs.Busy, errs.CodeOf(err))
 		requireUnchanged(t, h, before, "Submit")
 	})

@@ -69,3 +69,8 @@ func (o *Orchestrator) CapabilitiesOf(agentType string) []string {
 	all := o.index.CapabilitiesOf(agentType)
 	return all[:min(len(all), most)]
 }
+
+// Heard reports whether a message of an agent has had its effect.
+func (o *Orchestrator) Heard(ctx context.Context, agentID, messageID string) (bool, error) {
+	return o.store.Heard(ctx, agentID, messageID)
+}

@@ -59,6 +59,11 @@ type Options struct {
 	Silence time.Duration
 	// MaxLine is how many tasks may wait in one line, default 10,000.
 	MaxLine int
+	// MaxWaiting is how many tasks may wait in all lines together, default 20,000.
+	MaxWaiting int
+	// MaxWaits is how many requests may wait for tasks at a time, default 5,000, and
+	// MaxWaitsEach how many of one token, default 1,000.
+	MaxWaits, MaxWaitsEach int
 	// SessionIdle is how long a session stays open without a task, default 1 h.
 	SessionIdle time.Duration
 	// Retention is how long a task that has ended is kept, default 30 days.
@@ -87,6 +92,15 @@ func (o *Options) orDefaults() Options {
 	if out.MaxLine <= 0 {
 		out.MaxLine = 10_000
 	}
+	if out.MaxWaiting <= 0 {
+		out.MaxWaiting = 20_000
+	}
+	if out.MaxWaits <= 0 {
+		out.MaxWaits = 5000
+	}
+	if out.MaxWaitsEach <= 0 {
+		out.MaxWaitsEach = 1000
+	}
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -110,13 +124,14 @@ func orElse(d, otherwise time.Duration) time.Duration {
 // of other replicas and to notice those that fall silent.
 type Orchestrator struct {
 	*lifecycle.Loop
-	store  *store.Store
-	ledger *usage.Ledger
-	opts   Options
-	log    *slog.Logger
-	index  *selection.Index
-	crowd  *crowd
-	hub    *hub
+	store   *store.Store
+	ledger  *usage.Ledger
+	opts    Options
+	log     *slog.Logger
+	index   *selection.Index
+	crowd   *crowd
+	hub     *hub
+	waiting *waiting
 
 	spans    bool // are made
 	counters *counters
@@ -126,6 +141,14 @@ type Orchestrator struct {
 	// stale counts how often the registry was to be read as a whole, and fresh up to
 	// which of these it was.
 	stale, fresh atomic.Int64
+	// learning is held while an agent is read into the index; learned are those that
+	// were while all are, nil at other times.
+	learning sync.Mutex
+	learned  []string
+	// lines are what the tasks that wait need.
+	lines *lines
+	// started is when Start was called, by the store's clock in microseconds.
+	started atomic.Int64
 	// behind is set when another replica has changed workers.
 	behind atomic.Bool
 }
@@ -133,11 +156,13 @@ type Orchestrator struct {
 // New returns an orchestrator over the store whose tasks spend in the ledger.
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, ledger: ledger, opts: opts.orDefaults(), index: selection.New(), hub: newHub(),
-		counters: newCounters(), spans: opts != nil && opts.Tracer != nil, gauges: newGauges(),
+		lines: newLines(), counters: newCounters(), spans: opts != nil && opts.Tracer != nil, gauges: newGauges(),
 		crowd: &crowd{all: map[string]models.Worker{}}}
-	o.log = o.opts.Logger
+	o.log, o.waiting = o.opts.Logger, newWaiting(o.opts.MaxWaits, o.opts.MaxWaitsEach)
 	o.stale.Store(1)
+	o.started.Store(s.Now().UnixMicro())
 	o.Loop = lifecycle.NewLoop(func(ctx context.Context) {
+		o.started.Store(s.Now().UnixMicro())
 		var followers sync.WaitGroup
 		if o.opts.Feed != nil {
 			followers.Go(func() { o.follow(ctx) })

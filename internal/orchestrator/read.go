@@ -17,6 +17,8 @@ type Detail struct {
 	Input    models.TaskInput
 	Attempts []models.Attempt
 	Timeline []models.Event
+	// Question is the event of what its agent waits to be told, nil where it does not.
+	Question *models.Event
 }
 
 // Task returns a task, or errs.NotFound.
@@ -39,7 +41,14 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 	if d.Attempts, err = o.store.Attempts(ctx, id); err != nil {
 		return d, err
 	}
-	d.Timeline, err = o.store.Timeline(ctx, id, maxTimeline)
+	if d.Timeline, err = o.store.Timeline(ctx, id, maxTimeline); err != nil || d.Task.Waits != models.WaitAnswer {
+		return d, err
+	}
+	question, err := o.store.NewestEvent(ctx, id, models.EventTaskQuestion)
+	if errs.Is(err, errs.NotFound) { // events are kept for a time of their own
+		return d, nil
+	}
+	d.Question = &question
 	return d, err
 }
 
@@ -86,26 +95,46 @@ func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream model
 	return o.store.Outputs(ctx, t.ID, attempt, stream, from, each)
 }
 
+// decisive is the attempt that succeeded, which may not be the newest.
+func decisive(t models.Task, all []models.Attempt) int {
+	for _, a := range all {
+		if a.State == models.AttemptSucceeded {
+			return a.Attempt
+		}
+	}
+	return t.Attempt
+}
+
 // Wait returns the task once it has ended, or as it is when ctx ends or patience has
-// passed.
-func (o *Orchestrator) Wait(ctx context.Context, id string, patience time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, WakeEnd, id, patience, func(t models.Task) bool { return t.State.Ended() })
+// passed. Who waits is the token; where it, or all of them together, wait for as much
+// as they may, the task comes back as it is, with errs.Busy. A who of "" is somebody whose
+// number is bounded elsewhere.
+func (o *Orchestrator) Wait(ctx context.Context, who, id string, patience time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeEnd, who, id, patience, func(t models.Task) bool { return t.State.Ended() })
 }
 
 // Changed is Wait for any change after a version.
-func (o *Orchestrator) Changed(ctx context.Context, id string, version int64, patience time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, WakeTask, id, patience, func(t models.Task) bool { return t.Version > version || t.State.Ended() })
+func (o *Orchestrator) Changed(ctx context.Context, who, id string, version int64, patience time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeTask, who, id, patience, func(t models.Task) bool { return t.Version > version || t.State.Ended() })
 }
 
-func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, id string, patience time.Duration, enough func(models.Task) bool) (models.Task, error) {
+func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, who, id string, patience time.Duration, enough func(models.Task) bool) (models.Task, error) {
 	changed, stop := o.hub.listen(kind, id)
 	defer stop()
 	over := time.NewTimer(patience)
 	defer over.Stop()
-	for {
+	for placed := false; ; {
 		t, err := o.Task(ctx, id)
 		if err != nil || enough(t) {
 			return t, err
+		}
+		if !placed {
+			release, err := o.waiting.take(who)
+			if err != nil {
+				return t, err
+			}
+			defer release()
+			placed = true
 		}
 		look := time.NewTimer(lookAgain * o.opts.Poll) // what another replica does may not be heard
 		select {

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -26,41 +27,88 @@ import (
 const (
 	contextMark   = "#CTX:"
 	referenceMark = "#REF:"
-	maxReferences = 64
 )
 
-// resolve replaces the references in parameters. It returns errs.InvalidRequest for one
-// that names nothing, and errs.TaskState for a task that has not ended.
-func (s *step) resolve(session models.Session, parameters json.RawMessage) (json.RawMessage, error) {
-	if !bytes.Contains(parameters, []byte(contextMark)) && !bytes.Contains(parameters, []byte(referenceMark)) {
-		return parameters, nil
+// What the references of one request may cost.
+const (
+	maxReferences = 64
+	// maxValues is how many bytes of output are read for all of them.
+	maxValues = models.MaxTaskParameters
+	// maxWalked is how many bytes of JSON their paths lead through.
+	maxWalked = 8 * models.MaxTaskParameters
+)
+
+// references replaces those of one request. It reads outside of any transaction: the
+// facts of a session and the outputs of tasks that have ended stay as they are, and
+// reading them may take longer than others should wait for the writer.
+type references struct {
+	*Orchestrator
+	session models.Session
+	dec     *jsontext.Decoder // stands behind the reference
+	tasks   map[string]models.Task
+	texts   map[textOf]string
+	read    int   // bytes of output
+	walked  int64 // bytes of JSON
+}
+
+// textOf is one output.
+type textOf struct {
+	task   string
+	stream models.OutputStream
+}
+
+// resolve notes what the parameters are with what their references stand for, or why
+// they stand for nothing. Whether that matters the transaction finds out: a request that
+// was made before is answered as it was then.
+func (o *Orchestrator) resolve(ctx context.Context, by models.Principal, sub *Submission) {
+	sub.resolved = sub.Parameters
+	if sub.Session == "" || !bytes.Contains(sub.Parameters, []byte(contextMark)) && !bytes.Contains(sub.Parameters, []byte(referenceMark)) {
+		return
 	}
+	session, err := o.Session(ctx, sub.Session)
+	if err == nil {
+		err = sub.mayJoin(by, session)
+	}
+	if err == nil {
+		r := &references{
+			Orchestrator: o, session: session, dec: jsontext.NewDecoder(bytes.NewReader(sub.Parameters), jsontext.AllowDuplicateNames(true)),
+			tasks: map[string]models.Task{}, texts: map[textOf]string{},
+		}
+		sub.resolved, err = r.replace(ctx)
+	}
+	sub.unresolved = err
+}
+
+// replace returns the parameters with what their references stand for. Its errors are
+// errs.InvalidRequest for one that names nothing, and errs.TaskState for a task that has
+// not ended.
+func (r *references) replace(ctx context.Context) (json.RawMessage, error) {
 	var out bytes.Buffer
-	dec, enc := jsontext.NewDecoder(bytes.NewReader(parameters)), jsontext.NewEncoder(&out)
+	enc := jsontext.NewEncoder(&out, jsontext.AllowDuplicateNames(true))
 	for n := 0; ; {
-		text := dec.PeekKind() == '"' && !isName(dec)
-		token, err := dec.ReadToken()
+		text := r.dec.PeekKind() == '"' && !isName(r.dec)
+		token, err := r.dec.ReadToken()
 		switch {
 		case errors.Is(err, io.EOF):
 			return bytes.TrimSpace(out.Bytes()), nil
 		case err != nil:
-			return nil, err
+			return nil, r.bad("the parameters are not JSON")
 		case !text || !isReference(token.String()):
 			err = enc.WriteToken(token)
 		default:
 			if n++; n > maxReferences {
-				return nil, badReference(dec, "there are more than %d references", maxReferences)
+				return nil, r.bad("there are more than %d references", maxReferences)
 			}
 			var value jsontext.Value
-			if value, err = s.value(session, token.String(), dec); err == nil {
+			if value, err = r.value(ctx, token.String()); err == nil {
 				err = enc.WriteValue(value)
 			}
 		}
 		if err != nil {
 			return nil, err
 		}
-		if out.Len() > models.MaxTaskParameters {
-			return nil, badReference(dec, "the parameters are longer than %d bytes with what their references stand for", models.MaxTaskParameters)
+		if enc.OutputOffset() > models.MaxTaskParameters {
+			return nil, r.bad("the parameters are longer than %d bytes with what their references stand for", models.MaxTaskParameters)
 		}
 	}
 }
@@ -75,108 +123,94 @@ func isReference(text string) bool {
 	return strings.HasPrefix(text, contextMark) || strings.HasPrefix(text, referenceMark)
 }
 
-func badReference(dec *jsontext.Decoder, format string, args ...any) error {
+// bad is the error of the reference that was read last.
+func (r *references) bad(format string, args ...any) error {
 	var v errs.Violations
-	v.Add(errs.InvalidRequest, "/parameters"+string(dec.StackPointer()), "reference", format, args...)
+	v.Add(errs.InvalidRequest, "/parameters"+string(r.dec.StackPointer()), "reference", format, args...)
 	return v.Err()
 }
 
 // value is what a reference stands for.
-func (s *step) value(session models.Session, text string, dec *jsontext.Decoder) (jsontext.Value, error) {
+func (r *references) value(ctx context.Context, text string) (jsontext.Value, error) {
 	if key, is := strings.CutPrefix(text, contextMark); is {
-		value, found := member(jsontext.Value(session.Facts), key)
-		if !found {
-			return nil, badReference(dec, "the session has nothing under %s", words.Quote(key))
+		value, err := r.member(string(r.session.Facts), key)
+		if err == nil && value == nil {
+			err = r.bad("the session has nothing under %s", words.Quote(key))
 		}
-		return value, nil
+		return value, err
 	}
 	id, field, _ := strings.Cut(strings.TrimPrefix(text, referenceMark), ":")
-	t, err := s.tx.PeekTask(id)
-	if errs.Is(err, errs.NotFound) || err == nil && t.SessionID != session.ID {
-		return nil, badReference(dec, "there is no task %s in the session", words.Quote(id))
-	}
+	t, err := r.task(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if !t.State.Ended() {
-		return nil, errs.New(errs.TaskState, "the task %q, which the parameters refer to, has not ended", id).With("state", t.State)
-	}
-	return s.field(t, field, dec)
+	return r.field(ctx, t, field)
 }
 
-func (s *step) field(t models.Task, field string, dec *jsontext.Decoder) (jsontext.Value, error) {
-	var of any
+// task returns a task of the session that has ended.
+func (r *references) task(ctx context.Context, id string) (models.Task, error) {
+	if t, known := r.tasks[id]; known {
+		return t, nil
+	}
+	t, err := r.store.Task(ctx, id)
+	switch {
+	case errs.Is(err, errs.NotFound) || err == nil && t.SessionID != r.session.ID:
+		return t, r.bad("there is no task %s in the session", words.Quote(id))
+	case err != nil:
+		return t, err
+	case !t.State.Ended():
+		return t, errs.New(errs.TaskState, "the task %q, which the parameters refer to, has not ended", id).With("state", t.State)
+	}
+	r.tasks[id] = t
+	return t, nil
+}
+
+func (r *references) field(ctx context.Context, t models.Task, field string) (jsontext.Value, error) {
+	stream := models.StreamResult
 	switch field {
 	case "state":
-		of = t.State
+		return json.Marshal(t.State)
 	case "exit_code":
-		of = t.ExitCode
+		return json.Marshal(t.ExitCode)
 	case "error":
-		of = t.Error
+		return json.Marshal(t.Error)
 	case "tokens":
-		of = t.Tokens
+		return json.Marshal(t.Tokens)
 	case "log":
-		text, err := s.outputText(t, models.StreamLog, dec)
-		if err != nil {
-			return nil, err
-		}
-		of = text
-	default:
-		text, err := s.outputText(t, models.StreamResult, dec)
-		if err != nil {
-			return nil, err
-		}
-		if of = text; field != "" && field != "S" && field != "raw" && field != "result" {
-			value, found := member(jsontext.Value(text), field)
-			if !found {
-				return nil, badReference(dec, "the result of the task %s has no %s", words.Quote(t.ID), words.Quote(field))
-			}
-			return value, nil
-		}
+		stream = models.StreamLog
 	}
-	return json.Marshal(of)
+	text, err := r.text(ctx, t, stream)
+	if err != nil {
+		return nil, err
+	}
+	switch field {
+	case "", "S", "raw", "result", "log":
+		return jsontext.AppendQuote(nil, text)
+	}
+	value, err := r.member(text, field)
+	if err == nil && value == nil {
+		err = r.bad("the result of the task %s has no %s", words.Quote(t.ID), words.Quote(field))
+	}
+	return value, err
 }
 
-// outputText reads what a task has put out, which is not longer than parameters may be.
-func (s *step) outputText(t models.Task, stream models.OutputStream, dec *jsontext.Decoder) (string, error) {
-	attempt, err := s.decisive(t)
+// text reads what a task has put out, once.
+func (r *references) text(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
+	of := textOf{t.ID, stream}
+	if text, known := r.texts[of]; known {
+		return text, nil
+	}
+	var data []byte
+	err := r.OutputOf(ctx, t, stream, 0, func(o models.Output) error {
+		if r.read += len(o.Data); r.read > maxValues {
+			return r.bad("the outputs that the parameters refer to are longer than %d bytes together", maxValues)
+		}
+		data = append(data, o.Data...)
+		return nil
+	})
 	if err != nil {
 		return "", err
 	}
-	data, err := s.tx.ReadOutput(t.ID, attempt, stream, models.MaxTaskParameters)
-	if errs.Is(err, errs.LimitReached) {
-		return "", badReference(dec, "the output of the task %s is longer than %d bytes", words.Quote(t.ID), models.MaxTaskParameters)
-	}
-	return strings.ToValidUTF8(string(data), "\uFFFD"), err
-}
-
-// decisive is the number of the attempt whose output is the task's.
-func (s *step) decisive(t models.Task) (int, error) {
-	if t.State != models.TaskDone {
-		return t.Attempt, nil
-	}
-	all, err := s.tx.Attempts(t.ID)
-	return decisive(t, all), err
-}
-
-// decisive is the attempt that succeeded, which may not be the newest.
-func decisive(t models.Task, all []models.Attempt) int {
-	for _, a := range all {
-		if a.State == models.AttemptSucceeded {
-			return a.Attempt
-		}
-	}
-	return t.Attempt
-}
-
-// member follows a path of names into a JSON value.
-func member(value jsontext.Value, path string) (jsontext.Value, bool) {
-	for name := range strings.SplitSeq(path, ".") {
-		var members map[string]json.RawMessage
-		if json.Unmarshal(value, &members) != nil || members[name] == nil {
-			return nil, false
-		}
-		value = jsontext.Value(members[name])
-	}
-	return value, true
+	r.texts[of] = strings.ToValidUTF8(string(data), "\uFFFD")
+	return r.texts[of], nil
 }

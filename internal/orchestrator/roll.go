@@ -2,9 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"slices"
-	"strings"
-	"time"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -13,13 +10,7 @@ import (
 // Workers returns up to limit workers in the order of their agents' ids, behind the
 // one with the id after, "" for the first.
 func (o *Orchestrator) Workers(ctx context.Context, after string, limit int) ([]models.Worker, error) {
-	all, err := o.store.Workers(ctx, time.Time{})
-	if err != nil {
-		return nil, err
-	}
-	all = slices.DeleteFunc(all, func(w models.Worker) bool { return w.AgentID <= after })
-	slices.SortFunc(all, func(a, b models.Worker) int { return strings.Compare(a.AgentID, b.AgentID) })
-	return all[:min(len(all), limit)], nil
+	return o.store.WorkersAfter(ctx, after, limit)
 }
 
 // Worker returns what is known of an agent as a worker, or errs.NotFound for one that

@@ -5,13 +5,10 @@ import (
 	"time"
 
 	"comet/internal/errs"
-	"comet/internal/orchestrator/selection"
 	"comet/models"
 )
 
 const (
-	// maxRoutes is how many lines are looked at in one go.
-	maxRoutes = 256
 	// maxServed is how many tasks of a line are given away in one transaction.
 	maxServed = 32
 	// overlap is how far back changes of workers are read again: clocks of replicas
@@ -61,40 +58,39 @@ func (o *Orchestrator) report(ctx context.Context, what string, err error) bool 
 	return err == nil
 }
 
-// serve gives the tasks that wait to agents that have a place free, each line in its
-// order, until nobody is free or nobody waits.
-func (o *Orchestrator) serve(ctx context.Context) error {
-	routes, err := o.store.WaitingRoutes(ctx, maxRoutes)
-	for _, r := range routes {
-		for err == nil && ctx.Err() == nil {
-			more := false
-			err = o.do(ctx, func(s *step) (err error) {
-				more = true
-				for n := 0; n < maxServed && more && err == nil; n++ {
-					more, err = s.next(r)
-				}
-				return err
-			})
-			if !more {
-				break
-			}
-		}
-	}
-	return err
-}
+// maxPassed is how many tasks that only a budget keeps from being done are passed over
+// for those behind them.
+const maxPassed = 16
 
 // next gives the first task of a line to somebody; more tells whether it is worth
-// looking again.
+// looking again. One whose budget those who are free do not cover does not hold up the
+// line.
 func (s *step) next(route string) (more bool, err error) {
-	t, found, err := s.tx.FirstInLine(route)
-	if err != nil || !found {
-		return false, err
+	var passed []string
+	for len(passed) < maxPassed {
+		t, found, err := s.tx.FirstInLine(route, passed...)
+		if err != nil || !found {
+			return false, err
+		}
+		s.overBudget = false
+		more, err := s.offer(route, t)
+		if err != nil || more || !s.overBudget {
+			return more, err
+		}
+		passed = append(passed, t.ID)
 	}
+	return false, nil
+}
+
+// offer gives a task that waits to somebody, and reports whether it waits no more.
+func (s *step) offer(route string, t models.Task) (bool, error) {
 	in, p, err := s.lastTerms(t)
 	if err != nil {
 		return false, err
 	}
-	if d := s.index.Select(request(in, p, nil)); d.Verdict == selection.Saturated || d.Verdict == selection.Unavailable {
+	needs := request(in, p, nil)
+	s.lines.needs.Add(route, needs)
+	if !free(s.index.Select(needs).Verdict) {
 		return false, nil // nothing has changed for it
 	}
 	before := t
@@ -107,7 +103,7 @@ func (s *step) next(route string) (more bool, err error) {
 		failure, err = s.place(&t, in, p, nil)
 	}
 	if err == nil && failure != "" {
-		err = s.fail(&t, failure, nobodyThere)
+		err = s.fail(&t, failure, why(failure))
 	}
 	if err != nil || t.Waits == models.WaitAgent {
 		return false, err
@@ -119,6 +115,9 @@ func (s *step) next(route string) (more bool, err error) {
 // they have goes on until its own deadline.
 func (o *Orchestrator) silence(ctx context.Context) error {
 	before := o.store.Now().Add(-o.opts.Silence)
+	if before.Before(time.UnixMicro(o.started.Load())) {
+		return nil // while nobody was here to hear them, they were not silent
+	}
 	ids, err := o.store.SilentWorkers(ctx, before, 100)
 	for _, id := range ids {
 		if err != nil {

@@ -59,19 +59,28 @@ func (s *step) session(id string) (models.Session, error) {
 
 // joinSession counts a new task in its session, which its owner may add to, and whoever
 // has a task in it by handing that off.
-func (s *step) joinSession(by models.Principal, sub Submission) (models.Session, error) {
+func (s *step) joinSession(by models.Principal, sub Submission) error {
 	session, err := s.session(sub.Session)
-	switch {
-	case err != nil:
-		return session, err
-	case sub.parent == nil && session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
-		return session, errs.New(errs.NotFound, "there is no session %q", sub.Session)
-	case session.State == models.SessionClosed:
-		return session, errs.New(errs.TaskState, "the session %q is closed", sub.Session).With("state", session.State)
+	if err == nil {
+		err = sub.mayJoin(by, session)
+	}
+	if err != nil {
+		return err
 	}
 	session.OpenTasks++
 	session.Tasks++
-	return session, s.tx.SaveSession(session)
+	return s.tx.SaveSession(session)
+}
+
+// mayJoin is nil where the session takes the submission.
+func (sub Submission) mayJoin(by models.Principal, session models.Session) error {
+	switch {
+	case sub.parent == nil && session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
+		return errs.New(errs.NotFound, "there is no session %q", sub.Session)
+	case session.State == models.SessionClosed:
+		return errs.New(errs.TaskState, "the session %q is closed", sub.Session).With("state", session.State)
+	}
+	return nil
 }
 
 // lockSession locks the session of a task that the step may end. Sessions are locked

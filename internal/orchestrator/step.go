@@ -24,6 +24,8 @@ type step struct {
 	after     []func(context.Context) // what else follows the commit
 	// remaining is the most that a budget has left of those that refused the task.
 	remaining int64
+	// overBudget is set when a budget refused a task.
+	overBudget bool
 }
 
 // do runs a verb's transaction and wakes whom it concerns once it is committed.

@@ -35,7 +35,7 @@ func (sub *Submission) check() error {
 	if sub.Budget != nil && (*sub.Budget < 1 || *sub.Budget > models.MaxTokens) {
 		wrong("/budget", "min", "budget must be 1 to %d tokens", int64(models.MaxTokens))
 	}
-	if t := time.Duration(sub.Override.TimeoutMS) * time.Millisecond; t != 0 && (t < minTimeout || t > maxTimeout) {
+	if ms := sub.Override.TimeoutMS; ms != 0 && (ms < minTimeout.Milliseconds() || ms > maxTimeout.Milliseconds()) {
 		wrong("/timeout_ms", "range", "timeout_ms must be %d to %d", minTimeout.Milliseconds(), maxTimeout.Milliseconds())
 	}
 	if r := sub.Override.Retries; r != nil && (*r < 0 || *r > maxRetries) {
@@ -74,7 +74,7 @@ func (sub Submission) task(by models.Principal, now time.Time) (models.Task, mod
 		Parameters: sub.Parameters, Policy: policy, Meta: sub.Meta, Trace: sub.Trace,
 	}
 	t := models.Task{
-		ID: sub.ID, SessionID: sub.Session, ParentID: sub.parent, Depth: sub.depth, Class: sub.Class, Owner: by.TokenID, Route: route(in), Priority: sub.Priority,
+		ID: sub.ID, SessionID: sub.Session, ParentID: sub.parent, Depth: sub.depth, Class: sub.Class, Owner: by.TokenID, Route: route(sub.Class, in), Priority: sub.Priority,
 		State: models.TaskNew, Budget: sub.Budget, Deadline: now, CreatedAt: now, UpdatedAt: now, Version: 1,
 	}
 	if by.AgentID != nil {

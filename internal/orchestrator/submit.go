@@ -47,8 +47,12 @@ type Submission struct {
 	// Trace is a W3C traceparent, "" for none.
 	Trace string
 
-	parent *string // the task it is handed off from
-	depth  int
+	parent  *string // the task it is handed off from
+	depth   int
+	claimed bool // its request is
+
+	resolved   json.RawMessage // the parameters with what their references stand for
+	unresolved error           // why there are none
 }
 
 // Submitted is what became of a submission.
@@ -70,6 +74,7 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 		return Submitted{}, err
 	}
 	ctx, span := o.traced(ctx, &sub)
+	o.resolve(ctx, by, &sub)
 	var out Submitted
 	err := o.again(ctx, func() error {
 		return o.once(ctx, once, func(s *step) (result any, err error) {
@@ -113,23 +118,33 @@ func (o *Orchestrator) again(ctx context.Context, run func() error) error {
 	return err
 }
 
+// claim has a submission happen once; of a repeated one it returns what became of it.
+func (s *step) claim(by models.Principal, sub Submission) (out Submitted, replayed bool, err error) {
+	if sub.RequestID == "" || sub.claimed {
+		return out, false, nil
+	}
+	earlier, fresh, err := s.tx.ClaimRequest(models.TaskRequest{
+		Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.digest(), TaskID: sub.ID,
+	})
+	if err == nil && fresh {
+		return out, false, nil
+	}
+	out, err = s.replay(earlier, sub, err)
+	return out, true, err
+}
+
 func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
-	if sub.RequestID != "" {
-		earlier, fresh, err := s.tx.ClaimRequest(models.TaskRequest{
-			Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.digest(), TaskID: sub.ID,
-		})
-		if err != nil || !fresh {
-			return s.replay(earlier, sub, err)
-		}
+	if out, replayed, err := s.claim(by, sub); err != nil || replayed {
+		return out, err
 	}
 	if sub.Session != "" {
-		session, err := s.joinSession(by, sub)
-		if err != nil {
+		if err := s.joinSession(by, sub); err != nil {
 			return Submitted{}, err
 		}
-		if sub.Parameters, err = s.resolve(session, sub.Parameters); err != nil {
-			return Submitted{}, err
+		if sub.unresolved != nil {
+			return Submitted{}, sub.unresolved
 		}
+		sub.Parameters = sub.resolved
 	}
 	t, in, err := sub.task(by, s.tx.Now())
 	if err != nil {
@@ -147,7 +162,7 @@ func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
 		err = s.lineHasRoom(t)
 	}
 	if err == nil && failure != "" {
-		err = s.fail(&t, failure, nobodyThere)
+		err = s.fail(&t, failure, why(failure))
 	}
 	if err == nil {
 		err = s.insert(t, in)
@@ -185,6 +200,9 @@ func (s *step) refused(t models.Task, in models.TaskInput, f Failure) error {
 
 // lineHasRoom refuses one more task in a full line.
 func (s *step) lineHasRoom(t models.Task) error {
+	if n := s.lines.waiting.Load(); n >= int64(s.opts.MaxWaiting) {
+		return errs.New(errs.Busy, "%d tasks wait for agents already; try again later", n)
+	}
 	n, err := s.tx.CountWaiting(t.Route, s.opts.MaxLine)
 	if err == nil && n >= s.opts.MaxLine {
 		err = errs.New(errs.Busy, "%d tasks wait for such an agent already; try again later", n)
@@ -219,12 +237,12 @@ func (sub Submission) digest() [32]byte {
 }
 
 // route stands for what the task needs of an agent.
-func route(in models.TaskInput) string {
+func route(class string, in models.TaskInput) string {
 	names := make([]string, len(in.Capabilities))
 	for i, c := range in.Capabilities {
 		names[i] = models.CapabilityKey(c)
 	}
 	slices.Sort(names)
-	sum := sha256.Sum256([]byte(strings.Join(append(slices.Compact(names), in.AgentType, strconv.Itoa(in.Sphere), in.Wanted), "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join(append(slices.Compact(names), in.AgentType, strconv.Itoa(in.Sphere), in.Wanted, class), "\x00")))
 	return hex.EncodeToString(sum[:16])
 }

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"time"
 
 	"comet/internal/errs"
 	"comet/internal/jobs"
@@ -23,8 +24,36 @@ func (o *Orchestrator) timer(ctx context.Context, job *jobs.Job) error {
 		if s.tx.Now().Before(t.Deadline) {
 			return s.arm(t)
 		}
+		if s.slept(t) {
+			return s.extend(t)
+		}
 		return s.due(t)
 	})
+}
+
+// The patience with agents after a time in which nobody could hear them: longer than
+// they wait before they try to connect again.
+const (
+	overslept = 5 * time.Second
+	patience  = 30 * time.Second
+)
+
+// slept reports whether an attempt's deadline passed while no server was there to hear
+// its agent: it comes late, and this one has begun only a moment ago. Whoever worked on
+// meanwhile may bring the result yet.
+func (s *step) slept(t models.Task) bool {
+	now := s.tx.Now()
+	return t.Waits == models.WaitNothing && now.Sub(t.Deadline) > overslept && now.Sub(time.UnixMicro(s.started.Load())) < patience
+}
+
+// extend gives an attempt more time.
+func (s *step) extend(t models.Task) error {
+	before := t
+	t.Deadline = s.tx.Now().Add(patience)
+	if err := s.save(before, &t); err != nil {
+		return err
+	}
+	return s.arm(t)
 }
 
 func (s *step) due(t models.Task) error {
@@ -62,7 +91,7 @@ func (s *step) retry(t *models.Task, in models.TaskInput, p Policy) error {
 	if err != nil || failure == "" {
 		return err
 	}
-	return s.fail(t, failure, nobodyThere)
+	return s.fail(t, failure, why(failure))
 }
 
 // giveUp ends the newest attempt and goes on.

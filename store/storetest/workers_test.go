@@ -141,6 +141,24 @@ func TestAWorker(t *testing.T) {
 		}
 	})
 
+	rule(t, "AreListedByPages", func(t *testing.T, db *storetest.DB) {
+		joined(t, db, nil)
+		write(t, db, func(tx *store.Tx) error {
+			return tx.SaveWorker(&models.Worker{AgentID: "health", State: models.WorkerOffline, Places: 1})
+		})
+		for after, want := range map[string][]string{"": {"finance", "health"}, "finance": {"health"}, "health": nil} {
+			for limit := 1; limit <= 2; limit++ {
+				page, err := db.WorkersAfter(t.Context(), after, limit)
+				require.NoError(t, err)
+				var got []string
+				for _, w := range page {
+					got = append(got, w.AgentID)
+				}
+				require.Equal(t, want[:min(len(want), limit)], got)
+			}
+		}
+	})
+
 	rule(t, "ThatHasChangedSinceIsFound", func(t *testing.T, db *storetest.DB) {
 		joined(t, db, nil)
 		for since, want := range map[time.Time]int{{}: 1, db.Now(): 1, db.Now().Add(time.Microsecond): 0} {

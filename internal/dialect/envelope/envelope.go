@@ -80,6 +80,14 @@ func (d *Dialect) Negotiate(versions []string) (string, error) {
 	return version, nil
 }
 
+// Accepts implements dialect.Dialect: agents are addressed by their type.
+func (d *Dialect) Accepts(agent models.Agent) error {
+	if agent.Type == "" {
+		return errs.New(errs.InvalidRequest, "the agent %q has no type, by which this protocol addresses agents; set one with PATCH /api/v1/agents/%s", agent.ID, agent.ID)
+	}
+	return nil
+}
+
 // Token implements dialect.Dialect (Chiffon §Authentication, “message field”).
 func (d *Dialect) Token(raw []byte) (token string, rest []byte) {
 	return wire.CutToken(raw)
@@ -91,6 +99,7 @@ func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte
 	if err != nil {
 		return d.refuse(e, err)
 	}
+	e.TakeToken() // it is for message queues, and nobody else's business
 	s, err := d.speaker(ctx, from, e)
 	if err != nil {
 		return d.refuse(e, err)

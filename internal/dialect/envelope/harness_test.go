@@ -166,7 +166,7 @@ func (h *house) told(t *testing.T, id string) (out []wire.Envelope) {
 // ends waits for a task to end.
 func (h *house) ends(t *testing.T, id string) models.Task {
 	t.Helper()
-	task, err := h.work.Wait(t.Context(), id, time.Minute)
+	task, err := h.work.Wait(t.Context(), "", id, time.Minute)
 	require.NoError(t, err)
 	require.True(t, task.State.Ended(), "%+v", task)
 	return task

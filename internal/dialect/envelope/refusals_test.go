@@ -3,10 +3,12 @@ package envelope_test
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	wire "comet/internal/wire/envelope"
 	"comet/models"
@@ -59,6 +61,38 @@ func TestWhoMaySayWhat(t *testing.T) {
 			e := read(t, a.Body)
 			require.Equal(t, sent.TraceID, e.TraceID, name)
 			require.Equal(t, sent.RequestID, e.RequestID, name)
+		}
+	})
+}
+
+// TestALinksRefusal: what a link has against a request is said with the code and the
+// status of the document's table (Chiffon §Error Codes; docs/protocol-envelope.md).
+func TestALinksRefusal(t *testing.T) {
+	t.Parallel()
+	rule(t, "HasTheStatusOfItsCode", func(t *testing.T, h *house) {
+		for name, c := range map[string]struct {
+			err    error
+			code   wire.Code
+			status int
+			wait   time.Duration
+		}{
+			"a token that is not accepted":      {errs.New(errs.Unauthenticated, "x"), wire.CodeAuthenticationFailed, 401, 0},
+			"an agent that is inactive":         {errs.New(errs.AgentInactive, "x"), wire.CodeAuthenticationFailed, 401, 0},
+			"a token without a scope":           {errs.New(errs.MissingScope, "x"), wire.CodeAuthenticationFailed, 401, 0},
+			"a token that is bound to nobody":   {errs.New(errs.ForeignAgent, "x"), wire.CodeAuthenticationFailed, 401, 0},
+			"a token that asks too often":       {errs.New(errs.RateLimited, "x").With("retry_after", 7), wire.CodeUnavailable, 429, 7 * time.Second},
+			"a server that cannot at this time": {errs.New(errs.Unavailable, "x"), wire.CodeUnavailable, 503, time.Second},
+			"a message that is too long":        {errs.New(errs.BodyTooLarge, "x"), wire.CodeInvalidMessage, 413, 0},
+			"a message of another type":         {errs.New(errs.UnsupportedMediaType, "x"), wire.CodeInvalidMessage, 415, 0},
+			"a version nobody speaks":           {errs.New(errs.UnsupportedWork, "x"), wire.CodeUnsupportedWorkType, 422, 0},
+		} {
+			raw, _ := request(t, "infra", "run_playbook", nil, nil)
+			a := h.Refuse(c.err, raw)
+			e := read(t, a.Body)
+			require.Equal(t, c.code, e.Payload.(wire.Failure).Code, name)
+			require.Equal(t, c.status, a.Status, name)
+			require.Equal(t, c.wait, a.RetryAfter, name)
+			require.Equal(t, read(t, raw).RequestID, e.RequestID, name)
 		}
 	})
 }

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
+	"comet/internal/orchestrator"
 	wire "comet/internal/wire/envelope"
 	"comet/models"
 )
@@ -31,7 +33,7 @@ func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.Inbox
 		if a.Task.State.Ended() || a.Task.Attempt != m.Attempt || a.Task.AgentID != agent.ID {
 			return nil, nil
 		}
-		return d.lines(agent, a, m, d.request(a))
+		return d.assignment(ctx, agent, a, m, limit)
 	case models.MessageCancel:
 		return d.lines(agent, a, m, wire.WorkRequest{TaskID: a.task, WorkType: wire.WorkTypeCancel, Parameters: orNothing(m.Data)})
 	case models.MessageEnded:
@@ -40,13 +42,27 @@ func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.Inbox
 	return nil, nil // the protocol has no words for it
 }
 
+// assignment is the work_request. One that is too long for the agent's line is failed at
+// once, for another agent to do: it would only be silent about it.
+func (d *Dialect) assignment(ctx context.Context, agent models.Agent, a asked, m models.InboxMessage, limit int) ([][]byte, error) {
+	lines, err := d.lines(agent, a, m, d.request(a))
+	if err != nil || limit <= 0 || len(lines[0]) <= limit {
+		return lines, err
+	}
+	detail, err := json.Marshal(failureDetail{Limit: "message_bytes", Available: int64(limit), Required: int64(len(lines[0]))})
+	if err != nil {
+		return nil, err
+	}
+	_, err = d.work.Complete(ctx, agent.ID, a.Task.ID, orchestrator.Result{
+		Failure: orchestrator.FailureResource, Text: "the request is too long for the agent's line", Detail: detail,
+	})
+	return nil, err
+}
+
 // request is the work_request of an attempt. Every attempt at a task has the same
 // request_id, so that an agent does the work once.
 func (d *Dialect) request(a asked) wire.WorkRequest {
 	h := wire.Hints{MaxDurationSeconds: a.meta.MaxDuration, MaxMemoryMB: a.meta.MaxMemory, Other: a.meta.Hints}
-	if ms := a.Override.TimeoutMS; h.MaxDurationSeconds == 0 && ms > 0 {
-		h.MaxDurationSeconds = (ms + 999) / 1000
-	}
 	if a.Task.Budget != nil {
 		h.MaxTokens = max(*a.Task.Budget-a.Task.Tokens, 1)
 	}
@@ -78,12 +94,16 @@ func (d *Dialect) ending(ctx context.Context, agent models.Agent, a asked, m mod
 	if limit > 0 {
 		inline = min(inline, int64(limit)/2) // quotes and escapes take room too
 	}
+	if is && a.Task.OutputBytes > maxTold {
+		is, result.Output = false, ""
+		payload = result
+	}
 	if is && a.Task.OutputBytes > inline {
 		text, err := d.output(ctx, a.Task)
 		if err != nil {
 			return nil, err
 		}
-		for i, c := range wire.Split(text) {
+		for i, c := range split(text, limit) {
 			step := wire.Step{Number: 1, Name: "output", Output: c.Text, Chunk: c.Range}
 			line, err := wire.Format(d.envelope(agent, a, chunkID(m.ID, i), wire.WorkStatus{TaskID: a.task, Status: wire.StatusRunning, Progress: 100, Step: &step}))
 			if err != nil {
@@ -122,4 +142,32 @@ func (d *Dialect) envelope(agent models.Agent, a asked, id uuid.UUID, p wire.Pay
 		ProtocolVersion: wire.Version, MessageID: id, From: wire.Orchestrator, To: agent.Type, Timestamp: d.clock().UTC(),
 		TraceID: a.trace, RequestID: a.request, Type: p.Type(), Payload: p, Custom: a.meta.Custom,
 	}
+}
+
+// maxTold is the longest result that is told in chunks; a longer one is fetched.
+const maxTold = 8 << 20
+
+// split cuts an output into chunks whose messages are not longer than limit bytes, where
+// that is not 0. A byte may be written as six (\u0007).
+func split(text string, limit int) []wire.Chunk {
+	all := wire.Split(text)
+	const envelope, escaped = 2048, 6
+	most := (limit - envelope) / escaped
+	if limit <= 0 || most >= wire.MaxChunk {
+		return all
+	}
+	most = max(most, 1024)
+	var out []wire.Chunk
+	for _, c := range all {
+		for at := 0; at < len(c.Text); {
+			end := min(at+most, len(c.Text))
+			for end < len(c.Text) && end > at+1 && !utf8.RuneStart(c.Text[end]) {
+				end--
+			}
+			from := c.From + int64(at)
+			out = append(out, wire.Chunk{Range: wire.Range{From: from, To: from + int64(end-at), Total: c.Total}, Text: c.Text[at:end]})
+			at = end
+		}
+	}
+	return out
 }

@@ -122,6 +122,9 @@ func (d *Dialect) failed(ctx context.Context, s speaker, e wire.Envelope, p wire
 			return d.failTask(ctx, s, e, a, p)
 		}
 	}
+	if heard, err := d.work.Heard(ctx, s.agent, e.MessageID.String()); err != nil || heard {
+		return accepted(""), err // it has had its effect
+	}
 	return dialect.Answer{}, refusal{wire.InvalidMessage(wire.Problem{
 		Field: "request_id", Detail: "request_id " + e.RequestID.String() + " is of no task that you have",
 	}), nil}

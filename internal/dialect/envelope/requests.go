@@ -33,12 +33,19 @@ func (d *Dialect) submit(ctx context.Context, s speaker, e wire.Envelope, p wire
 	}
 	t := done.Task
 	if wait > 0 && !t.State.Ended() {
-		if t, err = d.work.Wait(ctx, t.ID, wait); err != nil {
+		t, err = d.work.Wait(ctx, s.Principal.TokenID, t.ID, wait)
+		if err != nil && !errs.Is(err, errs.Busy) { // where too many wait, this one does not
 			return dialect.Answer{}, err
 		}
 	}
-	return d.standing(ctx, e, p.TaskID, t)
+	// Whoever waited too long, or whose server stops, is told where the task stands.
+	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	defer cancel()
+	return d.standing(told, e, p.TaskID, t)
 }
+
+// tellTimeout bounds how long it takes to read what an answer says.
+const tellTimeout = 5 * time.Second
 
 func submission(s speaker, e wire.Envelope, p wire.WorkRequest) (orchestrator.Submission, error) {
 	kept, err := metaOf(e, p.Hints)
@@ -86,7 +93,7 @@ func (d *Dialect) cancel(ctx context.Context, s speaker, e wire.Envelope, p wire
 	}
 	t, err := d.work.Task(ctx, p.TaskID.String())
 	if err == nil && t.Owner != s.TokenID && !s.Has(models.ScopeAdmin) {
-		err = errs.New(errs.NotFound, "there is no task %s", p.TaskID)
+		err = errs.New(errs.NotFound, "there is no task %q", p.TaskID.String())
 	}
 	if err != nil {
 		return dialect.Answer{}, taskError(err)
