@@ -15,3 +15,8 @@ func (o *Orchestrator) Known(agentID string) models.Worker { return o.crowd.work
 func (o *Orchestrator) Agent(ctx context.Context, agentID string) (models.Agent, error) {
 	return o.store.Agent(ctx, agentID)
 }
+
+// StillTold returns those of the messages that are in an agent's inbox.
+func (o *Orchestrator) StillTold(ctx context.Context, agentID string, ids []string) ([]string, error) {
+	return o.store.StillTold(ctx, agentID, ids)
+}

@@ -30,7 +30,7 @@ func (r *references) member(text, path string) (jsontext.Value, error) {
 		_, err = dec.ReadToken()
 	}
 	if !errors.Is(err, io.EOF) {
-		return nil, nil //nolint:nilerr,nilnil // it has no members
+		return nil, nil //nolint:nilnil // it has no members
 	}
 	return value, nil
 }

@@ -33,7 +33,11 @@ func (h *house) waits(t *testing.T, who, id string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var over sync.WaitGroup
-	over.Go(func() { _, _ = h.Wait(ctx, who, id, time.Hour) })
+	over.Go(func() {
+		for ctx.Err() == nil { // who looks whether there is room may be there first
+			_, _ = h.Wait(ctx, who, id, time.Hour)
+		}
+	})
 	stop = func() {
 		cancel()
 		over.Wait()

@@ -1,0 +1,38 @@
+package orchestrator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator"
+	"comet/models"
+	"comet/store/storetest"
+)
+
+// TestAnOutage: while no server was there to hear them, agents were not silent, and what
+// they finished meanwhile is not lost.
+func TestAnOutage(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		h, stop := boot(t, db, nil)
+		h.worker(t, "w-1", 2, "code_write")
+		task := h.submit(t, "code_write", nil)
+		_, err := h.Accept(t.Context(), "w-1", task.ID)
+		require.NoError(t, err)
+		stop()
+		db.Clock.Advance(time.Minute)
+		h, _ = boot(t, db, nil)
+		later := h.submit(t, "code_write", nil)
+		require.Equal(t, "w-1", later.AgentID, "it is still there, as far as anybody knows")
+		extended := h.until(t, task.ID, func(t models.Task) bool { return t.Deadline.After(db.Now()) })
+		require.Equal(t, models.TaskRunning, extended.State)
+		done, err := h.Complete(t.Context(), "w-1", task.ID, orchestrator.Result{Tokens: 3})
+		require.NoError(t, err)
+		require.Equal(t, models.TaskDone, done.State)
+		require.Equal(t, 1, done.Attempt)
+		db.Clock.Advance(46 * time.Second)
+		h.until(t, later.ID, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+	})
+}
