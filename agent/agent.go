@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"comet/internal/wire/envelope"
 )
 
@@ -43,12 +41,13 @@ type Agent struct {
 	hello    Hello
 	greeted  bool
 	draining bool
-	jobs     map[uuid.UUID]*job // by request id
+	jobs     map[Key]*job
 	running  int
 	// lost are requests that an earlier process did not end; the server is told at the
 	// first hello, so that it need not find out by their silence.
-	lost    []uuid.UUID
+	lost    []Key
 	changed chan struct{}  // one token when the presence may have changed
+	retry   chan struct{}  // one token when the server could not take a message
 	working sync.WaitGroup // functions; nothing is added once draining
 	posting sync.WaitGroup // errors on their way into the outbox
 }
@@ -66,9 +65,9 @@ func New(server, token string, opts *Options) (*Agent, error) {
 	o := opts.orDefaults()
 	return &Agent{
 		url: strings.TrimSuffix(u.String(), "/"), token: token, opts: o, log: o.Logger,
-		handlers: map[string]Handler{}, jobs: map[uuid.UUID]*job{},
+		handlers: map[string]Handler{}, jobs: map[Key]*job{},
 		outbox: newOutbox(o.MaxPending, o.MaxPendingBytes), acks: newAcks(), seen: newSeen(seenMessages),
-		places: make(chan struct{}, o.Concurrency), changed: make(chan struct{}, 1),
+		places: make(chan struct{}, o.Concurrency), changed: make(chan struct{}, 1), retry: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -95,7 +94,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if len(a.handlers) == 0 {
 		return errors.New("agent: nothing is registered with Handle")
 	}
-	if c, ok := a.opts.Cache.(interface{ Interrupted() ([]uuid.UUID, error) }); ok {
+	if c, ok := a.opts.Cache.(interface{ Interrupted() ([]Key, error) }); ok {
 		var err error
 		if a.lost, err = c.Interrupted(); err != nil {
 			return err
@@ -190,6 +189,14 @@ func (a *Agent) presence() envelope.Heartbeat {
 		h.Status = envelope.PresenceBusy
 	}
 	return h
+}
+
+// again has the line send everything once more in a while.
+func (a *Agent) again() {
+	select {
+	case a.retry <- struct{}{}:
+	default:
+	}
 }
 
 // nudge has the line send a heartbeat soon.

@@ -13,17 +13,21 @@ const (
 	keepAnswers = 10_000
 )
 
+// Key names a request: two askers may use the same request id for different tasks, and
+// another attempt at a task has both as they were.
+type Key struct{ Request, Task uuid.UUID }
+
 // Cache remembers how requests ended (Chiffon §Idempotency). Its methods may be called
 // concurrently, those about one request are not.
 type Cache interface {
 	// Begin returns what is known of a request and notes that its work begins, unless it
 	// has ended.
-	Begin(request uuid.UUID) (Known, error)
+	Begin(request Key) (Known, error)
 	// End keeps the answer to a request. It must not return before the answer is safe:
 	// it is sent afterwards.
-	End(request uuid.UUID, answer []byte) error
+	End(request Key, answer []byte) error
 	// Forget makes a request unknown.
-	Forget(request uuid.UUID) error
+	Forget(request Key) error
 }
 
 // Known is what a Cache knows of a request.
@@ -40,8 +44,8 @@ type MemoryCache struct {
 	now   func() time.Time
 
 	mu      sync.Mutex
-	answers map[uuid.UUID]kept
-	order   []uuid.UUID // oldest first; may hold what was forgotten
+	answers map[Key]kept
+	order   []Key // oldest first; may hold what was forgotten
 }
 
 type kept struct {
@@ -54,11 +58,11 @@ func NewMemoryCache(count int) *MemoryCache {
 	if count <= 0 {
 		count = keepAnswers
 	}
-	return &MemoryCache{count: count, now: time.Now, answers: map[uuid.UUID]kept{}}
+	return &MemoryCache{count: count, now: time.Now, answers: map[Key]kept{}}
 }
 
 // Begin implements Cache.
-func (c *MemoryCache) Begin(request uuid.UUID) (Known, error) {
+func (c *MemoryCache) Begin(request Key) (Known, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k, ok := c.answers[request]; ok && c.now().Sub(k.at) < keepFor {
@@ -68,7 +72,7 @@ func (c *MemoryCache) Begin(request uuid.UUID) (Known, error) {
 }
 
 // End implements Cache.
-func (c *MemoryCache) End(request uuid.UUID, answer []byte) error {
+func (c *MemoryCache) End(request Key, answer []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answers[request] = kept{answer, c.now()}
@@ -86,7 +90,7 @@ func (c *MemoryCache) End(request uuid.UUID, answer []byte) error {
 }
 
 // Forget implements Cache.
-func (c *MemoryCache) Forget(request uuid.UUID) error {
+func (c *MemoryCache) Forget(request Key) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.answers, request)

@@ -15,11 +15,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// The names of the files are request ids with one of these behind them.
+// The names of the files are the ids of a request and of its task, with one of these
+// behind them.
 const (
 	suffixRunning = ".running"
 	suffixAnswer  = ".json"
 	suffixNew     = ".new"
+	// between stands between the ids. Files of a time when the request id was all there
+	// was to a name are not read any more, and go when they are old.
+	between = "_"
 )
 
 // DirCache is a Cache in a directory, a small file for each request. It survives the
@@ -47,12 +51,23 @@ func OpenCache(dir string, count int) (*DirCache, error) {
 	return c, c.prune()
 }
 
-func (c *DirCache) path(request uuid.UUID, suffix string) string {
+// String is the key in the names of files, and in logs.
+func (k Key) String() string { return k.Request.String() + between + k.Task.String() }
+
+func parseKey(text string) (k Key, err error) {
+	request, task, _ := strings.Cut(text, between)
+	if k.Request, err = uuid.Parse(request); err == nil {
+		k.Task, err = uuid.Parse(task)
+	}
+	return k, err
+}
+
+func (c *DirCache) path(request Key, suffix string) string {
 	return filepath.Join(c.dir, request.String()+suffix)
 }
 
 // Begin implements Cache.
-func (c *DirCache) Begin(request uuid.UUID) (Known, error) {
+func (c *DirCache) Begin(request Key) (Known, error) {
 	name := c.path(request, suffixAnswer)
 	data, err := os.ReadFile(name)
 	if err == nil {
@@ -72,18 +87,19 @@ func (c *DirCache) Begin(request uuid.UUID) (Known, error) {
 
 // Interrupted returns the requests that had begun and not ended when an earlier process
 // did.
-func (c *DirCache) Interrupted() (requests []uuid.UUID, err error) {
+func (c *DirCache) Interrupted() (requests []Key, err error) {
 	entries, err := os.ReadDir(c.dir)
 	for _, e := range entries {
-		if id, running := strings.CutSuffix(e.Name(), suffixRunning); running && ours(e.Name()) {
-			requests = append(requests, uuid.MustParse(id))
+		ids, running := strings.CutSuffix(e.Name(), suffixRunning)
+		if request, err := parseKey(ids); running && err == nil {
+			requests = append(requests, request)
 		}
 	}
 	return requests, err
 }
 
 // End implements Cache.
-func (c *DirCache) End(request uuid.UUID, answer []byte) error {
+func (c *DirCache) End(request Key, answer []byte) error {
 	if err := c.write(request, suffixAnswer, answer); err != nil {
 		return err
 	}
@@ -99,11 +115,11 @@ func (c *DirCache) End(request uuid.UUID, answer []byte) error {
 }
 
 // Forget implements Cache.
-func (c *DirCache) Forget(request uuid.UUID) error {
+func (c *DirCache) Forget(request Key) error {
 	return errors.Join(c.remove(request, suffixRunning), c.remove(request, suffixAnswer))
 }
 
-func (c *DirCache) remove(request uuid.UUID, suffix string) error {
+func (c *DirCache) remove(request Key, suffix string) error {
 	if err := os.Remove(c.path(request, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -111,7 +127,7 @@ func (c *DirCache) remove(request uuid.UUID, suffix string) error {
 }
 
 // write puts a file into its place, with its content or not at all.
-func (c *DirCache) write(request uuid.UUID, suffix string, data []byte) error {
+func (c *DirCache) write(request Key, suffix string, data []byte) error {
 	name := c.path(request, suffix)
 	f, err := os.OpenFile(name+suffixNew, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -173,8 +189,8 @@ func (c *DirCache) prune() error {
 
 // ours reports whether a file is one of the cache's.
 func ours(name string) bool {
-	id, suffix, ok := strings.Cut(name, ".")
-	if !ok || uuid.Validate(id) != nil {
+	ids, suffix, ok := strings.Cut(name, ".")
+	if _, err := parseKey(ids); !ok || err != nil && uuid.Validate(ids) != nil {
 		return false
 	}
 	return slices.Contains([]string{suffixRunning, suffixAnswer}, "."+strings.TrimSuffix(suffix, suffixNew))

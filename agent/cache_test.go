@@ -41,7 +41,7 @@ func TestCaches(t *testing.T) {
 			t.Parallel()
 			var later atomic.Int64
 			c := open(func() time.Time { return time.Now().Add(time.Duration(later.Load())) })
-			id := uuid.New()
+			id := agent.Key{Request: uuid.New(), Task: uuid.New()}
 			known, err := c.Begin(id)
 			require.NoError(t, err)
 			require.Equal(t, agent.Known{}, known, "it begins")
@@ -55,7 +55,7 @@ func TestCaches(t *testing.T) {
 			require.Nil(t, known.Answer, "it is forgotten")
 			require.NoError(t, c.End(id, []byte("answer")))
 			for i := range 10 {
-				require.NoError(t, c.End(uuid.New(), fmt.Append(nil, i)))
+				require.NoError(t, c.End(agent.Key{Request: uuid.New(), Task: id.Task}, fmt.Append(nil, i)))
 			}
 			known, err = c.Begin(id)
 			require.NoError(t, err)
@@ -69,14 +69,55 @@ func TestCaches(t *testing.T) {
 	}
 }
 
+func TestCachesTellTasksApart(t *testing.T) {
+	t.Parallel()
+	for name, open := range caches(t, 0) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := open(time.Now)
+			one := agent.Key{Request: uuid.New(), Task: uuid.New()}
+			other := agent.Key{Request: one.Request, Task: uuid.New()}
+			require.NoError(t, c.End(one, []byte("of one")))
+			known, err := c.Begin(other)
+			require.NoError(t, err)
+			require.Equal(t, agent.Known{}, known)
+			require.NoError(t, c.End(other, []byte("of the other")))
+			require.NoError(t, c.Forget(other))
+			known, err = c.Begin(one)
+			require.NoError(t, err)
+			require.Equal(t, "of one", string(known.Answer))
+		})
+	}
+}
+
 func TestDirCache(t *testing.T) {
 	t.Parallel()
+
+	t.Run("files that are named by the request alone are passed over", func(t *testing.T) {
+		t.Parallel()
+		dir, id := t.TempDir(), agent.Key{Request: uuid.New(), Task: uuid.New()}
+		for _, suffix := range []string{".json", ".running"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, id.Request.String()+suffix), []byte("{}"), 0o600))
+		}
+		c, err := agent.OpenCache(dir, 0)
+		require.NoError(t, err)
+		left, err := c.Interrupted()
+		require.NoError(t, err)
+		require.Empty(t, left)
+		known, err := c.Begin(id)
+		require.NoError(t, err)
+		require.Equal(t, agent.Known{}, known)
+		left, err = c.Interrupted()
+		require.NoError(t, err)
+		require.Equal(t, []agent.Key{id}, left)
+	})
 
 	t.Run("what is not the cache's stays, what was never finished goes after a day", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		old := time.Now().Add(-25 * time.Hour)
-		for _, name := range []string{"notes.txt", uuid.NewString() + ".json", uuid.NewString() + ".running", uuid.NewString() + ".json.new"} {
+		for _, name := range []string{"notes.txt", uuid.NewString() + ".json", uuid.NewString() + ".running", uuid.NewString() + ".json.new",
+			agent.Key{Request: uuid.New()}.String() + ".json"} {
 			path := filepath.Join(dir, name)
 			require.NoError(t, os.WriteFile(path, nil, 0o600))
 			require.NoError(t, os.Chtimes(path, old, old))
@@ -91,7 +132,7 @@ func TestDirCache(t *testing.T) {
 
 	t.Run("answers are for their owner alone", func(t *testing.T) {
 		t.Parallel()
-		dir, id := t.TempDir(), uuid.New()
+		dir, id := t.TempDir(), agent.Key{Request: uuid.New(), Task: uuid.New()}
 		c, err := agent.OpenCache(dir, 0)
 		require.NoError(t, err)
 		require.NoError(t, c.End(id, []byte("secret")))
@@ -103,6 +144,39 @@ func TestDirCache(t *testing.T) {
 
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
+
+	t.Run("two askers may use the same request id for different tasks", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		var runs atomic.Int64
+		release := make(chan struct{})
+		setup(t, s, &agent.Options{Concurrency: 2}, map[string]agent.Handler{"w": func(_ context.Context, w *agent.Work) (agent.Result, error) {
+			if runs.Add(1) <= 2 {
+				<-release // both are under way at once
+			}
+			return agent.Result{Output: w.TaskID().String()}, nil
+		}})
+		one := request("w", `{}`)
+		other, third := request("w", `{}`), request("w", `{}`)
+		other.RequestID, third.RequestID = one.RequestID, one.RequestID
+		s.send(one)
+		s.send(other)
+		require.Eventually(t, func() bool { return runs.Load() == 2 }, minute, soon)
+		close(release)
+		require.Eventually(t, func() bool { return len(s.results(one.RequestID)) == 2 }, minute, soon)
+		s.send(third) // the others have ended
+		s.send(attempt(one))
+		require.Eventually(t, func() bool { return len(s.results(one.RequestID)) == 4 }, minute, soon)
+		times := map[uuid.UUID]int{}
+		for _, e := range s.results(one.RequestID) {
+			r := e.Payload.(envelope.WorkResult)
+			require.Equal(t, r.TaskID.String(), r.Output, "each is answered with its own result")
+			times[r.TaskID]++
+		}
+		task := func(e envelope.Envelope) uuid.UUID { return e.Payload.(envelope.WorkRequest).TaskID }
+		require.Equal(t, map[uuid.UUID]int{task(one): 2, task(other): 1, task(third): 1}, times)
+		require.EqualValues(t, 3, runs.Load(), "another attempt is answered from the cache")
+	})
 
 	t.Run("a request that comes again while it runs is joined to it", func(t *testing.T) {
 		t.Parallel()

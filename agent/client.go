@@ -73,7 +73,8 @@ func NewClient(server, token string, hc *http.Client) (*Client, error) {
 
 // Send asks for work and waits up to a time, at most a minute, for its end. Asking again
 // with the same Request finds the same task, so an error that is no Refused may be
-// answered by calling Send again.
+// answered by calling Send again, and so may a Refused of a server that cannot answer at
+// the moment: its Status is 503 or 429.
 func (c *Client) Send(ctx context.Context, r *Request, wait time.Duration) (Reply, error) {
 	r.fill()
 	data, err := envelope.Format(r.envelope(r.WorkType, r.RequestID, r.parameters(), r.hints()))
@@ -83,18 +84,30 @@ func (c *Client) Send(ctx context.Context, r *Request, wait time.Duration) (Repl
 	return c.post(ctx, data, min(wait, time.Minute))
 }
 
-// Await asks for work until it has ended, through whatever becomes of the network.
+// Ask asks for work until the server has taken it, through whatever becomes of the
+// network and of the server. The work may have ended by then.
+func (c *Client) Ask(ctx context.Context, r *Request) (Reply, error) {
+	return c.insist(ctx, r, 0, func(Reply) bool { return true })
+}
+
+// Await asks for work until it has ended, through whatever becomes of the network and of
+// the server.
 func (c *Client) Await(ctx context.Context, r *Request) (Reply, error) {
+	return c.insist(ctx, r, 30*time.Second, func(reply Reply) bool { return reply.Ended })
+}
+
+// insist sends until the reply is enough, or trying again is in vain.
+func (c *Client) insist(ctx context.Context, r *Request, wait time.Duration, enough func(Reply) bool) (Reply, error) {
 	pause := &backoff.ExponentialBackOff{InitialInterval: 250 * time.Millisecond, MaxInterval: 15 * time.Second, Multiplier: 2, RandomizationFactor: 0.3}
 	pause.Reset()
 	for {
-		reply, err := c.Send(ctx, r, 30*time.Second)
+		reply, err := c.Send(ctx, r, wait)
 		var refused *Refused
 		var malformed *envelope.Error
 		switch {
 		case ctx.Err() != nil:
 			return reply, context.Cause(ctx)
-		case err == nil && reply.Ended:
+		case err == nil && enough(reply):
 			return reply, nil
 		case err == nil:
 			pause.Reset()
@@ -102,7 +115,11 @@ func (c *Client) Await(ctx context.Context, r *Request) (Reply, error) {
 		case errors.As(err, &refused) && refused.permanent(), errors.As(err, &malformed):
 			return reply, err
 		}
-		if err := sleep(ctx, pause.NextBackOff()); err != nil {
+		next := pause.NextBackOff()
+		if refused != nil {
+			next = max(next, refused.RetryAfter)
+		}
+		if err := sleep(ctx, next); err != nil {
 			return reply, err
 		}
 	}
@@ -144,24 +161,37 @@ func (c *Client) post(ctx context.Context, data []byte, wait time.Duration) (Rep
 		resp.Body = io.NopCloser(bytes.NewReader(body))
 		return Reply{}, newRefused(resp)
 	}
-	return replyOf(e, body, resp.StatusCode)
+	return replyOf(e, body, resp)
 }
 
 // replyOf reads the server's envelope. One that says that nothing could be asked for is
 // an error, so that it is not taken for the end of the work.
-func replyOf(e envelope.Envelope, body []byte, status int) (Reply, error) {
+func replyOf(e envelope.Envelope, body []byte, resp *http.Response) (Reply, error) {
 	r := Reply{Raw: body}
 	switch p := e.Payload.(type) {
 	case envelope.WorkResult:
 		r.Ended, r.ExitCode, r.Output = true, int(p.ExitCode), p.Output
 		r.Succeeded = p.Status == envelope.OutcomeSuccess || p.Status == envelope.OutcomeCompleted
 	case envelope.Failure:
-		if status == http.StatusTooManyRequests && p.Code != envelope.CodeResourceLimit || p.Code == envelope.CodeAuthenticationFailed {
-			return r, &Refused{Status: status, Code: int(p.Code), Detail: p.Message}
+		if p.Code == envelope.CodeAuthenticationFailed || notNow(p, resp) {
+			return r, &Refused{Status: resp.StatusCode, Code: int(p.Code), Detail: p.Message, RetryAfter: retryAfterOf(resp.Header)}
 		}
 		r.Ended, r.ExitCode, r.Code, r.Message, r.Context = true, 1, int(p.Code), p.Message, p.Context
 	}
 	return r, nil
+}
+
+// notNow reports whether an error says that the server cannot answer at the moment. How a
+// task ended comes with its address and never with a Retry-After; it may be a 5002 of the
+// orchestrator too, for work that anybody might have done.
+func notNow(f envelope.Failure, resp *http.Response) bool {
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests:
+		return f.Code != envelope.CodeResourceLimit
+	case http.StatusServiceUnavailable:
+		return resp.Header.Get("Retry-After") != "" || troubled(f) && resp.Header.Get("Location") == ""
+	}
+	return false
 }
 
 func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {

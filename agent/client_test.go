@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -51,6 +52,10 @@ func hello(task uuid.UUID) envelope.Payload {
 	return envelope.WorkResult{TaskID: task, Status: envelope.OutcomeSuccess, Output: "hello"}
 }
 
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 func TestAwait(t *testing.T) {
 	t.Parallel()
 
@@ -85,6 +90,91 @@ func TestAwait(t *testing.T) {
 		require.True(t, got.Ended)
 		require.Equal(t, 5002, got.Code)
 		require.JSONEq(t, `{"agent_id":"infra","last_heartbeat":null}`, string(got.Context))
+		require.EqualValues(t, 1, asked.Load())
+	})
+
+	t.Run("that the server cannot answer at the moment is not", func(t *testing.T) {
+		t.Parallel()
+		itself := func(uuid.UUID) envelope.Payload { return envelope.Unavailable(envelope.Orchestrator, nil) }
+		nobody := func(uuid.UUID) envelope.Payload { return envelope.Unavailable("infra", nil) }
+		for name, c := range map[string]struct {
+			header, value string
+			status        int
+			says          func(uuid.UUID) envelope.Payload
+			ended         bool
+			after         time.Duration
+		}{
+			"5002 of the orchestrator":              {"Content-Type", "application/json", 503, itself, false, 0},
+			"the same, and when to come again":      {"Retry-After", "2", 503, itself, false, 2 * time.Second},
+			"503 and when to come again":            {"Retry-After", "2", 503, nobody, false, 2 * time.Second},
+			"too much at once":                      {"Retry-After", "3", 429, itself, false, 3 * time.Second},
+			"a task that nobody at all was for":     {"Location", "/api/v1/tasks/1", 503, itself, true, 0},
+			"a task that nobody of a type was for":  {"Location", "/api/v1/tasks/1", 503, nobody, true, 0},
+			"a limit, which is how a request ended": {"Retry-After", "2", 429, func(uuid.UUID) envelope.Payload { return envelope.ResourceLimit("token_budget", 1, 2) }, true, 0},
+		} {
+			url, asked := door(t, func(w http.ResponseWriter, e envelope.Envelope) {
+				w.Header().Set(c.header, c.value)
+				replies(c.status, c.says)(w, e)
+			})
+			client, err := agent.NewClient(url, "secret", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+			require.NoError(t, err)
+			got, err := client.Send(t.Context(), &agent.Request{WorkType: "echo"}, 0)
+			require.EqualValues(t, 1, asked.Load(), name)
+			require.Equal(t, c.ended, got.Ended, name)
+			if c.ended {
+				require.NoError(t, err, name)
+				continue
+			}
+			var refused *agent.Refused
+			require.ErrorAs(t, err, &refused, name)
+			require.Equal(t, agent.Refused{Status: c.status, Code: 5002, Detail: "Agent unavailable", RetryAfter: c.after}, *refused, name)
+		}
+	})
+
+	for name, ask := range map[string]func(*agent.Client, context.Context, *agent.Request) (agent.Reply, error){
+		"asked for": (*agent.Client).Ask, "awaited": (*agent.Client).Await,
+	} {
+		t.Run("work is "+name+" through restarts, each time after as long as the server wants", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var at []time.Duration
+				c, err := agent.NewClient("http://server", "secret", &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+					at = append(at, time.Since(began).Truncate(time.Second))
+					w := httptest.NewRecorder()
+					data, err := io.ReadAll(r.Body)
+					if err != nil {
+						return nil, err
+					}
+					e, err := envelope.Parse(data)
+					switch len(at) {
+					case 1:
+						w.Header().Set("Retry-After", "100")
+						replies(503, func(uuid.UUID) envelope.Payload { return envelope.Unavailable(envelope.Orchestrator, nil) })(w, e)
+					case 2: // a door in front of the server
+						w.Header().Set("Retry-After", time.Now().Add(200*time.Second).UTC().Format(http.TimeFormat))
+						w.WriteHeader(503)
+					default:
+						replies(200, hello)(w, e)
+					}
+					return w.Result(), err
+				})})
+				require.NoError(t, err)
+				got, err := ask(c, t.Context(), &agent.Request{WorkType: "echo"})
+				require.NoError(t, err)
+				require.True(t, got.Succeeded)
+				require.Equal(t, []time.Duration{0, 100 * time.Second, 300 * time.Second}, at)
+			})
+		})
+	}
+
+	t.Run("asking is over when the server has taken it", func(t *testing.T) {
+		t.Parallel()
+		url, asked := door(t, replies(202, running))
+		c, err := agent.NewClient(url, "secret", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+		require.NoError(t, err)
+		got, err := c.Ask(t.Context(), &agent.Request{WorkType: "echo"})
+		require.NoError(t, err)
+		require.False(t, got.Ended)
 		require.EqualValues(t, 1, asked.Load())
 	})
 

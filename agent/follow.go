@@ -107,7 +107,11 @@ func (c *Client) persist(ctx context.Context, try func(reset func()) (done bool,
 		case err == nil:
 			continue
 		}
-		if err := sleep(ctx, pause.NextBackOff()); err != nil {
+		next := pause.NextBackOff()
+		if refused != nil {
+			next = max(next, refused.RetryAfter)
+		}
+		if err := sleep(ctx, next); err != nil {
 			return err
 		}
 	}

@@ -34,6 +34,7 @@ const (
 	ignore              // as one that is still being stored
 	cutBefore           // the line breaks before the effect
 	cutAfter            // the line breaks after the effect, before the acknowledgement
+	unable              // refused with a 5002 of the server itself, and not acknowledged
 )
 
 // server is the other end of the agent's line.
@@ -152,11 +153,15 @@ func (s *server) take(ctx context.Context, conn *websocket.Conn, data []byte) bo
 	s.mu.Lock()
 	s.nth++
 	v := s.judge(e, s.nth)
-	if v != cutBefore && v != ignore {
+	if v != cutBefore && v != ignore && v != unable {
 		s.effect(e)
 	}
 	s.mu.Unlock()
-	if v == acknowledge {
+	switch v {
+	case unable:
+		refusal, _ := envelope.Format(envelope.Reply(e, uuid.New(), time.Now(), envelope.Unavailable(envelope.Orchestrator, nil)))
+		return conn.Write(ctx, websocket.MessageText, refusal) == nil
+	case acknowledge:
 		ack, _ := json.Marshal(map[string]any{"ack": []uuid.UUID{e.MessageID}})
 		return conn.Write(ctx, websocket.MessageText, ack) == nil
 	}

@@ -33,10 +33,10 @@ type job struct {
 
 // do works on a request until it is answered.
 func (a *Agent) do(life context.Context, j *job) {
-	id := j.work.RequestID()
+	id := j.work.key()
 	known, err := a.opts.Cache.Begin(id)
 	if err != nil {
-		a.log.Error("what is known of a request cannot be read", "request_id", id, "error", err)
+		a.log.Error("what is known of a request cannot be read", "request_id", id.Request, "task_id", id.Task, "error", err)
 		a.acknowledge(j)
 		a.reply(life, j, answer{Error: new(envelope.Unavailable(j.work.agentID, nil))})
 		return
@@ -71,7 +71,7 @@ func remembered(data []byte) (out answer, ok bool) {
 
 // keep remembers an answer before it is sent. One whose work an end of the agent cut
 // short stays noted as begun.
-func (a *Agent) keep(id uuid.UUID, out answer) {
+func (a *Agent) keep(id Key, out answer) {
 	var err error
 	switch {
 	case out.final():
@@ -83,7 +83,7 @@ func (a *Agent) keep(id uuid.UUID, out answer) {
 		err = a.opts.Cache.Forget(id)
 	}
 	if err != nil {
-		a.log.Error("an answer cannot be kept; the request would run again", "request_id", id, "error", err)
+		a.log.Error("an answer cannot be kept; the request would run again", "request_id", id.Request, "task_id", id.Task, "error", err)
 	}
 }
 

@@ -26,6 +26,8 @@ const (
 	heartbeat = 15 * time.Second
 	// minHeartbeat bounds what the server may ask for.
 	minHeartbeat = 10 * time.Millisecond
+	// retryAfter is how long a server that could not take a message is left alone.
+	retryAfter = time.Second
 	// readLimit is the longest frame.
 	readLimit = envelope.MaxSize + 1<<10
 )
@@ -52,8 +54,11 @@ func (a *Agent) hold(ctx context.Context) error {
 			return err
 		}
 		wait := pause.NextBackOff()
-		if errors.Is(err, errReplaced) {
+		switch {
+		case errors.Is(err, errReplaced):
 			wait = a.opts.maxBackoff
+		case refused != nil:
+			wait = max(wait, refused.RetryAfter)
 		}
 		a.log.Warn("no line to the server", "error", err, "again_in", wait.Round(time.Millisecond))
 		timer := time.NewTimer(wait)
@@ -128,8 +133,8 @@ func (a *Agent) welcome(life context.Context, h Hello) {
 	lost := a.lost
 	a.lost = nil
 	a.mu.Unlock()
-	for _, id := range lost {
-		a.refuse(life, envelope.Envelope{RequestID: id}, envelope.Unavailable(h.AgentID, nil))
+	for _, k := range lost {
+		a.refuse(life, envelope.Envelope{RequestID: k.Request}, envelope.Unavailable(h.AgentID, nil))
 	}
 	a.log.Info("connected", "agent_id", h.AgentID, "type", h.AgentType)
 	if a.opts.OnConnect != nil {
@@ -170,6 +175,7 @@ func (a *Agent) write(ctx context.Context, conn *websocket.Conn, h Hello) error 
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	a.nudge()
+	var again <-chan time.Time
 	for {
 		var err error
 		select {
@@ -181,6 +187,13 @@ func (a *Agent) write(ctx context.Context, conn *websocket.Conn, h Hello) error 
 			}
 		case <-a.outbox.news:
 			err = a.sendAll(ctx, conn)
+		case <-a.retry:
+			if again == nil {
+				again = time.After(retryAfter)
+			}
+		case <-again:
+			again = nil
+			a.outbox.rewind()
 		case <-a.changed:
 			err = a.beat(ctx, conn)
 		case <-tick.C:

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,6 +135,71 @@ func TestForgottenAcknowledgement(t *testing.T) {
 	require.Equal(t, "done", s.eventually(e).Payload.(envelope.WorkResult).Output)
 	opened, _ := s.counts()
 	require.Equal(t, 1, opened, "on the same line")
+}
+
+// TestServerInTrouble refuses messages for the server's own trouble, on a line whose
+// heartbeats are too rare to bring anything again.
+func TestServerInTrouble(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a result that was refused is sent again on the same line, and the work does not run again", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		s.hello.HeartbeatSeconds = 3600
+		came := 0
+		s.judge = func(e envelope.Envelope, _ int) verdict {
+			if e.Type == envelope.TypeWorkResult {
+				if came++; came == 1 {
+					return unable
+				}
+			}
+			return acknowledge
+		}
+		var runs atomic.Int64
+		setup(t, s, nil, map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
+			runs.Add(1)
+			return agent.Result{Output: "done"}, nil
+		}})
+		e := request("w", `{}`)
+		s.send(e)
+		require.Equal(t, "done", s.eventually(e).Payload.(envelope.WorkResult).Output)
+		require.EqualValues(t, 1, runs.Load())
+		opened, _ := s.counts()
+		require.Equal(t, 1, opened)
+	})
+
+	t.Run("output that was refused ends nothing, and what is behind it waits for it", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		s.hello.HeartbeatSeconds = 3600
+		var first envelope.Envelope
+		s.judge = func(e envelope.Envelope, _ int) verdict {
+			if st, ok := e.Payload.(envelope.WorkStatus); ok && st.Step != nil && first.MessageID == uuid.Nil {
+				first = e
+				return ignore
+			}
+			return acknowledge
+		}
+		heard := make(chan struct{})
+		setup(t, s, &agent.Options{Flush: time.Millisecond}, map[string]agent.Handler{"w": func(ctx context.Context, w *agent.Work) (agent.Result, error) {
+			_, _ = fmt.Fprint(w, "one ")
+			select {
+			case <-heard:
+			case <-ctx.Done():
+				return agent.Result{}, context.Cause(ctx)
+			}
+			_, err := fmt.Fprint(w, "two")
+			return agent.Result{Output: "done"}, err
+		}})
+		e := request("w", `{}`)
+		s.send(e)
+		require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return first.MessageID != uuid.Nil }, minute, soon)
+		s.send(envelope.Reply(first, uuid.New(), time.Now(), envelope.Unavailable(envelope.Orchestrator, nil)))
+		require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.owed) == 0 }, minute, soon, "the refusal was heard")
+		close(heard)
+		require.Equal(t, "done", s.eventually(e).Payload.(envelope.WorkResult).Output)
+		require.Equal(t, "one two", s.output(e.RequestID))
+	})
 }
 
 func TestRefusedOutput(t *testing.T) {

@@ -17,6 +17,7 @@ type outbox struct {
 	waiting []parcel
 	sent    int // how many at the front were sent on the line that is open now
 	bytes   int
+	held    bool          // nothing is sent until rewind
 	room    chan struct{} // closed and replaced when something has been taken out
 	// news holds one token when there may be something to send.
 	news chan struct{}
@@ -24,9 +25,10 @@ type outbox struct {
 
 // parcel is a message on its way.
 type parcel struct {
-	id   uuid.UUID
-	data []byte
-	at   time.Time // when it was sent last
+	id      uuid.UUID
+	request uuid.UUID
+	data    []byte
+	at      time.Time // when it was sent last
 }
 
 func newOutbox(maxMessages, maxBytes int) *outbox {
@@ -59,7 +61,7 @@ func (o *outbox) put(ctx context.Context, p parcel) error {
 func (o *outbox) next(now time.Time) (parcel, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.sent == len(o.waiting) {
+	if o.held || o.sent == len(o.waiting) {
 		return parcel{}, false
 	}
 	o.waiting[o.sent].at = now
@@ -74,10 +76,25 @@ func (o *outbox) overdue(since time.Time) bool {
 	return o.sent > 0 && o.waiting[0].at.Before(since)
 }
 
-// rewind begins a new line: everything is sent once more.
+// hold keeps everything back until rewind, so that it stays in order, where a message
+// that was sent about a request is still there. It reports whether there is one. uuid.Nil
+// is a message whose request the server could not read.
+func (o *outbox) hold(request uuid.UUID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.waiting[:o.sent] {
+		if p.request == request || request == uuid.Nil {
+			o.held = true
+			return true
+		}
+	}
+	return false
+}
+
+// rewind begins a new line, or the same one anew: everything is sent once more.
 func (o *outbox) rewind() {
 	o.mu.Lock()
-	o.sent = 0
+	o.sent, o.held = 0, false
 	o.mu.Unlock()
 	o.nudge()
 }

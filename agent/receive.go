@@ -43,11 +43,17 @@ func (a *Agent) receive(life context.Context, data []byte) {
 	}
 }
 
+// keyOf is what a request for work is known by here.
+func keyOf(e envelope.Envelope) Key {
+	p, _ := e.Payload.(envelope.WorkRequest)
+	return Key{Request: e.RequestID, Task: p.TaskID}
+}
+
 // repeated acknowledges a message once more, unless its work has yet to be noted: that
 // is done when it is.
 func (a *Agent) repeated(e envelope.Envelope) {
 	a.mu.Lock()
-	j := a.jobs[e.RequestID]
+	j := a.jobs[keyOf(e)]
 	waits := j != nil && !j.noted
 	a.mu.Unlock()
 	if !waits {
@@ -59,7 +65,7 @@ func (a *Agent) repeated(e envelope.Envelope) {
 func (a *Agent) request(life context.Context, e envelope.Envelope, p envelope.WorkRequest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if j := a.jobs[e.RequestID]; j != nil {
+	if j := a.jobs[keyOf(e)]; j != nil {
 		if j.withdrawn {
 			j.next = &e
 			a.acks.add(e.MessageID)
@@ -86,7 +92,7 @@ func (a *Agent) request(life context.Context, e envelope.Envelope, p envelope.Wo
 		a.refuse(life, e, envelope.ResourceLimit("places", int64(a.opts.Concurrency), int64(len(a.jobs)+1)))
 	default:
 		j := a.newJob(life, e, p)
-		a.jobs[e.RequestID] = j
+		a.jobs[keyOf(e)] = j
 		a.working.Go(func() {
 			defer j.cancel(nil)
 			a.do(life, j)
@@ -115,9 +121,18 @@ func (a *Agent) takeBack(e envelope.Envelope, p envelope.WorkRequest) {
 	a.acks.add(e.MessageID)
 }
 
-// refused hears that the server does not take a message. Output that is too much is not
+// refused hears that the server does not take a message. One that it cannot take at the
+// moment stays in the outbox and is sent again in a while. Output that is too much is not
 // sent any more.
 func (a *Agent) refused(e envelope.Envelope, f envelope.Failure) {
+	a.acks.add(e.MessageID)
+	if troubled(f) {
+		a.log.Warn("the server cannot take a message at the moment", "request_id", e.RequestID, "error", f.Message)
+		if a.outbox.hold(e.RequestID) {
+			a.again()
+		}
+		return
+	}
 	level := slog.LevelInfo // mostly a status of a task that has ended without it
 	if f.Code != envelope.CodeInvalidMessage {
 		level = slog.LevelWarn
@@ -125,10 +140,11 @@ func (a *Agent) refused(e envelope.Envelope, f envelope.Failure) {
 	a.log.Log(context.Background(), level, "the server refuses a message", "request_id", e.RequestID, "code", int(f.Code), "error", f.Message)
 	if f.Code == envelope.CodeResourceLimit {
 		a.mu.Lock()
-		if j := a.jobs[e.RequestID]; j != nil {
-			j.work.deaf.Store(true)
+		for k, j := range a.jobs { // of those with the same request id the trace tells which
+			if k.Request == e.RequestID && j.asked.TraceID == e.TraceID {
+				j.work.deaf.Store(true)
+			}
 		}
 		a.mu.Unlock()
 	}
-	a.acks.add(e.MessageID)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"time"
 
 	"comet/internal/wire/envelope"
 )
@@ -18,6 +20,9 @@ type Refused struct {
 	Code int
 	// Detail is what the server says about it, "" for nothing.
 	Detail string
+	// RetryAfter is when the server wants to be asked again, at the earliest; 0 where it
+	// does not say.
+	RetryAfter time.Duration
 }
 
 func (e *Refused) Error() string {
@@ -39,7 +44,7 @@ func (e *Refused) permanent() bool {
 
 // newRefused reads an answer that says no: a problem document, or an error envelope.
 func newRefused(resp *http.Response) *Refused {
-	e := &Refused{Status: resp.StatusCode}
+	e := &Refused{Status: resp.StatusCode, RetryAfter: retryAfterOf(resp.Header)}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 	if err != nil {
 		return e
@@ -55,6 +60,28 @@ func newRefused(resp *http.Response) *Refused {
 		e.Code, e.Detail = said.Payload.Code, cmp.Or(said.Payload.Message, said.Detail, said.Title)
 	}
 	return e
+}
+
+// retryAfterOf reads the header Retry-After (RFC 9110 §10.2.3), 0 for none.
+func retryAfterOf(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	if at, err := http.ParseTime(text); err == nil {
+		return max(time.Until(at), 0)
+	}
+	seconds, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// troubled reports whether a server says that it cannot take a message at the moment: a
+// 5002 that names no agent but itself.
+func troubled(f envelope.Failure) bool {
+	var about struct {
+		AgentID string `json:"agent_id"`
+	}
+	return f.Code == envelope.CodeUnavailable && json.Unmarshal(f.Context, &about) == nil && about.AgentID == envelope.Orchestrator
 }
 
 // newRefusedBy is the error of a server that ends a line with an error envelope.

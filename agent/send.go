@@ -22,7 +22,7 @@ func (a *Agent) status(ctx context.Context, j *job, s envelope.WorkStatus) error
 func (a *Agent) reply(life context.Context, j *job, out answer) {
 	last := j.work.close(func(s envelope.WorkStatus) error { return a.status(life, j, s) })
 	a.mu.Lock()
-	delete(a.jobs, j.work.RequestID())
+	delete(a.jobs, j.work.key())
 	asked, late, next := j.asked, j.messages, j.next
 	a.mu.Unlock()
 	a.acks.add(late...)
@@ -75,5 +75,5 @@ func (a *Agent) post(ctx context.Context, e envelope.Envelope) error {
 	if err != nil {
 		return err
 	}
-	return a.outbox.put(ctx, parcel{id: e.MessageID, data: data})
+	return a.outbox.put(ctx, parcel{id: e.MessageID, request: e.RequestID, data: data})
 }

@@ -52,8 +52,12 @@ func (w *Work) Type() string { return w.asked.WorkType }
 // TaskID names the task.
 func (w *Work) TaskID() uuid.UUID { return w.asked.TaskID }
 
-// RequestID is the same whenever the task is tried.
+// RequestID is the same whenever the task is tried. Another asker may use the same one for
+// another task.
 func (w *Work) RequestID() uuid.UUID { return w.request.RequestID }
+
+// key is what the work is known by here.
+func (w *Work) key() Key { return Key{Request: w.RequestID(), Task: w.TaskID()} }
 
 // TraceID is what the asker follows the task by through other systems.
 func (w *Work) TraceID() uuid.UUID { return w.request.TraceID }

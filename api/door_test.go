@@ -45,7 +45,7 @@ func newDoorHandler(log *slog.Logger, opts doorOptions) http.Handler {
 		securityHeaders,
 		compress(),
 		fakeTokens,
-		p.rateLimit(opts.rateLimit, opts.window, fakeTokenID),
+		p.limited(newRateLimit(opts.rateLimit, opts.window), fakeTokenID),
 		timeout(opts.timeout, func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/stream") }),
 		middleware.GetHead,
 	)

@@ -53,7 +53,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	if after, err = lastEventID(r, after); err != nil {
 		return err
 	}
-	release, err := s.streams.take()
+	release, err := s.streams.take(caller(r).TokenID)
 	if err != nil {
 		return err
 	}

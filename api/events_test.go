@@ -193,6 +193,17 @@ func TestEventStream(t *testing.T) {
 		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, time.Millisecond)
 	})
 
+	streaming(t, "LeavesPlacesToOtherTokens", houseOptions{streams: 20}, func(t *testing.T, h *house) {
+		first := h.tap(t, h.admin, stream)
+		h.tap(t, h.admin, stream)
+		refused := h.do(t, "GET", stream, "")
+		require.Equal(t, http.StatusServiceUnavailable, refused.status)
+		require.Contains(t, string(refused.body), "the token has 2 streams already")
+		h.tap(t, h.token(t, models.ScopeTasksRead), stream)
+		first.close()
+		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, time.Millisecond)
+	})
+
 	streaming(t, "DropsAClientThatDoesNotRead", houseOptions{streams: 1, patience: 50 * time.Millisecond}, func(t *testing.T, h *house) {
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error { // more than any buffer on the way takes
 			for range 400 {

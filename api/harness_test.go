@@ -57,6 +57,8 @@ type houseOptions struct {
 	// heartbeat is how often a stream without news shows that it lives, 0 for the
 	// default.
 	heartbeat time.Duration
+	// waits is how many requests with one token may wait for tasks, 0 for the default.
+	waits int
 	// patience is for how long a client may take nothing of a stream, 0 for the default.
 	patience time.Duration
 }
@@ -79,7 +81,7 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 	}
 	require.NoError(t, h.reg.Bootstrap(t.Context()))
 	feed := events.NewFeed(s, nil)
-	h.work = orchestrator.New(s, h.ledger, &orchestrator.Options{Feed: feed, Poll: 20 * time.Millisecond})
+	h.work = orchestrator.New(s, h.ledger, &orchestrator.Options{Feed: feed, Poll: 20 * time.Millisecond, MaxWaitsEach: opts.waits})
 	if opts.work {
 		h.startWork(t, s, feed)
 	}

@@ -13,33 +13,67 @@ import (
 	"comet/internal/words"
 )
 
-// rateLimit lets each token make limit requests a window, counted over a sliding
-// window. tokenID reads the token's id from the context, so authentication comes
-// first and requests without a valid token are not counted. Every answer
-// tells where the caller stands: RateLimit-Limit, RateLimit-Remaining, and
-// RateLimit-Reset in seconds. A limit of 0 or less limits nothing.
-func (p *responder) rateLimit(limit int, window time.Duration, tokenID func(context.Context) string) func(http.Handler) http.Handler {
+// rateLimit lets each token make so many requests a window, counted over a sliding
+// window. nil limits nothing.
+type rateLimit struct {
+	limit   int
+	window  time.Duration
+	limiter *httprate.RateLimiter
+}
+
+// newRateLimit returns a limit, nil for one of 0 or less.
+func newRateLimit(limit int, window time.Duration) *rateLimit {
+	if limit <= 0 {
+		return nil
+	}
+	return &rateLimit{limit, window, httprate.NewRateLimiter(limit, window, httprate.WithResponseHeaders(httprate.ResponseHeaders{
+		Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset",
+	}))}
+}
+
+// take counts a request of a token. The answer tells where the caller stands:
+// RateLimit-Limit, RateLimit-Remaining, and RateLimit-Reset in seconds. The error is
+// errs.RateLimited with "retry_after" in seconds.
+func (l *rateLimit) take(w http.ResponseWriter, r *http.Request, tokenID string) error {
+	if l == nil {
+		return nil
+	}
+	refused := l.limiter.OnLimit(w, r, tokenID)
+	reset := secondsToReset(w.Header())
+	if !refused {
+		return nil
+	}
+	// The old window fades out of the sliding one at an even pace, and the
+	// limiter rounds: when half a request has faded there is room for one.
+	wait := reset + int(l.window.Seconds()/float64(2*l.limit)) + 1
+	return errs.New(errs.RateLimited, "the limit is %d requests in %s; try again in %d s", l.limit, words.Duration(l.window), wait).
+		With("retry_after", wait)
+}
+
+// limited lets the requests through that a limit admits. tokenID reads the token's id
+// from the context, so authentication comes first and requests without a valid token
+// are not counted.
+func (p *responder) limited(l *rateLimit, tokenID func(context.Context) string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
-		if limit <= 0 {
+		if l == nil {
 			return next
 		}
-		limiter := httprate.NewRateLimiter(limit, window, httprate.WithResponseHeaders(httprate.ResponseHeaders{
-			Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset",
-		}))
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			refused := limiter.OnLimit(w, r, tokenID(r.Context()))
-			reset := secondsToReset(w.Header())
-			if !refused {
-				next.ServeHTTP(w, r)
-				return
+		return p.handle(func(w http.ResponseWriter, r *http.Request) error {
+			if err := l.take(w, r, tokenID(r.Context())); err != nil {
+				return err
 			}
-			// The old window fades out of the sliding one at an even pace, and the
-			// limiter rounds: when half a request has faded there is room for one.
-			wait := reset + int(window.Seconds()/float64(2*limit)) + 1
-			p.fail(w, r, errs.New(errs.RateLimited, "the limit is %d requests in %s; try again in %d s", limit, words.Duration(window), wait).
-				With("retry_after", wait))
+			next.ServeHTTP(w, r)
+			return nil
 		})
 	}
+}
+
+// Admit is for the rooms behind MountPublic, once they know whose token a request has:
+// the access log says it, and the request counts towards the token's limit. The error is
+// errs.RateLimited with "retry_after" in seconds.
+func (s *Server) Admit(w http.ResponseWriter, r *http.Request, tokenID string) error {
+	noteToken(r.Context(), tokenID)
+	return s.limit.take(w, r, tokenID)
 }
 
 // secondsToReset turns the limiter's absolute time into seconds from now.

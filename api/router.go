@@ -41,7 +41,7 @@ func (s *Server) router() http.Handler {
 	r.Group(func(r chi.Router) {
 		r.Use(
 			s.authenticate,
-			s.rateLimit(s.opts.RateLimit, s.opts.RateWindow, tokenID),
+			s.limited(s.limit, tokenID),
 		)
 		read, write, admin := s.require(models.ScopeAgentsRead), s.require(models.ScopeAgentsWrite), s.require(models.ScopeAdmin)
 		spend := s.require(models.ScopeUsageWrite)

@@ -43,7 +43,7 @@ type Options struct {
 	// RateWindow is the window of RateLimit, default one minute.
 	RateWindow time.Duration
 	// MaxStreams is how many streams there may be at a time, of events and of output,
-	// default 1,000.
+	// default 1,000; a tenth of them may be one token's.
 	MaxStreams int
 	// Heartbeat is how often a stream without news shows that it lives, default 15 s.
 	Heartbeat time.Duration
@@ -55,7 +55,8 @@ type Options struct {
 	// Mount adds routes of other rooms behind the chain and the authentication;
 	// nil adds none.
 	Mount func(chi.Router)
-	// MountPublic adds routes of other rooms that authenticate themselves; nil adds none.
+	// MountPublic adds routes of other rooms that authenticate themselves and ask Admit;
+	// nil adds none.
 	MountPublic func(chi.Router)
 	// Endless selects those of their requests that set their own limits of time; nil
 	// selects none.
@@ -83,6 +84,7 @@ type Server struct {
 	feed     *events.Feed
 	streams  *streams
 	news     *news
+	limit    *rateLimit
 	opts     Options
 	handler  http.Handler
 }
@@ -123,6 +125,7 @@ func New(core Core, opts *Options) *Server {
 		s.opts.Clock = time.Now
 	}
 	s.streams, s.news = newStreams(s.opts.MaxStreams), &news{feed: core.Feed}
+	s.limit = newRateLimit(s.opts.RateLimit, s.opts.RateWindow)
 	s.responder = newResponder(s.opts.Logger)
 	s.now = s.opts.Clock
 	s.handler = s.router()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"comet/internal/errs"
@@ -32,27 +33,46 @@ func unless(is func(*http.Request) bool, middleware func(http.Handler) http.Hand
 	}
 }
 
-// streams bounds how many streams there are, and ends them all when the server stops.
+// streams bounds how many streams there are, of all tokens and of each, and ends them
+// all when the server stops.
 type streams struct {
-	places chan struct{}
-	over   context.Context
-	drain  context.CancelFunc
+	most, each int
+	over       context.Context
+	drain      context.CancelFunc
+
+	mu  sync.Mutex
+	all int
+	of  map[string]int
 }
 
+// newStreams has room for most streams, a tenth of them for one token.
 func newStreams(most int) *streams {
-	s := &streams{places: make(chan struct{}, most)}
+	s := &streams{most: most, each: max(most/10, 1), of: map[string]int{}}
 	s.over, s.drain = context.WithCancel(context.Background())
 	return s
 }
 
-// take returns what gives the place of a stream back, or errs.Busy where there is none.
-func (s *streams) take() (release func(), err error) {
-	select {
-	case s.places <- struct{}{}:
-		return func() { <-s.places }, nil
-	default:
-		return nil, errs.New(errs.Busy, "the server serves %d streams already", cap(s.places))
+// take returns what gives the place of a token's stream back, or errs.Busy where there
+// is none.
+func (s *streams) take(tokenID string) (release func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= s.most {
+		return nil, errs.New(errs.Busy, "the server serves %d streams already", s.all)
 	}
+	if s.of[tokenID] >= s.each {
+		return nil, errs.New(errs.Busy, "the token has %d streams already", s.each)
+	}
+	s.all++
+	s.of[tokenID]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all--
+		if s.of[tokenID]--; s.of[tokenID] == 0 {
+			delete(s.of, tokenID)
+		}
+	}, nil
 }
 
 // until returns a context that ends with ctx and when the server stops.

@@ -55,7 +55,7 @@ func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	release, err := s.streams.take()
+	release, err := s.streams.take(caller(r).TokenID)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 			return
 		}
 		if err == nil {
-			_, err = s.work.Changed(ctx, id, t.Version, s.opts.Heartbeat)
+			_, err = s.work.Changed(ctx, "", id, t.Version, s.opts.Heartbeat)
 		}
 		if err != nil || ctx.Err() != nil || s.revoked(r) {
 			panic(http.ErrAbortHandler)

@@ -116,6 +116,8 @@ func (q *query) placeCursor() (place models.TaskPlace) {
 //	@Success		304	"Nothing changed"
 //	@Failure		400	"A parameter is unknown or out of range"
 //	@Failure		404	"No such task"
+//	@Failure		503	"As many requests wait as may"
+//	@Header			503	{integer}	Retry-After
 //	@Router			/api/v1/tasks/{task_id} [get]
 func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 	id, err := decodeID(r, "task_id")
@@ -151,7 +153,7 @@ func (s *Server) changed(version *int) waiter {
 	if version == nil {
 		return s.work.Wait
 	}
-	return func(ctx context.Context, id string, patience time.Duration) (models.Task, error) {
-		return s.work.Changed(ctx, id, int64(*version), patience)
+	return func(ctx context.Context, who, id string, patience time.Duration) (models.Task, error) {
+		return s.work.Changed(ctx, who, id, int64(*version), patience)
 	}
 }

@@ -120,15 +120,13 @@ func openQuestion(d orchestrator.Detail) (*taskQuestion, error) {
 		return nil, nil //nolint:nilnil // most tasks have none
 	}
 	q := &taskQuestion{Options: []string{}}
-	for _, e := range d.Timeline {
-		if e.Type != models.EventTaskQuestion {
-			continue
-		}
-		var data models.TaskChanged
-		if err := json.Unmarshal(e.Data, &data); err != nil {
-			return nil, err
-		}
-		q.Text, q.Options = data.Question, append([]string{}, data.Options...)
+	if d.Question == nil {
+		return q, nil
 	}
+	var data models.TaskChanged
+	if err := json.Unmarshal(d.Question.Data, &data); err != nil {
+		return nil, err
+	}
+	q.Text, q.Options = data.Question, append(q.Options, data.Options...)
 	return q, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/validate"
 	"comet/models"
@@ -64,7 +65,7 @@ func orZero[T any](v *T) (value T) {
 // submitTask asks for work.
 //
 //	@Summary		Submit a task
-//	@Description	Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+//	@Description	Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
 //	@Description
 //	@Description	`Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
 //	@ID				submitTask
@@ -133,7 +134,6 @@ func (s *Server) submitTask(w http.ResponseWriter, r *http.Request) error {
 
 // answerEnded answers when the task has ended, or the client's patience has.
 func (s *Server) answerEnded(w http.ResponseWriter, r *http.Request, t models.Task, once *models.Once, patience time.Duration) error {
-	w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(patience.Seconds())))
 	if once != nil && once.Replay != nil {
 		var first struct{ ID string }
 		if err := json.Unmarshal(once.Replay.Body, &first); err != nil {
@@ -143,7 +143,10 @@ func (s *Server) answerEnded(w http.ResponseWriter, r *http.Request, t models.Ta
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
 	t, err := s.await(r, t.ID, patience, s.work.Wait)
-	if err != nil {
+	switch {
+	case err == nil:
+		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(patience.Seconds())))
+	case !errs.Is(err, errs.Busy): // the task is there, whether there is room to wait for it or not
 		return err
 	}
 	v := newTaskView(t)

@@ -22,18 +22,19 @@ const (
 	maxInline = 64 << 10
 )
 
-// waiter is a verb that waits for something to become of a task.
-type waiter func(ctx context.Context, id string, patience time.Duration) (models.Task, error)
+// waiter is a verb that waits, as a token, for something to become of a task.
+type waiter func(ctx context.Context, who, id string, patience time.Duration) (models.Task, error)
 
 // await lets a verb wait, for as long as the client has patience and the request time,
-// and not longer than the server runs.
+// and not longer than the server runs. Where too many wait already, the error is errs.Busy
+// and the task as it is comes with it.
 func (s *Server) await(r *http.Request, id string, patience time.Duration, wait waiter) (models.Task, error) {
 	if end, ok := r.Context().Deadline(); ok {
 		patience = min(patience, time.Until(end)-afterWait)
 	}
 	ctx, stop := s.streams.until(r.Context())
 	defer stop()
-	t, err := wait(ctx, id, patience)
+	t, err := wait(ctx, caller(r).TokenID, id, patience)
 	if err != nil && s.streams.ending() { // it was interrupted while it looked
 		t, err = s.work.Task(r.Context(), id)
 	}

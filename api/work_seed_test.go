@@ -109,7 +109,7 @@ func (p *player) seedWork(command string, words []string) bool {
 // ended waits for the end of a task.
 func (h *house) ended(t testing.TB, id string) models.Task {
 	t.Helper()
-	task, err := h.work.Wait(t.Context(), id, time.Minute)
+	task, err := h.work.Wait(t.Context(), "", id, time.Minute)
 	require.NoError(t, err)
 	require.True(t, task.State.Ended(), "%s is %s", id, task.State)
 	return task

@@ -64,6 +64,9 @@ func (d description) resolve(t *testing.T, r response) response {
 	return shared
 }
 
+// isAgentDoor selects the routes whose failures are error envelopes.
+func isAgentDoor(route string) bool { return strings.Contains(route, " /api/agent/") }
+
 func TestJSONAndYAMLSayTheSame(t *testing.T) {
 	t.Parallel()
 	var fromJSON, fromYAML any
@@ -136,21 +139,29 @@ func TestEveryOperation(t *testing.T) {
 		}
 	})
 
-	t.Run("answers every failure with a problem document", func(t *testing.T) {
+	t.Run("answers every failure with a problem document, or as the agents' protocol says it", func(t *testing.T) {
 		t.Parallel()
 		for route, op := range operations {
 			require.Contains(t, op.Responses, "default", route)
+			failure, forbidden := "application/problem+json", len(op.Security) > 0
+			if isAgentDoor(route) {
+				failure, forbidden = "application/json", false // 5004 is 401 in any case
+			}
 			if len(op.Security) > 0 {
 				require.Contains(t, op.Responses, "401", route)
-				require.Contains(t, op.Responses, "403", route)
 			}
+			_, ok := op.Responses["403"]
+			require.Equal(t, forbidden, ok, route)
 			for status, r := range op.Responses {
 				if code, err := strconv.Atoi(status); err == nil && code < http.StatusBadRequest {
 					continue
 				}
 				content := doc.resolve(t, r).Content
 				require.Len(t, content, 1, "%s %s", route, status)
-				require.Contains(t, content, "application/problem+json", "%s %s", route, status)
+				require.Contains(t, content, failure, "%s %s", route, status)
+				if isAgentDoor(route) {
+					require.JSONEq(t, `{"schema":{"$ref":"#/components/schemas/ErrorEnvelope"}}`, string(content[failure]), "%s %s", route, status)
+				}
 			}
 		}
 	})
@@ -160,7 +171,7 @@ func TestEveryOperation(t *testing.T) {
 		for route, op := range operations {
 			for status, r := range op.Responses {
 				code, err := strconv.Atoi(status)
-				without := err == nil && (code == http.StatusNoContent || code == http.StatusNotModified)
+				without := err == nil && (code == http.StatusSwitchingProtocols || code == http.StatusNoContent || code == http.StatusNotModified)
 				require.Equal(t, without, len(doc.resolve(t, r).Content) == 0, "%s %s", route, status)
 			}
 		}

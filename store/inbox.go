@@ -59,3 +59,16 @@ func (s *Store) Inbox(ctx context.Context, agentID string, limit int) (out []mod
 	})
 	return out, err
 }
+
+// StillTold returns those of the messages that are in an agent's inbox.
+func (s *Store) StillTold(ctx context.Context, agentID string, ids []string) (out []string, err error) {
+	err = eachKeys(anys(ids), 1, func(list string, args []any) error {
+		return s.query(ctx, s.dialect.bind("SELECT id FROM inbox WHERE agent_id = ? AND id IN "+list), append([]any{agentID}, args...), func(rows *sql.Rows) error {
+			var id string
+			err := rows.Scan(&id)
+			out = append(out, id)
+			return err
+		})
+	})
+	return out, err
+}

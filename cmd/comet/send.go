@@ -131,8 +131,9 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 		defer cancel()
 	}
 	show := newDisplay(s.out.w, s.notes, s.out.format == formatTable)
-	reply, err := c.Send(awaited, r, 0)
-	if known := err == nil && !reply.Ended; known {
+	reply, err := c.Ask(awaited, r)
+	known := err == nil
+	if known && !reply.Ended {
 		stop := s.follow(awaited, c, r, show)
 		reply, err = c.Await(awaited, r)
 		stop(err == nil)
@@ -141,7 +142,9 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 	switch {
 	case ctx.Err() != nil:
 		return s.interrupted(ctx, c, r, f)
-	case awaited.Err() != nil:
+	case awaited.Err() != nil && !known:
+		return &endedError{exitTimeout, fmt.Sprintf("the server has not answered for %s; it may have taken the task %s", f.wait, r.TaskID)}
+	case awaited.Err() != nil && !reply.Ended:
 		return &endedError{exitTimeout, fmt.Sprintf("the task %s has not ended after %s; it goes on", r.TaskID, f.wait)}
 	case err != nil:
 		return s.refusedRequest(err)

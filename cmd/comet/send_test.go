@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +62,35 @@ func TestSendHints(t *testing.T) {
 		_, err := hintsOf([]string{bad})
 		require.Equal(t, exitUsage, exitCode(err), bad)
 	}
+}
+
+func TestSendThroughARestart(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked == 1 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, envelopeOf("error", `{"error_code":5002,"error_message":"Agent unavailable","error_context":{"agent_id":"orchestrator","last_heartbeat":null},"retryable":true}`))
+			return
+		}
+		_, _ = io.WriteString(w, envelopeOf("work_result", `{"task_id":"550e8400-e29b-41d4-a716-446655440004","status":"success","exit_code":0,"output":"hello"}`))
+	}))
+	t.Cleanup(server.Close)
+	c, err := agent.NewClient(server.URL, "secret", server.Client())
+	require.NoError(t, err)
+	var out, notes bytes.Buffer
+	s := &session{out: output{w: &out, format: formatTable}, notes: &notes}
+	require.NoError(t, s.send(t.Context(), c, &agent.Request{WorkType: "echo"}, sendFlags{}))
+	require.Equal(t, "hello\n", out.String())
+	require.Equal(t, 2, asked)
+}
+
+// envelopeOf is what a server answers.
+func envelopeOf(kind, payload string) string {
+	return `{"protocol_version":"1.0","message_id":"550e8400-e29b-41d4-a716-446655440001","from_agent":"orchestrator","to_agent":"infra",
+		"timestamp":"2026-01-19T04:21:04Z","trace_id":"550e8400-e29b-41d4-a716-446655440002","request_id":"550e8400-e29b-41d4-a716-446655440003",
+		"type":"` + kind + `","payload":` + payload + `}`
 }
 
 func TestSendEnds(t *testing.T) {

@@ -38,8 +38,8 @@ and in its environment
   COMET_PARAMETERS      the parameters once more, up to 64 KiB
   COMET_PARAM_<NAME>    each parameter that is text, a number, true or false
 
-but not COMET_TOKEN. What it prints is sent as it comes; two kinds of lines of its
-standard output are taken instead:
+and of the worker's own environment everything that does not begin with COMET_. What it
+prints is sent as it comes; two kinds of lines of its standard output are taken instead:
 
   ::progress 40 pulling images     40 percent, and what it is about
   ::tokens 1234 [model]            tokens that were used
@@ -48,6 +48,9 @@ Exit code 0 is success, every other a failure. A task that is taken back, or tak
 longer than its hint max_duration_seconds, ends with SIGTERM to the command's process
 group, and SIGKILL after --grace; one that needs more than its hint max_memory_mb with
 SIGKILL, and error 5005. What the command leaves behind in its group is ended too.
+
+What such a command had started goes on when the worker is killed; the next worker with
+the same --state ends it (Linux).
 
 A task that comes again is answered from --state and not run again. One that was
 running when the worker ended did not finish, and runs again unless --rerun=false.
@@ -105,14 +108,18 @@ func (s *session) work(ctx context.Context, f workerFlags, token string, command
 	if f.state == "" {
 		f.state = filepath.Join("comet-worker-state", who.ID)
 	}
-	cache, unlock, err := openState(f.state)
+	kept, err := openState(f.state)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer kept.unlock()
+	for _, id := range kept.ended {
+		say(s.notes, "ended what an earlier worker had left running for the task %s", id)
+	}
 	r := newRunner(command, f, s.notes)
+	r.groups = kept.groups
 	a, err := agent.New(s.server, token, &agent.Options{
-		Concurrency: f.concurrency, Cache: cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
+		Concurrency: f.concurrency, Cache: kept.cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
 		OnConnect: func(h agent.Hello) {
 			say(s.notes, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "place", "places"))
 		},

@@ -9,30 +9,29 @@ import (
 )
 
 const (
-	paramPrefix = "COMET_PARAM_"
+	cometPrefix  = "COMET_"
+	paramPrefix  = "COMET_PARAM_"
+	taskVariable = "COMET_TASK_ID="
 	// maxVariable and maxVariables bound what is put into the environment, in bytes; the
 	// system refuses to start a command with much more. The rest is on standard input.
 	maxVariable  = 64 << 10
 	maxVariables = 512 << 10
 )
 
-// inherited is what of the worker's environment its commands get: not its token, and
-// nothing that they could take for a task's.
+// inherited is what of the worker's environment its commands get: nothing of comet's own,
+// be it a token, the address of a database, or what they could take for a task's. Some
+// systems do not tell capitals from small letters.
 func inherited(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		switch name {
-		case envToken, "COMET_ADMIN_TOKEN", "COMET_TASK_ID", "COMET_REQUEST_ID", "COMET_TRACE_ID", "COMET_WORK_TYPE", "COMET_PARAMETERS":
-			return true
-		}
-		return strings.HasPrefix(name, paramPrefix)
+		return len(name) >= len(cometPrefix) && strings.EqualFold(name[:len(cometPrefix)], cometPrefix)
 	})
 }
 
 // environment adds what a task's command is told.
 func environment(base []string, w task) []string {
 	env := append(slices.Clip(base),
-		"COMET_TASK_ID="+w.TaskID().String(), "COMET_REQUEST_ID="+w.RequestID().String(), "COMET_TRACE_ID="+w.TraceID().String(),
+		taskVariable+w.TaskID().String(), "COMET_REQUEST_ID="+w.RequestID().String(), "COMET_TRACE_ID="+w.TraceID().String(),
 		"COMET_WORK_TYPE="+w.Type())
 	parameters := w.Parameters()
 	room := maxVariables

@@ -31,6 +31,7 @@ type runner struct {
 	maxOutput int
 	environ   []string
 	notes     io.Writer
+	groups    *groups // nil notes none
 
 	killed chan struct{} // closed when every command is to end at once
 	once   sync.Once
@@ -50,8 +51,9 @@ func (r *runner) kill() { r.once.Do(func() { close(r.killed) }) }
 func (r *runner) run(ctx context.Context, w *agent.Work) (agent.Result, error) { return r.do(ctx, w) }
 
 func (r *runner) do(ctx context.Context, w task) (agent.Result, error) {
-	// The system ends the command with the thread that started it, so that it does not
-	// outlive the worker; the thread must last as long as the command then.
+	// The system ends the command, though not what it has started, with the thread that
+	// started it, so that it does not outlive the worker; the thread must last as long as
+	// the command then.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := time.Now()
@@ -88,6 +90,10 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 		pumps.abandon()
 		return agent.Result{ExitCode: exitNotStarted}, 0, fmt.Errorf("the command cannot be started: %w", err)
 	}
+	removed, err := r.groups.add(cmd.Process.Pid, w.TaskID().String())
+	if err != nil {
+		say(r.notes, "%s", err)
+	}
 	pumps.start()
 	exited := make(chan struct{})
 	go func() {
@@ -96,6 +102,9 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 	}()
 	why := r.watch(ctx, cmd.Process.Pid, w.Hints().MaxMemoryMB, exited)
 	_ = killGroup(cmd.Process.Pid) // what it left behind; mostly there is nobody
+	if err := removed(); err != nil {
+		say(r.notes, "%s", err)
+	}
 	pumps.finish()
 	state := cmd.ProcessState
 	return agent.Result{ExitCode: exitStatus(state), CPUTime: state.UserTime() + state.SystemTime()}, maxMemory(state), why

@@ -124,24 +124,37 @@ func may(t client.TokenView, scope string) bool {
 	return false
 }
 
-// openState opens the directory that remembers results, for this process alone.
-func openState(dir string) (cache *agent.DirCache, unlock func(), err error) {
+// state is what a worker keeps for the one after it.
+type state struct {
+	cache  *agent.DirCache
+	groups *groups
+	// ended are the tasks of which an earlier worker had left something running.
+	ended  []string
+	unlock func()
+}
+
+// openState opens the directory that remembers results, for this process alone, and ends
+// what an earlier one that was killed has left running.
+func openState(dir string) (st *state, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, usagef("the state cannot be kept: %w", err)
+		return nil, usagef("the state cannot be kept: %w", err)
 	}
 	lock := flock.New(filepath.Join(dir, "lock"))
 	switch locked, err := lock.TryLock(); {
 	case err != nil:
-		return nil, nil, usagef("the state cannot be locked: %w", err)
+		return nil, usagef("the state cannot be locked: %w", err)
 	case !locked:
-		return nil, nil, fmt.Errorf("another worker uses %s; give this one its own with --state", dir)
+		return nil, fmt.Errorf("another worker uses %s; give this one its own with --state", dir)
 	}
-	unlock = func() { _ = lock.Unlock() }
-	if cache, err = agent.OpenCache(filepath.Join(dir, "requests"), 0); err != nil {
-		unlock()
-		return nil, nil, err
+	st = &state{unlock: func() { _ = lock.Unlock() }}
+	if st.groups, st.ended, err = openGroups(filepath.Join(dir, "groups")); err == nil {
+		st.cache, err = agent.OpenCache(filepath.Join(dir, "requests"), 0)
 	}
-	return cache, unlock, nil
+	if err != nil {
+		st.unlock()
+		return nil, err
+	}
+	return st, nil
 }
 
 // executable reports early what would fail every task.

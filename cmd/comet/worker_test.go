@@ -186,10 +186,11 @@ func TestCommand(t *testing.T) {
 		require.Regexp(t, `^\S+Z  550e8400-e29b-41d4-a716-446655440004  run_playbook  success  exit 0  \S+  cpu \S+  rss [1-9]\d* MB\n$`, notes.String())
 	})
 
-	t.Run("it never sees the worker's token", func(t *testing.T) {
+	t.Run("it sees no variable of the worker that is comet's", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, []string{"HOME=/", "COMET_SERVER=x"}, inherited([]string{
-			"COMET_TOKEN=secret", "HOME=/", "COMET_ADMIN_TOKEN=secret", "COMET_SERVER=x", "COMET_PARAM_X=old", "COMET_TASK_ID=old",
+		require.Equal(t, []string{"HOME=/", "COMETS=7"}, inherited([]string{
+			"COMET_TOKEN=secret", "HOME=/", "COMET_ADMIN_TOKEN=secret", "COMET_DATABASE_URL=postgres://u:p@h/d", "COMET_NATS_URL=nats://u:p@h", "COMET_SERVER=x",
+			"COMET_CLIENT_CONFIG=x", "COMET_PARAM_X=old", "COMET_TASK_ID=old", "COMET_=x", "comet_token=secret", "COMETS=7",
 		}))
 	})
 }
@@ -299,7 +300,7 @@ func TestMemoryLimit(t *testing.T) {
 	t.Run("a process's name cannot mislead", func(t *testing.T) {
 		t.Parallel()
 		line := "7 (evil) 1 2 (x) S 5 6 6 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 9 1000000 321 18446744073709551615 1"
-		require.Equal(t, procStat{parent: 5, group: 6, pages: 321}, readProcess([]byte(line)))
+		require.Equal(t, procStat{parent: 5, group: 6, started: 9, pages: 321}, readProcess([]byte(line)))
 	})
 }
 
@@ -318,14 +319,14 @@ func TestWorkerIdentity(t *testing.T) {
 func TestState(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
-	_, unlock, err := openState(dir)
+	st, err := openState(dir)
 	require.NoError(t, err)
-	_, _, err = openState(dir)
+	_, err = openState(dir)
 	require.ErrorContains(t, err, "another worker uses "+dir)
-	unlock()
-	_, unlock, err = openState(dir)
+	st.unlock()
+	st, err = openState(dir)
 	require.NoError(t, err)
-	unlock()
+	st.unlock()
 }
 
 func TestExampleWorker(t *testing.T) {

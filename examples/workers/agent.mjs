@@ -50,15 +50,16 @@ async function work(request) {
 }
 
 const { agent: me } = await call('GET', '/api/v1/me');
-const done = new Map(); // request_id → result
+const done = new Map(); // request_id and task_id → result: two askers may use the same request_id
 console.log('working as', me.id);
 for (;;) {
   await say('work_status', { agent_id: me.id, status: 'online' }); // a heartbeat
   const { messages = [] } = await call('GET', '/api/agent/inbox?wait=15');
   for (const message of messages) {
     if (message.type === 'work_request' && message.payload.work_type !== 'cancel_task') {
-      if (!done.has(message.request_id)) done.set(message.request_id, await work(message));
-      await say('work_result', done.get(message.request_id), message);
+      const key = `${message.request_id} ${message.payload.task_id}`;
+      if (!done.has(key)) done.set(key, await work(message));
+      await say('work_result', done.get(key), message);
     }
     await call('POST', '/api/agent/inbox/ack', { message_ids: [message.message_id] });
   }

@@ -69,13 +69,14 @@ def work(request):
 
 
 ME = patiently(lambda: call("GET", "/api/v1/me"))["agent"]
-DONE = {}  # request_id -> result
+DONE = {}  # request_id and task_id -> result: two askers may use the same request_id
 print("working as", ME["id"], flush=True)
 while True:
     say("work_status", {"agent_id": ME["id"], "status": "online"})  # a heartbeat
     for message in patiently(lambda: call("GET", "/api/agent/inbox?wait=15")).get("messages", []):
         if message["type"] == "work_request" and message["payload"]["work_type"] != "cancel_task":
-            if message["request_id"] not in DONE:
-                DONE[message["request_id"]] = work(message)
-            say("work_result", DONE[message["request_id"]], message)
+            key = message["request_id"], message["payload"]["task_id"]
+            if key not in DONE:
+                DONE[key] = work(message)
+            say("work_result", DONE[key], message)
         patiently(lambda: call("POST", "/api/agent/inbox/ack", {"message_ids": [message["message_id"]]}))

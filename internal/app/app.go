@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
@@ -129,8 +130,9 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	work, wakes := a.newOrchestrator(reg, ledger, feed, motion)
 	core := api.Core{Registry: reg, Auth: a.tokens, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed}
-	lines := a.newLinks(work, motion)
-	door := api.New(core, a.apiOptions(relay, motion, work, lines))
+	var door *api.Server
+	lines := a.newLinks(work, motion, func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) })
+	door = api.New(core, a.apiOptions(relay, motion, work, lines))
 	a.http = newHTTPServer(a.cfg, a.log, door)
 	a.http.srv.RegisterOnShutdown(door.Drain) // it waits for the streams
 	a.http.srv.RegisterOnShutdown(lines.Drain)
@@ -192,7 +194,7 @@ func (a *App) tracer(room string) trace.Tracer {
 // other replicas.
 func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, motion *bus.Bus) (*orchestrator.Orchestrator, lifecycle.Service) {
 	w := &wakes{bus: motion}
-	opts := &orchestrator.Options{Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed, Retention: a.cfg.Tasks.Retention, Logger: a.log}
+	opts := &orchestrator.Options{Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed, Retention: a.cfg.Tasks.Retention, Silence: a.silence(), Logger: a.log}
 	if a.cfg.NATSURL != "" { // nobody else is on an embedded bus
 		opts.Waker = w
 	}

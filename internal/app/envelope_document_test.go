@@ -110,7 +110,7 @@ func TestTheDocumentsExamples(t *testing.T) {
 		got := ended["payload"].(map[string]any)
 		require.Contains(t, got["resources_used"], "cpu_time_ms")
 		delete(got["resources_used"].(map[string]any), "tokens")
-		require.Equal(t, want["payload"], map[string]any(got))
+		require.Equal(t, want["payload"], got)
 		status, log, err := c.do(t.Context(), http.MethodGet, "/api/v1/tasks/"+task.String()+"/output?stream=log", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, status)

@@ -2,6 +2,8 @@ package app
 
 import (
 	"cmp"
+	"net/http"
+	"time"
 
 	"comet/internal/bus"
 	"comet/internal/dialect"
@@ -11,17 +13,33 @@ import (
 	"comet/internal/orchestrator"
 )
 
-// newLinks returns the lines to agents, and what is spoken on them.
-func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus) *link.Links {
+// admission counts a request of a token, and may refuse it.
+type admission = func(w http.ResponseWriter, r *http.Request, tokenID string) error
+
+// leastSilence is for how long an agent may be silent at least before it counts as
+// offline: three of the heartbeats that those send who are told of no other pace.
+const leastSilence = 45 * time.Second
+
+// silence is for how long an agent may be silent: three heartbeats of its line.
+func (a *App) silence() time.Duration { return max(3*a.cfg.Links.Heartbeat, leastSilence) }
+
+// newLinks returns the lines to agents, and what is spoken on them. admit is asked for
+// every request to them.
+func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, admit admission) *link.Links {
 	return link.New(link.Core{
 		Work: work, Auth: a.tokens, Bus: motion,
 		Dialects: []dialect.Dialect{envelope.New(work, &envelope.Options{Logger: a.log})},
 	}, &link.Options{
-		Guard:      netguard.New(a.cfg.Webhooks.Networks()),
-		HTTPSOnly:  a.cfg.Webhooks.HTTPSOnly,
-		Alone:      a.store.Database() == "sqlite",
-		UserAgent:  "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
-		Registerer: a.metrics.Registerer(),
-		Logger:     a.log,
+		Heartbeat:   a.cfg.Links.Heartbeat,
+		Redeliver:   a.cfg.Links.RedeliverAfter,
+		MaxLines:    a.cfg.Links.MaxLines,
+		MaxFailures: a.cfg.Links.MaxFailures,
+		Admit:       admit,
+		Guard:       netguard.New(a.cfg.Webhooks.Networks()),
+		HTTPSOnly:   a.cfg.Webhooks.HTTPSOnly,
+		Alone:       a.store.Database() == "sqlite",
+		UserAgent:   "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
+		Registerer:  a.metrics.Registerer(),
+		Logger:      a.log,
 	})
 }

@@ -56,6 +56,8 @@ func hire(t *testing.T, c *client, id string) string {
 type line struct {
 	t    *testing.T
 	conn *websocket.Conn
+	// hello is the first thing it was told.
+	hello map[string]any
 }
 
 func dial(t *testing.T, url, token string) *line {
@@ -66,8 +68,9 @@ func dial(t *testing.T, url, token string) *line {
 	require.NoError(t, err)
 	require.Equal(t, "envelope.v1", resp.Header.Get("Sec-WebSocket-Protocol"))
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	l := &line{t, conn}
-	require.NotEmpty(t, l.hear().Hello)
+	l := &line{t: t, conn: conn}
+	l.hello = l.hear().Hello
+	require.NotEmpty(t, l.hello)
 	return l
 }
 
@@ -187,6 +190,26 @@ func TestLines(t *testing.T) {
 		require.JSONEq(t, `{"messages":[]}`, string(answer.body))
 		require.Zero(t, p.exit(t), "stderr:\n%s", p.log.end())
 		require.NotContains(t, p.log.String(), "cut off")
+	})
+
+	t.Run("WorkAskedForRightAfterARestartWaitsForItsAgent", func(t *testing.T) {
+		t.Parallel()
+		data := t.TempDir()
+		p := serve(t, data)
+		c := newClient(t, p.url(t), adminToken(t, data))
+		token := hire(t, c, "digger")
+		dial(t, c.url, token)
+		p.stop(t)
+
+		p = serve(t, data)
+		c = newClient(t, p.url(t), adminToken(t, data))
+		order := letter("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{}})
+		status, answer, err := c.do(t.Context(), http.MethodPost, "/api/agent/message", order)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusAccepted, status, "%s", answer)
+		job := dial(t, c.url, token).hear()
+		require.Equal(t, order.Payload["task_id"], job.Payload["task_id"])
+		p.stop(t)
 	})
 
 	t.Run("AWaitIsNotBoundByTheTimeoutOfRequests", func(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -125,6 +127,39 @@ func TestAnAgentIsAnsweredWhereItAloneListens(t *testing.T) {
 		require.NoError(t, conn.PublishRequest(bus.AgentOutbox("infra-1"), forged, nil))
 		require.True(t, errs.Is(next(t, answered), errs.InvalidRequest), forged)
 	}
+}
+
+// TestWhoseTokenIsRevokedIsShownOut: within a Recheck, and nobody else is; that tokens
+// cannot be looked up ends no connection.
+func TestWhoseTokenIsRevokedIsShownOut(t *testing.T) {
+	t.Parallel()
+	var refusal atomic.Pointer[error]
+	var looks atomic.Int64
+	b := start(t, &bus.Options{Listen: "127.0.0.1:0", Recheck: 10 * time.Millisecond, Authenticate: func(ctx context.Context, token string) (string, error) {
+		if err := refusal.Load(); err != nil && token == "token of infra-1" {
+			looks.Add(1)
+			return "", *err
+		}
+		return tokens(ctx, token)
+	}})
+	closed := make(chan struct{})
+	connect := func(name string, options ...nats.Option) *nats.Conn {
+		conn, err := agent(t, b, append(options, nats.Token("token of "+name), nats.NoReconnect())...)
+		require.NoError(t, err)
+		return conn
+	}
+	revoked := connect("infra-1", nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	other := connect("infra-2")
+
+	away := errs.New(errs.Unavailable, "the database is away")
+	refusal.Store(new(error(away)))
+	require.Eventually(t, func() bool { return looks.Load() > 2 }, long, time.Millisecond)
+	require.NoError(t, revoked.FlushTimeout(long), "it is not known that the token is not good")
+
+	gone := errs.New(errs.Unauthenticated, "the token was revoked")
+	refusal.Store(new(error(gone)))
+	next(t, closed)
+	require.NoError(t, other.FlushTimeout(long))
 }
 
 func TestAnAddressThatIsTakenIsToldAtOnce(t *testing.T) {

@@ -44,6 +44,10 @@ type Options struct {
 	// only. Without it whoever reaches the address may use those of every agent, so
 	// Listen must be a loopback address. It must return within two seconds.
 	Authenticate func(ctx context.Context, token string) (agent string, err error)
+	// Recheck is how often Authenticate is asked again for each token that is connected,
+	// default 15 s. Where its error is errs.Unauthenticated or errs.AgentInactive, the
+	// connection is ended; with another error it stays.
+	Recheck time.Duration
 
 	// Name tells people who look at the NATS server whose connection it is; default
 	// "comet".
@@ -76,6 +80,7 @@ func (o *Options) orDefaults() Options {
 	out.PendingBytes = cmp.Or(out.PendingBytes, 8<<20)
 	out.PublishBuffer = cmp.Or(out.PublishBuffer, 4<<20)
 	out.ConnectTimeout = cmp.Or(out.ConnectTimeout, 2*time.Second)
+	out.Recheck = cmp.Or(out.Recheck, 15*time.Second)
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -94,7 +99,7 @@ func (o *Options) check() error {
 		}
 	}
 	wrong(o.MaxPayload < 0 || o.MaxPayload > maxMaxPayload, "MaxPayload is %d, not between 1 and %d bytes", o.MaxPayload, maxMaxPayload)
-	wrong(min(o.PendingMessages, o.PendingBytes, o.PublishBuffer) < 0 || o.ConnectTimeout < 0, "a limit is negative")
+	wrong(min(o.PendingMessages, o.PendingBytes, o.PublishBuffer) < 0 || min(o.ConnectTimeout, o.Recheck) < 0, "a limit is negative")
 	wrong(o.URL != "" && o.Listen != "", "Listen is for the embedded server, and URL names another one")
 	wrong(o.URL == "" && o.Credentials != "", "Credentials are for a server that URL names")
 	wrong(o.URL == "" && o.Listen == "" && o.CAFile+o.CertFile+o.KeyFile != "", "CAFile, CertFile and KeyFile are for URL or Listen")

@@ -32,6 +32,17 @@ func (b *Bus) Publish(subject string, data []byte) error {
 	return nil
 }
 
+// MaxPayload is the largest message in bytes that can be published now: that of the
+// options, or the server's own if it is smaller.
+func (b *Bus) MaxPayload() int {
+	if conn := b.conn.Load(); conn != nil {
+		if most := conn.MaxPayload(); most > 0 && most < int64(b.opts.MaxPayload) {
+			return int(most)
+		}
+	}
+	return b.opts.MaxPayload
+}
+
 func (b *Bus) publish(subject string, data []byte) error {
 	conn, err := b.running()
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"comet/internal/lifecycle"
 )
 
 const (
@@ -28,6 +30,8 @@ type server struct {
 	nats *natsserver.Server
 	// secret tells our own connection from those of agents.
 	secret string
+	// watch looks after the connections of agents.
+	watch *lifecycle.Loop
 	// ended is closed when the server has, after the first stop.
 	ended    chan struct{}
 	stopping sync.Once
@@ -51,6 +55,12 @@ func startServer(ctx context.Context, o *Options) (*server, error) {
 	}
 	if !s.nats.ReadyForConnections(startTimeout) {
 		return nil, errors.Join(errors.New("the embedded NATS server does not start"), s.stop(ctx))
+	}
+	if keeper, ok := settings.CustomClientAuthentication.(*doorkeeper); ok {
+		s.watch = lifecycle.NewLoop(func(ctx context.Context) { keeper.watch(ctx, s.nats, o.Recheck) })
+		if err := s.watch.Start(ctx); err != nil {
+			return nil, errors.Join(err, s.stop(ctx))
+		}
 	}
 	return s, nil
 }
@@ -78,7 +88,7 @@ func (s *server) settings(o *Options) (*natsserver.Options, error) {
 	}
 	settings.Host = host
 	settings.MaxPending = clientBacklog
-	settings.CustomClientAuthentication = &doorkeeper{secret: s.secret, authenticate: o.Authenticate, log: o.Logger}
+	settings.CustomClientAuthentication = &doorkeeper{secret: s.secret, authenticate: o.Authenticate, log: o.Logger, in: map[uint64]guest{}}
 	settings.AuthTimeout = 2 * authTimeout.Seconds()
 	settings.TLSConfig, err = o.serverTLS()
 	settings.TLSTimeout = authTimeout.Seconds()
@@ -87,6 +97,11 @@ func (s *server) settings(o *Options) (*natsserver.Options, error) {
 
 // stop ends the server. It may be repeated.
 func (s *server) stop(ctx context.Context) error {
+	if s.watch != nil {
+		if err := s.watch.Stop(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
 	s.stopping.Do(func() {
 		go func() {
 			defer close(s.ended)

@@ -38,6 +38,7 @@ type Config struct {
 	Events   Events   `koanf:"events"`
 	Usage    Usage    `koanf:"usage"`
 	Tasks    Tasks    `koanf:"tasks"`
+	Links    Links    `koanf:"links"`
 	Webhooks Webhooks `koanf:"webhooks"`
 
 	origins map[string]string // key → where its value came from
@@ -122,6 +123,19 @@ type Usage struct {
 type Tasks struct {
 	// Retention is how long a task that has ended can be seen.
 	Retention time.Duration `koanf:"retention"`
+}
+
+// Links says how the lines to agents are held.
+type Links struct {
+	// MaxLines is how many lines one process holds.
+	MaxLines int `koanf:"max_lines"`
+	// MaxFailures is how many tokens that are not accepted an address may show a minute.
+	MaxFailures int `koanf:"max_failures"`
+	// Heartbeat is how often a line has to show that it lives.
+	Heartbeat time.Duration `koanf:"heartbeat"`
+	// RedeliverAfter is when an inbox that is asked for hands over again what was not
+	// acknowledged.
+	RedeliverAfter time.Duration `koanf:"redeliver_after"`
 }
 
 // Webhooks says where events may be delivered to, and how.

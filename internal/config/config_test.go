@@ -216,6 +216,10 @@ func TestLoadRefuses(t *testing.T) {
 		"a list where text is wanted":                           {file: "data: [x]\n", says: []string{"data must be text"}},
 		"a timeout of a delivery beyond a minute":               {env: "COMET_WEBHOOKS_TIMEOUT=61s", says: []string{"between 1s and 1m"}},
 		"usage kept for a day":                                  {env: "COMET_USAGE_RETENTION=24h", says: []string{"between 48h and"}},
+		"no line at all":                                        {env: "COMET_LINKS_MAX_LINES=0", says: []string{"links.max_lines", "between 1 and 10000000"}},
+		"no token that may be wrong":                            {file: "links:\n  max_failures: 0\n", says: []string{"links.max_failures", "between 1 and 1000000"}},
+		"a heartbeat of nothing":                                {env: "COMET_LINKS_HEARTBEAT=10ms", says: []string{"links.heartbeat", "between 1s and 10m"}},
+		"an inbox that tells again at once":                     {file: "links:\n  redeliver_after: 0s\n", says: []string{"links.redeliver_after", "between 1s and 1h"}},
 		"one connection to PostgreSQL, which would stop itself": {env: "COMET_STORE_MAX_CONNECTIONS=1", says: []string{"between 2 and"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -104,6 +104,15 @@ func settings() []setting {
 		{key: "tasks.retention", def: 720 * time.Hour, check: between(time.Hour, 10*365*24*time.Hour),
 			help: "How long a task that has ended can be seen"},
 
+		{key: "links.max_lines", def: 20_000, check: between(1, 10_000_000),
+			help: "Lines to agents that one process holds at a time; the next is refused with 503"},
+		{key: "links.max_failures", def: 10, check: between(1, 1_000_000),
+			help: "Tokens that are not accepted and that one address (a /64 for IPv6) may show at the door of the agents in a minute; then it has to wait"},
+		{key: "links.heartbeat", def: 15 * time.Second, check: between(time.Second, 10*time.Minute),
+			help: "How often a line to an agent has to show that it lives; an agent is offline after three of them without a sign, but not before 45s"},
+		{key: "links.redeliver_after", def: 30 * time.Second, check: between(time.Second, time.Hour),
+			help: "When an agent that asks for its inbox is told again what it did not acknowledge"},
+
 		{key: "webhooks.allow_networks", flag: "webhooks-allow-networks", def: []string{}, check: networks,
 			help: "Addresses and ranges that webhooks may be delivered to although they are not public, such as `127.0.0.0/8`; a list in the file, elsewhere separated by commas"},
 		{key: "webhooks.https_only", def: false,

@@ -19,6 +19,9 @@ type Dialect interface {
 	// Negotiate returns the version that is spoken with somebody who knows the versions,
 	// none for whoever did not say. Its error is for Refuse.
 	Negotiate(versions []string) (version string, err error)
+	// Accepts returns why an agent cannot be spoken to in the dialect, nil where it can. It
+	// is asked when an agent comes, before work is given to it. Its error is for Refuse.
+	Accepts(agent models.Agent) error
 	// Receive takes one message of whoever speaks. wait is how long it may wait for the
 	// end of the work that the message asks for. The effect of a message that is not
 	// refused is committed when it returns.

@@ -2,6 +2,8 @@ package link
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"comet/models"
@@ -10,18 +12,22 @@ import (
 // spare is how many messages beside work may be handed over and not acknowledged.
 const spare = 100
 
+// maxPause is how many times its first pause passes at most before a message is handed
+// over again.
+const maxPause = 16
+
 // courier hands the messages of an agent over on one line. It is not safe for
 // concurrent use.
 type courier struct {
 	l     *Links
 	line  *held
 	agent models.Agent
-	// again is after what time a message is handed over again, 0 for never.
+	// again is after what time a message is handed over again, 0 for never. Where it
+	// grows, that is twice as long each time, up to maxPause.
 	again time.Duration
+	grows bool
 	// limit is the longest message in bytes, 0 for any.
 	limit int
-	// sent are the messages that were handed over, and when.
-	sent map[string]time.Time
 }
 
 // parcel is one message as it is handed over.
@@ -30,51 +36,75 @@ type parcel struct {
 	parts [][]byte
 }
 
+// size is how long it is, in bytes.
+func (p parcel) size() (n int) {
+	for _, part := range p.parts {
+		n += len(part)
+	}
+	return n
+}
+
+// errUnfit says of a message that it cannot be handed over on this line. It keeps its
+// place, and is tried again like one that is not acknowledged.
+var errUnfit = errors.New("the message does not fit the line")
+
 // round hands over what is in the inbox and was not handed over yet, at most so many
 // messages: not more work than the agent takes at a time, and of the rest no more than
-// the line keeps in mind. An error of hand ends it. later is when there will be
-// something to hand over again, 0 for not.
+// the line keeps in mind. An error of hand ends it, unless it is errUnfit. later is when
+// there will be something to hand over again, 0 for not.
 func (c *courier) round(ctx context.Context, most int, hand func(parcel) error) (later time.Duration, err error) {
-	window := c.line.places + spare + len(c.sent)
+	window := c.line.places + spare + c.line.sent.sweep()
 	all, err := c.l.core.Work.Messages(ctx, c.agent.ID, window)
-	if err != nil {
-		return time.Second, nil //nolint:nilerr // the database is away; the messages are not
+	if err == nil {
+		err = c.prune(ctx, all, len(all) == window)
 	}
-	work := c.prune(all, len(all) == window)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.l.complain(c.agent.ID, err)
+		}
+		return time.Second, nil // the database is away; the messages are not
+	}
 	now := c.l.opts.Clock()
 	for _, m := range all {
-		at, was := c.sent[m.ID]
-		if was && (c.again == 0 || now.Sub(at) < c.again) {
-			later = sooner(later, c.again-now.Sub(at))
+		before, was := c.line.sent.get(m.ID)
+		if was && (before.had || c.again == 0) {
 			continue
 		}
-		if most == 0 || !was && !c.fits(m, work) {
+		if wait := c.pause(before.times) - now.Sub(before.at); was && wait > 0 {
+			later = sooner(later, wait)
 			continue
 		}
-		handed, err := c.hand(ctx, m, was, hand)
+		if most == 0 || !was && !c.fits(m) {
+			continue
+		}
+		done, err := c.hand(ctx, m, before, hand)
 		if err != nil {
 			return 0, err
 		}
-		if !handed {
-			continue
-		}
-		most--
-		if m.Kind == models.MessageAssign && !was {
-			work++
-		}
-		if c.again > 0 {
-			later = sooner(later, c.again)
+		if done {
+			most--
+			later = sooner(later, c.pause(before.times+1))
 		}
 	}
 	return later, nil
 }
 
+// pause is how long a message that was handed over so many times is not handed over
+// again, 0 where it never is.
+func (c *courier) pause(times int) time.Duration {
+	if !c.grows || times < 1 {
+		return c.again
+	}
+	return c.again * time.Duration(min(1<<min(times-1, 10), maxPause))
+}
+
 // fits reports whether there is room for a message that was not handed over yet.
-func (c *courier) fits(m models.InboxMessage, work int) bool {
+func (c *courier) fits(m models.InboxMessage) bool {
+	all, work := c.line.sent.count()
 	if m.Kind == models.MessageAssign && work >= c.line.places {
 		return false
 	}
-	return len(c.sent) < c.line.places+spare
+	return all < c.line.places+spare
 }
 
 // sooner returns the smaller of two times of which one that is not positive is none.
@@ -85,29 +115,28 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// prune forgets what is not in the inbox any more, and returns how much work is handed
-// over and not acknowledged. Where there may be more in the inbox, nothing is forgotten.
-func (c *courier) prune(all []models.InboxMessage, more bool) (work int) {
-	still := make(map[string]bool, len(c.sent))
-	for _, m := range all {
-		if _, was := c.sent[m.ID]; was {
-			still[m.ID] = true
-			if m.Kind == models.MessageAssign {
-				work++
-			}
+// prune forgets what is not in the inbox any more. Where there may be more in the inbox
+// than was read, it is asked for.
+func (c *courier) prune(ctx context.Context, all []models.InboxMessage, more bool) error {
+	gone := c.line.sent.beside(all)
+	if more && len(gone) > 0 {
+		still, err := c.l.core.Work.StillTold(ctx, c.agent.ID, gone)
+		if err != nil {
+			return err
 		}
-	}
-	for id := range c.sent {
-		if !more && !still[id] {
-			delete(c.sent, id)
+		there := make(map[string]bool, len(still))
+		for _, id := range still {
+			there[id] = true
 		}
+		gone = slices.DeleteFunc(gone, func(id string) bool { return there[id] })
 	}
-	return work
+	c.line.sent.drop(gone)
+	return nil
 }
 
 // hand hands one message over. One that is not true any more is acknowledged, and one
 // that cannot be written is left for another time.
-func (c *courier) hand(ctx context.Context, m models.InboxMessage, again bool, hand func(parcel) error) (bool, error) {
+func (c *courier) hand(ctx context.Context, m models.InboxMessage, before handover, hand func(parcel) error) (bool, error) {
 	parts, err := c.line.speech.Render(ctx, c.agent, m, c.limit)
 	if err != nil {
 		c.l.report("a message could not be written and waits", m.AgentID, err)
@@ -118,13 +147,20 @@ func (c *courier) hand(ctx context.Context, m models.InboxMessage, again bool, h
 		c.l.report("a message could not be taken back", m.AgentID, err)
 		return false, nil
 	}
-	if err := hand(parcel{m.ID, parts}); err != nil {
+	// It is noted first: its acknowledgement may be here before hand is back.
+	now := handover{at: c.l.opts.Clock(), work: m.Kind == models.MessageAssign, times: before.times + 1}
+	c.line.sent.put(m.ID, now)
+	err = hand(parcel{m.ID, parts})
+	switch {
+	case errors.Is(err, errUnfit):
+		return true, nil
+	case err != nil && before.times > 0:
+		c.line.sent.put(m.ID, before)
+		return false, err
+	case err != nil:
+		c.line.sent.drop([]string{m.ID})
 		return false, err
 	}
-	if c.sent == nil {
-		c.sent = map[string]time.Time{}
-	}
-	c.sent[m.ID] = c.l.opts.Clock()
-	c.l.counts.told(c.line.link, again)
+	c.l.counts.told(c.line.link, before.times > 0)
 	return true, nil
 }

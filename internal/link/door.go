@@ -52,21 +52,22 @@ func Endless(r *http.Request) bool {
 	return false
 }
 
-// door lets in whoever has a token.
+// door lets in whoever has a token and does not ask too often.
 func (l *Links) door(next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		p, token, err := l.doorman.request(r)
-		var raw []byte
+		if err == nil {
+			err = l.opts.Admit(w, r, p.TokenID)
+		}
 		switch {
-		case err == nil && r.Method == http.MethodHead: // the answer would be lost
+		case err != nil:
+		case r.Method == http.MethodHead: // the answer would be lost
 			err = errs.New(errs.MethodNotAllowed, "HEAD is not allowed here")
-		case err == nil:
+		default:
 			err = next(w, r, visitor{p, token})
-		case rejected(err):
-			raw = beginning(r)
 		}
 		if err != nil {
-			l.refuse(w, r, err, raw)
+			l.refuse(w, r, err)
 		}
 	}
 }
@@ -79,6 +80,15 @@ func ofAgent(next func(w http.ResponseWriter, r *http.Request, who visitor, agen
 		}
 		return next(w, r, who, *who.AgentID)
 	}
+}
+
+// isUnread reports whether an error comes before the message was read.
+func isUnread(err error) bool {
+	switch errs.CodeOf(err) {
+	case errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent, errs.RateLimited:
+		return !shutOut(err)
+	}
+	return false
 }
 
 // beginning returns a message that is not long, nil for another.
@@ -94,21 +104,25 @@ func beginning(r *http.Request) []byte {
 }
 
 // refuse answers with an error in the dialect's words.
-func (l *Links) refuse(w http.ResponseWriter, r *http.Request, err error, raw []byte) {
+func (l *Links) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var raw []byte
+	if isUnread(err) {
+		raw = beginning(r)
+	}
 	e, status := errs.From(err), 0
 	switch e.Code {
-	case errs.RateLimited:
-		// Whoever tries tokens is not told more than that the last one was wrong.
-		status = http.StatusTooManyRequests
-		err = errs.New(errs.Unauthenticated, "the token is unknown, expired or revoked")
+	case errs.Unauthenticated:
+		if shutOut(err) {
+			status = http.StatusTooManyRequests
+		}
 	case errs.BodyTooLarge:
 		status = http.StatusRequestEntityTooLarge
 	case errs.UnsupportedMediaType:
 		status = http.StatusUnsupportedMediaType
 	case errs.MethodNotAllowed:
 		status = http.StatusMethodNotAllowed
-	case errs.MissingScope, errs.ForeignAgent:
-		status = http.StatusForbidden
+	case errs.NotFound:
+		status = http.StatusNotFound
 	case errs.Internal:
 		l.log.ErrorContext(r.Context(), "a request of an agent failed", "path", r.URL.Path, "error", err)
 	}
@@ -116,8 +130,8 @@ func (l *Links) refuse(w http.ResponseWriter, r *http.Request, err error, raw []
 	if status != 0 {
 		a.Status = status
 	}
-	if wait, ok := e.Meta[retryAfter].(time.Duration); ok {
-		a.RetryAfter = wait
+	if seconds, ok := e.Meta[retryAfter].(int); ok {
+		a.RetryAfter = time.Duration(seconds) * time.Second
 	}
 	if a.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")

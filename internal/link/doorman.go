@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"crypto/sha256"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -63,13 +64,15 @@ func (d *doorman) request(r *http.Request) (models.Principal, string, error) {
 }
 
 // verify returns whose token it is that came from an address. It is
-// errs.Unauthenticated or errs.AgentInactive for one that is not accepted, and
-// errs.RateLimited with "retry_after" where the address has shown too many of those.
+// errs.Unauthenticated or errs.AgentInactive for one that is not accepted. Where the
+// address has shown too many of those it is errs.Unauthenticated with "retry_after":
+// whoever tries tokens is not told more than that the last one was wrong.
 func (d *doorman) verify(ctx context.Context, token string, from netip.Prefix) (models.Principal, error) {
 	hash := sha256.Sum256([]byte(token))
 	if !d.accepted.Contains(hash) {
 		if wait := d.pause(from); wait > 0 {
-			return models.Principal{}, errs.New(errs.RateLimited, "too many tokens from here were not accepted").With(retryAfter, wait)
+			return models.Principal{}, errs.New(errs.Unauthenticated, "too many tokens from here were not accepted").
+				With(retryAfter, int(math.Ceil(wait.Seconds())))
 		}
 	}
 	p, err := d.auth.Verify(ctx, token)
@@ -83,8 +86,14 @@ func (d *doorman) verify(ctx context.Context, token string, from netip.Prefix) (
 	return p, err
 }
 
-// retryAfter is the detail of an error that says when to try again, a time.Duration.
+// retryAfter is the detail of an error that says when to try again, an int in seconds.
 const retryAfter = "retry_after"
+
+// shutOut tells the token that was not looked up from one that was and is not accepted.
+func shutOut(err error) bool {
+	e := errs.From(err)
+	return e.Code == errs.Unauthenticated && e.Meta[retryAfter] != nil
+}
 
 // rejected tells a token that is not accepted from one that could not be looked up.
 func rejected(err error) bool {

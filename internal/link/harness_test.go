@@ -42,6 +42,7 @@ type speech struct {
 	hold     chan struct{} // holds Receive of "slow" messages
 	render   func(m models.InboxMessage, limit int) ([][]byte, error)
 	rendered int
+	mute     string // the agent that cannot be spoken to
 }
 
 type utterance struct {
@@ -70,6 +71,22 @@ func (s *speech) Negotiate(versions []string) (string, error) {
 		return "1.0", nil
 	}
 	return "", errs.New(errs.UnsupportedWork, "no such version")
+}
+
+func (s *speech) Accepts(agent models.Agent) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if agent.ID == s.mute {
+		return errs.New(errs.InvalidRequest, "the agent is mute")
+	}
+	return nil
+}
+
+// refuses has an agent be one that cannot be spoken to.
+func (s *speech) refuses(agentID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mute = agentID
 }
 
 func (s *speech) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) dialect.Answer {
@@ -109,7 +126,10 @@ func (s *speech) Render(_ context.Context, a models.Agent, m models.InboxMessage
 }
 
 func (s *speech) Refuse(err error, raw []byte) dialect.Answer {
-	status := map[errs.Code]int{errs.Unauthenticated: 401, errs.AgentInactive: 401, errs.Unavailable: 503, errs.UnsupportedWork: 422}[errs.CodeOf(err)]
+	status := map[errs.Code]int{
+		errs.Unauthenticated: 401, errs.AgentInactive: 401, errs.MissingScope: 401, errs.ForeignAgent: 401,
+		errs.RateLimited: 429, errs.Unavailable: 503, errs.UnsupportedWork: 422,
+	}[errs.CodeOf(err)]
 	if status == 0 {
 		status = http.StatusBadRequest
 	}

@@ -20,14 +20,14 @@ const (
 	pollLine = "poll"
 	// maxAcknowledgement is how long a list of message ids may be, in bytes.
 	maxAcknowledgement = 1 << 20
-	// maxAnswer is after how many bytes no further message is put into one answer.
+	// maxAnswer is how long an answer may be, in bytes, unless its one message is longer.
 	maxAnswer = MaxMessage
 )
 
 // asked is what was handed over to an agent that asks for its inbox.
 type asked struct {
-	mu   sync.Mutex
-	sent map[string]time.Time
+	mu   sync.Mutex // one request after the other
+	sent *handed
 }
 
 // messages is the answer to somebody who asks for an inbox.
@@ -37,6 +37,23 @@ type messages struct {
 
 // inbox answers with what an agent is to be told, and waits for it where there is
 // nothing yet. Asking is a sign of life and makes the agent one that takes work.
+//
+//	@Summary		Ask for the inbox
+//	@Description	Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+//	@ID				askInbox
+//	@Tags			agent door
+//	@Produce		json
+//	@Security		BearerAuth
+//	@Param			wait		query	int		false	"For how many seconds the answer may wait for a message"	minimum(0)	maximum(60)	default(0)	example(30)
+//	@Param			limit		query	int		false	"How many messages to answer with at most"	minimum(1)	maximum(1000)	default(100)
+//	@Param			places		query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			versions	query	string	false	"The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken"	example(1.0,2.0)
+//	@Success		200	{object}	schema.InboxMessages	"What there is, nothing where the wait is over"
+//	@Failure		400	"5003: a parameter is unknown or malformed, or the agent has no type"
+//	@Failure		422	"5006: no version in common"
+//	@Failure		503	"5002: this server holds as many lines as it may, or stops"
+//	@x-comet-failures	"ErrorEnvelope"
+//	@Router			/api/agent/inbox [get]
 func (l *Links) inbox(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
 	q := parseQuery(r, "wait", "limit", "places", "versions")
 	wait := time.Duration(q.number("wait", 0, int(maxWait/time.Second), 0)) * time.Second
@@ -47,12 +64,12 @@ func (l *Links) inbox(w http.ResponseWriter, r *http.Request, _ visitor, agentID
 	if _, err := l.speech.Negotiate(q.list("versions")); err != nil {
 		return err
 	}
-	agent, err := l.core.Work.Agent(r.Context(), agentID)
+	agent, err := l.accepted(r.Context(), l.speech, agentID)
 	if err != nil {
 		return err
 	}
 	h := newHeld(agentID, Poll, l.speech, places, l.opts.Clock())
-	h.id = pollLine
+	h.id, h.sent = pollLine, l.askedBy(agentID).sent
 	if err := l.lines.enter(h); err != nil {
 		return err
 	}
@@ -123,18 +140,17 @@ func (l *Links) gather(ctx context.Context, h *held, agent models.Agent, limit i
 	a := l.askedBy(h.agentID)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := &courier{l: l, line: h, agent: agent, again: l.opts.Redeliver, sent: a.sent}
+	c := &courier{l: l, line: h, agent: agent, again: l.opts.Redeliver}
 	out, size := []jsontext.Value{}, 0
 	later, err = c.round(ctx, limit, func(p parcel) error {
-		if size > maxAnswer {
+		if size += p.size(); len(out) > 0 && size > maxAnswer {
 			return errFull
 		}
 		for _, part := range p.parts {
-			out, size = append(out, part), size+len(part)
+			out = append(out, part)
 		}
 		return nil
 	})
-	a.sent = c.sent
 	if err == errFull { //nolint:errorlint // it is ours and comes as it is
 		err = nil
 	}
@@ -146,7 +162,7 @@ var errFull = errs.New(errs.BodyTooLarge, "the answer is full")
 
 // askedBy returns what is remembered of an agent that asks.
 func (l *Links) askedBy(agentID string) *asked {
-	fresh := &asked{}
+	fresh := &asked{sent: &handed{}}
 	if known, ok, _ := l.asked.PeekOrAdd(agentID, fresh); ok {
 		l.asked.Get(agentID) // it was used
 		return known
@@ -156,15 +172,29 @@ func (l *Links) askedBy(agentID string) *asked {
 
 // acknowledgement is the body of POST …/inbox/ack.
 type acknowledgement struct {
-	MessageIDs []string `json:"message_ids"`
+	MessageIDs []string `json:"message_ids" validate:"required" example:"019bd3a1-6c1e-7c4e-9d55-2f6f6f0d3f10"`
 }
 
 // acknowledged is the answer to it.
 type acknowledged struct {
-	Acknowledged int64 `json:"acknowledged"`
+	// How many of them were in the inbox.
+	Acknowledged int64 `json:"acknowledged" example:"1"`
 }
 
 // acknowledge removes messages from the inbox of an agent that has them.
+//
+//	@Summary		Acknowledge messages
+//	@Description	Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+//	@ID				acknowledgeInbox
+//	@Tags			agent door
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth
+//	@Param			ids	body	acknowledgement	true	"The messages' ids"
+//	@Success		200	{object}	acknowledged	"They are out of the inbox"
+//	@Failure		400	"5003: the body cannot be read"
+//	@x-comet-failures	"ErrorEnvelope"
+//	@Router			/api/agent/inbox/ack [post]
 func (l *Links) acknowledge(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
 	raw, err := readBody(w, r, maxAcknowledgement)
 	if err != nil {
@@ -181,12 +211,19 @@ func (l *Links) acknowledge(w http.ResponseWriter, r *http.Request, _ visitor, a
 	return writeJSON(w, acknowledged{n})
 }
 
-// acknowledgeAll removes messages from an inbox, and has the agent's line look whether
-// there is room for more.
+// acknowledgeAll removes messages from an inbox, forgets that they were handed over, and
+// has the agent's line look whether there is room for more.
 func (l *Links) acknowledgeAll(ctx context.Context, agentID string, ids []string) (int64, error) {
 	n, err := l.core.Work.Acknowledge(ctx, agentID, ids)
+	if err != nil {
+		return n, err
+	}
+	if a, ok := l.asked.Peek(agentID); ok {
+		a.sent.forget(ids)
+	}
 	if h := l.lines.of(agentID); h != nil {
+		h.sent.forget(ids)
 		h.wake()
 	}
-	return n, err
+	return n, nil
 }

@@ -116,9 +116,39 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 			return [][]byte{[]byte(`{"id":"` + m.ID + `","text":"` + strings.Repeat("x", 5<<20) + `"}`)}, nil
 		}
 		token := h.agent(t, "ada")
-		h.tell(t, "ada", 3)
-		require.Len(t, h.poll(t, token, ""), 2)
+		h.tell(t, "ada", 2)
+		require.Len(t, h.poll(t, token, ""), 1, "two are more than 8 MiB")
 		require.Len(t, h.poll(t, token, ""), 1)
+	})
+	rule(t, "puts what belongs together into one answer, and begins nothing behind it", nil, func(t *testing.T, h *house) {
+		h.speech.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
+			part := []byte(`{"id":"` + m.ID + `","text":"` + strings.Repeat("x", 3<<20) + `"}`)
+			return [][]byte{part, part, part}, nil
+		}
+		token := h.agent(t, "ada")
+		h.tell(t, "ada", 2)
+		first := h.poll(t, token, "")
+		require.Len(t, first, 3)
+		require.Equal(t, first[0].ID, first[2].ID)
+		second := h.poll(t, token, "")
+		require.Len(t, second, 3)
+		require.NotEqual(t, first[0].ID, second[0].ID)
+	})
+	rule(t, "goes on with a long inbox as it is acknowledged", nil, func(t *testing.T, h *house) {
+		token := h.agent(t, "ada")
+		h.tell(t, "ada", 350)
+		for left := 350; left > 0; {
+			var ids []string
+			for _, n := range h.poll(t, token, "?limit=1000") {
+				ids = append(ids, n.ID)
+			}
+			require.NotEmpty(t, ids)
+			body, err := json.Marshal(map[string][]string{"message_ids": ids})
+			require.NoError(t, err)
+			h.do(t, "POST", "/api/agent/inbox/ack", token, string(body))
+			left -= len(ids)
+		}
+		h.inboxOf(t, "ada", 0)
 	})
 	rule(t, "refuses what it cannot read", nil, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")
@@ -127,7 +157,7 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		}
 		require.Equal(t, http.StatusUnprocessableEntity, h.do(t, "GET", "/api/agent/inbox?versions=9.0", token, "").StatusCode)
 		require.Equal(t, http.StatusBadRequest, h.do(t, "POST", "/api/agent/inbox/ack", token, `{"message_ids":"x"}`).StatusCode)
-		require.Equal(t, http.StatusForbidden, h.do(t, "GET", "/api/agent/inbox", h.token(t, "", models.ScopeAdmin).Secret, "").StatusCode)
+		require.Equal(t, http.StatusUnauthorized, h.do(t, "GET", "/api/agent/inbox", h.token(t, "", models.ScopeAdmin).Secret, "").StatusCode)
 		require.Equal(t, http.StatusMethodNotAllowed, h.do(t, "HEAD", "/api/agent/inbox", token, "").StatusCode)
 	})
 }

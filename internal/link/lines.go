@@ -33,6 +33,8 @@ type held struct {
 	speech  dialect.Dialect
 	// places is how many attempts its agent takes at a time.
 	places int
+	// sent are the messages that were handed over.
+	sent *handed
 
 	// joined is set once the agent's worker names this line.
 	joined atomic.Bool
@@ -60,7 +62,7 @@ const turns = 15
 func newHeld(agentID, link string, speech dialect.Dialect, places int, now time.Time) *held {
 	id := uuid.New()
 	h := &held{
-		id: id.String(), agentID: agentID, link: link, speech: speech, places: places, seen: now,
+		id: id.String(), agentID: agentID, link: link, speech: speech, places: places, sent: &handed{}, seen: now,
 		kick: make(chan struct{}, 1), over: make(chan struct{}), slice: id[15] % turns,
 	}
 	h.shown.Store(true)

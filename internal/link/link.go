@@ -17,6 +17,7 @@ package link
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -81,6 +82,10 @@ type Options struct {
 	// MaxFailures is how many tokens that are not accepted an address may show a minute,
 	// default 10.
 	MaxFailures int
+	// Admit hears of every request whose token is accepted, and refuses those of a token
+	// that asks too often: its error is errs.RateLimited with "retry_after" in seconds.
+	// Default: all are admitted.
+	Admit func(w http.ResponseWriter, r *http.Request, tokenID string) error
 	// Guard decides where is pushed to; default: public addresses only. HTTPSOnly
 	// refuses http:// as well.
 	Guard     *netguard.Guard
@@ -116,6 +121,9 @@ func (o *Options) orDefaults() Options {
 	out.MaxPushBackoff = orElse(out.MaxPushBackoff, time.Minute)
 	out.MaxLines = orElse(out.MaxLines, 20_000)
 	out.MaxFailures = orElse(out.MaxFailures, 10)
+	if out.Admit == nil {
+		out.Admit = func(http.ResponseWriter, *http.Request, string) error { return nil }
+	}
 	if out.Guard == nil {
 		out.Guard = netguard.New([]netip.Prefix{})
 	}
@@ -150,6 +158,8 @@ type Links struct {
 	// asked remembers what was handed over to agents that ask for their inbox.
 	asked *lru.Cache[string, *asked]
 	push  *pushers
+	// unread are the inboxes that could not be read.
+	unread complaint
 
 	loop *lifecycle.Loop
 	// ctx ends when the lines do, at the latest.
@@ -216,5 +226,16 @@ func (l *Links) Stop(ctx context.Context) error {
 func (l *Links) report(what, agentID string, err error) {
 	if err != nil && l.ctx.Err() == nil {
 		l.log.Warn(what, "agent", agentID, "error", err)
+	}
+}
+
+// complain logs that an inbox could not be read: once a minute, because every line tries
+// again every second, and there are many lines on one database.
+func (l *Links) complain(agentID string, err error) {
+	if l.ctx.Err() != nil {
+		return
+	}
+	if n, due := l.unread.due(l.opts.Clock()); due {
+		l.log.Warn("inboxes cannot be read, and are tried again every second", "agent", agentID, "since_last", n, "error", err)
 	}
 }

@@ -31,7 +31,7 @@ func TestTheMessageDoor(t *testing.T) {
 	})
 	rule(t, "is open to whoever may send messages, and to no other", nil, func(t *testing.T, h *house) {
 		for scope, status := range map[models.Scope]int{
-			models.ScopeMessagesSend: 202, models.ScopeAdmin: 202, models.ScopeTasksRead: 403, models.ScopeAgentsWrite: 403,
+			models.ScopeMessagesSend: 202, models.ScopeAdmin: 202, models.ScopeTasksRead: 401, models.ScopeAgentsWrite: 401,
 		} {
 			a := h.do(t, "POST", messagePath, h.token(t, "", scope).Secret, `{"id":"m1"}`)
 			require.Equal(t, status, a.StatusCode, scope)

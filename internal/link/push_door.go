@@ -18,34 +18,49 @@ import (
 // maxRegistration is how long a request to be pushed to may be, in bytes.
 const maxRegistration = 16 << 10
 
-// registration is the body of PUT …/push.
-type registration struct {
-	URL string `json:"url"`
-	// Places is 1 where it is not said.
-	Places *int `json:"places,omitzero"`
+// pushDraft is the body of PUT …/push.
+type pushDraft struct {
+	// Where to push to: an address of at most 2,048 bytes, without user, password or fragment.
+	URL string `json:"url" validate:"required" format:"uri" example:"https://agent.example/in"`
+	// How many tasks the agent takes at a time, 1 where it is not said.
+	Places *int `json:"places,omitzero" minimum:"1" maximum:"1000" example:"2"`
 }
 
-// registered is the answer to it, and without the secret to GET.
-type registered struct {
-	URL    string `json:"url"`
-	Places int    `json:"places"`
-	// Secret is what comet shows the agent as its bearer token; it is told this once.
-	Secret    string    `json:"secret,omitzero"`
-	CreatedAt time.Time `json:"created_at"`
-	UpdatedAt time.Time `json:"updated_at"`
+// pushRegistration is the answer to it, and without the secret to GET.
+type pushRegistration struct {
+	URL    string `json:"url" format:"uri" example:"https://agent.example/in"`
+	Places int    `json:"places" example:"2"`
+	// What comet shows the agent as its bearer token; it is told this once, by PUT.
+	Secret    string    `json:"secret,omitzero" example:"5f0c1d7e9b3a48d2a6c4e8f01b27d935"`
+	CreatedAt time.Time `json:"created_at" example:"2026-01-19T04:21:04Z"`
+	UpdatedAt time.Time `json:"updated_at" example:"2026-01-19T04:21:04Z"`
 }
 
-func registeredAs(t models.PushTarget) registered {
-	return registered{URL: t.URL, Places: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
+func registeredAs(t models.PushTarget) pushRegistration {
+	return pushRegistration{URL: t.URL, Places: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }
 
 // putPush has an agent's messages pushed to an address, in the place of one before.
+//
+//	@Summary		Register an address to push to
+//	@Description	From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+//	@ID				registerPush
+//	@Tags			agent door
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth
+//	@Param			address	body	pushDraft	true	"Where to push to"
+//	@Success		200	{object}	pushRegistration	"Registered"
+//	@Header			200	{string}	Cache-Control
+//	@Failure		400	"5003: the body cannot be read, the address is refused, or the agent has no type"
+//	@x-comet-failures	"ErrorEnvelope"
+//	@Router			/api/agent/push [put]
 func (l *Links) putPush(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
 	raw, err := readBody(w, r, maxRegistration)
 	if err != nil {
 		return err
 	}
-	var in registration
+	var in pushDraft
 	if err := strictjson.Decode(raw, &in); err != nil {
 		return err
 	}
@@ -59,6 +74,9 @@ func (l *Links) putPush(w http.ResponseWriter, r *http.Request, who visitor, age
 	if err := l.checkURL(t.URL); err != nil {
 		return err
 	}
+	if _, err := l.accepted(r.Context(), l.speech, agentID); err != nil {
+		return err
+	}
 	if t, err = l.core.Work.SavePushTarget(r.Context(), t); err != nil {
 		return err
 	}
@@ -69,6 +87,18 @@ func (l *Links) putPush(w http.ResponseWriter, r *http.Request, who visitor, age
 	return writeJSON(w, out)
 }
 
+// getPush says where an agent's messages are pushed to.
+//
+//	@Summary		Get the address that is pushed to
+//	@Description	Without its secret. For tokens that are bound to an agent; any other is 5004.
+//	@ID				getPush
+//	@Tags			agent door
+//	@Produce		json
+//	@Security		BearerAuth
+//	@Success		200	{object}	pushRegistration	"Where messages are pushed to"
+//	@Failure		404	"5003: nothing is pushed to the agent"
+//	@x-comet-failures	"ErrorEnvelope"
+//	@Router			/api/agent/push [get]
 func (l *Links) getPush(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
 	t, err := l.core.Work.PushTarget(r.Context(), agentID)
 	if err != nil {
@@ -77,6 +107,18 @@ func (l *Links) getPush(w http.ResponseWriter, r *http.Request, _ visitor, agent
 	return writeJSON(w, registeredAs(t))
 }
 
+// deletePush ends pushing.
+//
+//	@Summary		End pushing
+//	@Description	The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+//	@ID				endPush
+//	@Tags			agent door
+//	@Produce		json
+//	@Security		BearerAuth
+//	@Success		204	"Nothing is pushed any more"
+//	@Failure		404	"5003: nothing is pushed to the agent"
+//	@x-comet-failures	"ErrorEnvelope"
+//	@Router			/api/agent/push [delete]
 func (l *Links) deletePush(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
 	dropped, err := l.core.Work.DropPushTarget(r.Context(), agentID, "")
 	if err != nil {

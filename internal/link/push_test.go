@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -131,7 +132,7 @@ func TestAPushTargetIsRegistered(t *testing.T) {
 	t.Parallel()
 	rule(t, "with a secret that is told once", quick(), func(t *testing.T, h *house) {
 		m, token := newMailbox(t), h.agent(t, "ada")
-		require.Equal(t, http.StatusBadRequest, h.do(t, "GET", pushPath, token, "").StatusCode, "as the test's dialect says what is not there")
+		require.Equal(t, http.StatusNotFound, h.do(t, "GET", pushPath, token, "").StatusCode)
 		first := h.registerPush(t, token, m)
 		shown := h.do(t, "GET", pushPath, token, "")
 		require.JSONEq(t, `{"url":"`+m.URL+`/in?key=1","places":2,"created_at":"2026-01-10T15:30:00Z","updated_at":"2026-01-10T15:30:00Z"}`, shown.body)
@@ -158,7 +159,7 @@ func TestAPushTargetIsRegistered(t *testing.T) {
 		}
 	})
 	rule(t, "only by an agent", nil, func(t *testing.T, h *house) {
-		require.Equal(t, http.StatusForbidden, h.do(t, "PUT", pushPath, h.token(t, "", models.ScopeAdmin).Secret, `{}`).StatusCode)
+		require.Equal(t, http.StatusUnauthorized, h.do(t, "PUT", pushPath, h.token(t, "", models.ScopeAdmin).Secret, `{}`).StatusCode)
 	})
 }
 
@@ -224,7 +225,7 @@ func TestPushing(t *testing.T) {
 		m.answer("POST", http.StatusGone)
 		h.tell(t, "ada", 1)
 		h.worker(t, "ada", offline)
-		require.Eventually(t, func() bool { return h.do(t, "GET", pushPath, token, "").StatusCode == http.StatusBadRequest }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return h.do(t, "GET", pushPath, token, "").StatusCode == http.StatusNotFound }, time.Minute, time.Millisecond)
 		h.inboxOf(t, "ada", 1)
 	})
 	rule(t, "ends when it is not wanted any more", quick(), func(t *testing.T, h *house) {
@@ -242,6 +243,26 @@ func TestPushing(t *testing.T) {
 		h.worker(t, "ada", pushing)
 		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
 		h.worker(t, "ada", offline)
+		require.Eventually(t, func() bool {
+			all, err := h.PushTargets(context.Background())
+			return err == nil && len(all) == 0
+		}, time.Minute, time.Millisecond, "there is nothing left to try")
+	})
+	rule(t, "does not begin for a token that is not good any more", quick(), func(t *testing.T, h *house) {
+		m := newMailbox(t)
+		h.agent(t, "ada")
+		issued := h.token(t, "ada")
+		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		_, err := h.SavePushTarget(t.Context(), models.PushTarget{
+			AgentID: "ada", URL: m.URL, Dialect: "notes", Places: 1, Secret: "s", Owner: issued.Token.ID,
+		})
+		require.NoError(t, err)
+		open(t, bed{h.db, h.Orchestrator}, quick(), nil) // which reads the targets at its start
+		require.Eventually(t, func() bool {
+			all, err := h.PushTargets(context.Background())
+			return err == nil && len(all) == 0
+		}, time.Minute, time.Millisecond)
+		require.Zero(t, m.probes())
 	})
 	rule(t, "stands back for an agent that comes itself, until it goes", quick(), func(t *testing.T, h *house) {
 		m, token := newMailbox(t), h.agent(t, "ada")

@@ -40,10 +40,13 @@ func (p *pusher) run(ctx context.Context) {
 
 // turn holds the line as long as it can, and returns when to try again.
 func (p *pusher) turn(ctx context.Context) time.Duration {
-	if !p.isFree() || !p.mayPush(ctx) {
+	if !p.isFree() {
 		return p.l.opts.Heartbeat / 3
 	}
-	err := p.client.probe(ctx, p.target)
+	err := p.mayPush(ctx)
+	if err == nil {
+		err = p.client.probe(ctx, p.target)
+	}
 	if err == nil {
 		err = p.hold(ctx)
 	}
@@ -67,25 +70,32 @@ var errReplaced = errors.New("the agent is on another line")
 
 // isFree reports whether the agent is on no line. One that was pushed to by a process
 // that ended without a word is on its line until it counts as silent, or at once where
-// there is no other process.
+// there is no other process; one that ended with a word has left it on no line.
 func (p *pusher) isFree() bool {
 	w := p.l.core.Work.Known(p.target.AgentID)
 	if w.State == models.WorkerOffline || w.State == "" {
 		return true
 	}
-	return p.l.opts.Alone && w.Link == Push && p.l.lines.of(p.target.AgentID) == nil
+	if w.Link != Push {
+		return false
+	}
+	return w.Line == "" || p.l.opts.Alone && p.l.lines.of(p.target.AgentID) == nil
 }
 
-// mayPush reports whether the token that registered the target is still good.
-func (p *pusher) mayPush(ctx context.Context) bool {
+// mayPush returns errGone where the token that registered the target is not good any
+// more. While that cannot be found out, it is taken to be.
+func (p *pusher) mayPush(ctx context.Context) error {
 	t, err := p.l.core.Auth.Get(ctx, p.target.Owner)
-	return err == nil && t.Active(p.l.opts.Clock())
+	if errs.Is(err, errs.NotFound) || err == nil && !t.Active(p.l.opts.Clock()) {
+		return errGone
+	}
+	return nil
 }
 
 // hold joins and pushes until something fails, the agent comes by another way or ctx
 // ends. It returns why it ended.
 func (p *pusher) hold(ctx context.Context) error {
-	agent, err := p.l.core.Work.Agent(ctx, p.target.AgentID)
+	agent, err := p.l.accepted(ctx, p.speech, p.target.AgentID)
 	if err != nil {
 		return err
 	}
@@ -143,8 +153,8 @@ func (p *pusher) serve(ctx context.Context, h *held, agent models.Agent) error {
 // attend is what a line does every heartbeat: where nothing was pushed for long, or a
 // sign of life is asked for, the agent is probed.
 func (p *pusher) attend(ctx context.Context, agentID string, taken *time.Time) error {
-	if !p.mayPush(ctx) {
-		return errs.New(errs.Unauthenticated, "the token that registered it is not good any more")
+	if err := p.mayPush(ctx); err != nil {
+		return err
 	}
 	now := p.l.opts.Clock()
 	if now.Sub(*taken) < p.l.opts.MaxPushBackoff && !p.l.core.Work.Known(agentID).Probing {
@@ -161,7 +171,7 @@ func (p *pusher) deliver(ctx context.Context, agentID string, one parcel) error 
 			return err
 		}
 	}
-	_, err := p.l.core.Work.Acknowledge(context.WithoutCancel(ctx), agentID, []string{one.id})
+	_, err := p.l.acknowledgeAll(context.WithoutCancel(ctx), agentID, []string{one.id})
 	p.l.report("an acknowledgement was not noted", agentID, err)
 	return nil
 }

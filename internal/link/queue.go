@@ -4,6 +4,8 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -15,14 +17,20 @@ import (
 const (
 	// queueGroup is the group of replicas of which one takes each message.
 	queueGroup = "comet-links"
-	// maxQueueMessage is the longest message over the queue, in bytes; dialects cut what
-	// is longer into chunks.
-	maxQueueMessage = 256 << 10
 	// lanes is how many messages of the queue are taken side by side. Those of one agent
 	// use the same lane, in their order.
-	lanes    = 16
-	laneRoom = 64
+	lanes = 16
+	// laneRoom is how many messages may wait in a lane, and laneBytes how long they may be
+	// altogether unless it is one.
+	laneRoom  = 1024
+	laneBytes = 8 << 20
 )
+
+// lane are the messages of some agents that wait.
+type lane struct {
+	waiting chan bus.Message
+	bytes   atomic.Int64
+}
 
 // queue is the message-queue form: agents publish to their outbox, and what they are
 // told is published to their inbox until they acknowledge it.
@@ -34,14 +42,16 @@ const (
 type queue struct {
 	l     *Links
 	seed  maphash.Seed
-	lanes [lanes]chan bus.Message
+	lanes [lanes]*lane
 	group sync.WaitGroup
+	// full is that a lane takes no more.
+	full complaint
 }
 
 func newQueue(l *Links) *queue {
 	q := &queue{l: l, seed: maphash.MakeSeed()}
 	for i := range q.lanes {
-		q.lanes[i] = make(chan bus.Message, laneRoom)
+		q.lanes[i] = &lane{waiting: make(chan bus.Message, laneRoom)}
 	}
 	return q
 }
@@ -51,36 +61,72 @@ func (q *queue) run(ctx context.Context) {
 	if q.l.core.Bus == nil {
 		return
 	}
-	sub, err := q.l.core.Bus.QueueSubscribe(string(bus.AgentOutboxes), queueGroup, func(m bus.Message) { q.sort(ctx, m) })
-	if err != nil {
-		q.l.log.Error("agents cannot be heard on the message bus", "error", err)
+	sub := q.subscribe(ctx)
+	if sub == nil {
 		return
 	}
 	defer q.group.Wait()
 	defer sub.Unsubscribe()
 	var takers sync.WaitGroup
-	for _, lane := range q.lanes {
-		takers.Go(func() { q.take(ctx, lane) })
+	for _, l := range q.lanes {
+		takers.Go(func() { q.take(ctx, l) })
 	}
 	takers.Wait()
 }
 
-// sort puts a message into its agent's lane. While that is full nothing more is taken.
-func (q *queue) sort(ctx context.Context, m bus.Message) {
-	_, agentID, _ := bus.Parse(m.Subject)
-	select {
-	case q.lanes[maphash.String(q.seed, agentID)%lanes] <- m:
-	case <-ctx.Done():
+// subscribe tries until it works, or ctx ends: then it is nil.
+func (q *queue) subscribe(ctx context.Context) *bus.Subscription {
+	again := time.NewTicker(queueRetry)
+	defer again.Stop()
+	var failing complaint
+	for {
+		sub, err := q.l.core.Bus.QueueSubscribe(string(bus.AgentOutboxes), queueGroup, q.sort)
+		if err == nil {
+			return sub
+		}
+		if _, due := failing.due(q.l.opts.Clock()); due {
+			q.l.log.Error("agents cannot be heard on the message bus, which is tried again every second", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+		}
 	}
 }
 
-func (q *queue) take(ctx context.Context, lane <-chan bus.Message) {
+// sort puts a message into its agent's lane. It never waits, for the agents of the other
+// lanes would too: what finds its lane full is refused, which whoever has sent it as a
+// request is told.
+func (q *queue) sort(m bus.Message) {
+	_, agentID, _ := bus.Parse(m.Subject)
+	l, size := q.lanes[maphash.String(q.seed, agentID)%lanes], int64(len(m.Data))
+	if n := l.bytes.Add(size); n <= laneBytes || n == size {
+		select {
+		case l.waiting <- m:
+			return
+		default:
+		}
+	}
+	l.bytes.Add(-size)
+	if n, due := q.full.due(q.l.opts.Clock()); due {
+		q.l.log.Warn("messages on the message bus come faster than they are taken, and are refused", "agent", agentID, "since_last", n)
+	}
+	var rest []byte
+	if len(m.Data) <= maxEcho {
+		_, rest = q.l.speech.Token(m.Data)
+	}
+	q.answer(m, q.l.speech.Refuse(errs.New(errs.Unavailable, "more messages wait than can be taken; send this one again later"), rest).Body)
+}
+
+func (q *queue) take(ctx context.Context, l *lane) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case m := <-lane:
+		case m := <-l.waiting:
 			q.hear(ctx, m)
+			l.bytes.Add(-int64(len(m.Data)))
 		}
 	}
 }
@@ -116,14 +162,19 @@ func (q *queue) hear(ctx context.Context, m bus.Message) {
 	q.l.counts.heard(Queue)
 	before := q.l.core.Work.Known(agentID)
 	a := q.l.speech.Receive(within, who, rest, 0)
+	if a.Present && !a.Refused {
+		err := q.welcome(ctx, agentID, before)
+		q.l.report("an agent could not be put on the message bus", agentID, err)
+		if errs.Is(err, errs.InvalidRequest) { // it cannot be spoken to
+			a.Body = q.l.speech.Refuse(err, rest).Body
+			q.l.report("an agent that cannot be spoken to takes work", agentID, q.l.core.Work.Leave(within, agentID, false))
+		}
+	}
 	switch {
 	case len(a.Body) > 0:
 		q.answer(m, a.Body)
 	case a.MessageID != "":
 		q.answer(m, frame{Ack: []string{a.MessageID}}.bytes())
-	}
-	if a.Present && !a.Refused {
-		q.l.report("an agent could not be put on the message bus", agentID, q.welcome(ctx, agentID, before))
 	}
 }
 

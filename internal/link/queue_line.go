@@ -23,7 +23,7 @@ func (q *queue) welcome(ctx context.Context, agentID string, before models.Worke
 			return err
 		}
 	}
-	agent, err := q.l.core.Work.Agent(ctx, agentID)
+	agent, err := q.l.accepted(ctx, q.l.speech, agentID)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (q *queue) isServed(ctx context.Context, w models.Worker) (bool, error) {
 func (q *queue) serve(ctx context.Context, h *held, agent models.Agent) {
 	news, stop := q.l.core.Work.Inbox(agent.ID)
 	defer stop()
-	c := &courier{l: q.l, line: h, agent: agent, again: q.l.opts.Republish, limit: maxQueueMessage}
+	c := &courier{l: q.l, line: h, agent: agent, again: q.l.opts.Republish, grows: true}
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
@@ -85,7 +85,8 @@ func (q *queue) serve(ctx context.Context, h *held, agent models.Agent) {
 		if h.due.Swap(false) && q.l.core.Work.Known(agent.ID).State == models.WorkerOffline {
 			return // it has said so, or says nothing any more
 		}
-		later, err := c.round(ctx, h.places+spare, func(p parcel) error { return q.publish(agent.ID, p) })
+		c.limit = q.l.core.Bus.MaxPayload() // another server may allow less
+		later, err := c.round(ctx, h.places+spare, func(p parcel) error { return q.publish(agent.ID, p, c.limit) })
 		if err != nil {
 			later = queueRetry
 		}
@@ -95,14 +96,21 @@ func (q *queue) serve(ctx context.Context, h *held, agent models.Agent) {
 	}
 }
 
-// publish publishes a message. One that is too long for the bus counts as published, or
-// nothing behind it would ever be.
-func (q *queue) publish(agentID string, p parcel) error {
+// publish publishes a message, whole or not at all: it is errUnfit where a part is over
+// what the bus takes.
+func (q *queue) publish(agentID string, p parcel, limit int) error {
+	for _, part := range p.parts {
+		if len(part) > limit {
+			q.l.report("a message is too long for the bus and waits", agentID,
+				errs.New(errs.BodyTooLarge, "the message %s has a part of %d bytes, and the bus takes %d", p.id, len(part), limit))
+			return errUnfit
+		}
+	}
 	for _, part := range p.parts {
 		err := q.l.core.Bus.Publish(bus.AgentInbox(agentID), part)
-		if errs.Is(err, errs.BodyTooLarge) {
-			q.l.report("a message is too long for the bus", agentID, err)
-			continue
+		if errs.Is(err, errs.BodyTooLarge) { // it takes less than a moment ago
+			q.l.report("a message is too long for the bus and waits", agentID, err)
+			return errUnfit
 		}
 		if err != nil {
 			return err

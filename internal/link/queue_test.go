@@ -3,6 +3,7 @@ package link_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,7 +145,7 @@ func TestTheQueue(t *testing.T) {
 	})
 	onQueue(t, "has what is long cut by the dialect", nil, func(t *testing.T, h *house, b *bus.Bus) {
 		h.speech.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
-			require.Equal(t, 256<<10, limit)
+			require.Equal(t, 1<<20, limit, "what the bus takes")
 			return [][]byte{[]byte(`{"id":"1"}`), []byte(`{"id":"2"}`)}, nil
 		}
 		g := visit(t, b, "ada", h.agent(t, "ada"))
@@ -187,6 +188,54 @@ func TestTheQueue(t *testing.T) {
 		g := visit(t, b, "ada", h.agent(t, "ada"))
 		g.arrive(t, h)
 		require.NoError(t, h.links.Stop(t.Context()))
-		require.Equal(t, models.WorkerOffline, h.Known("ada").State)
+		h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.Line == "" })
+
+		next := open(t, bed{h.db, h.Orchestrator}, nil, func(c *link.Core) { c.Bus = b })
+		h.tell(t, "ada", 1)
+		require.Equal(t, []string{"h2"}, g.ask(note{ID: "h2", Do: "present"}).Ack)
+		require.Equal(t, "cancel", g.hear().Do, "the next process has it as soon as it is heard")
+		next.metricIs(t, 1, "comet_link_lines", "nats")
+	})
+	onQueue(t, "keeps a message that is too long for the bus, and what is behind it comes", nil, func(t *testing.T, h *house, b *bus.Bus) {
+		long := ""
+		h.speech.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
+			if long == "" {
+				long = m.ID
+			}
+			if m.ID == long {
+				return [][]byte{[]byte(`{"id":"a part"}`), []byte(strings.Repeat("x", limit+1))}, nil
+			}
+			return [][]byte{[]byte(`{"id":"` + m.ID + `"}`)}, nil
+		}
+		g := visit(t, b, "ada", h.agent(t, "ada"))
+		g.arrive(t, h)
+		h.tell(t, "ada", 2)
+		all := h.inboxOf(t, "ada", 2)
+		require.Equal(t, all[1].ID, g.hear().ID, "and no part of the one before")
+		h.metricIs(t, 1, "comet_link_messages_total", "out", "nats")
+	})
+	onQueue(t, "refuses what it has no room for, and hears the others", nil, func(t *testing.T, h *house, b *bus.Bus) {
+		ada, eve := visit(t, b, "ada", h.agent(t, "ada")), visit(t, b, "eve", h.agent(t, "eve"))
+		others := []*guest{eve}
+		for _, id := range []string{"bob", "cy", "dee", "fay", "gil"} { // not all share ada's lane
+			others = append(others, visit(t, b, id, h.agent(t, id)))
+		}
+		body, err := json.Marshal(note{ID: "m", Do: "slow", Token: ada.token, Text: strings.Repeat("x", 900<<10)})
+		require.NoError(t, err)
+		for range 12 {
+			require.NoError(t, b.Publish(bus.AgentOutbox("ada"), body))
+		}
+		require.Equal(t, "unavailable", ada.ask(note{ID: "m1", Text: strings.Repeat("x", 900<<10)}).Refused)
+		heard := make(chan string, len(others))
+		for _, one := range others {
+			go func() {
+				m, err := b.Request(context.Background(), bus.AgentOutbox(one.id), []byte(`{"id":"m2","token":"`+one.token+`"}`))
+				if err == nil {
+					heard <- string(m.Data)
+				}
+			}()
+		}
+		require.Contains(t, <-heard, "m2")
+		close(h.speech.hold)
 	})
 }

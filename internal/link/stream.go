@@ -23,6 +23,22 @@ type stream struct {
 }
 
 // stream answers with a stream of messages that ends with the line.
+//
+//	@Summary		Follow the inbox
+//	@Description	Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+//	@ID				streamInbox
+//	@Tags			agent door
+//	@Produce		text/event-stream
+//	@Security		BearerAuth
+//	@Param			places		query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			versions	query	string	false	"The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken"	example(1.0,2.0)
+//	@Success		200	{string}	string	"The stream"
+//	@Header			200	{string}	Cache-Control
+//	@Failure		400	"5003: a parameter is unknown or malformed, or the agent has no type"
+//	@Failure		422	"5006: no version in common"
+//	@Failure		503	"5002: this server holds as many lines as it may, or stops"
+//	@x-comet-failures	"ErrorEnvelope"
+//	@Router			/api/agent/stream [get]
 func (l *Links) stream(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
 	q := parseQuery(r, "places", "versions")
 	places := q.number("places", 1, orchestrator.MaxPlaces, 1)
@@ -33,7 +49,7 @@ func (l *Links) stream(w http.ResponseWriter, r *http.Request, who visitor, agen
 	if err != nil {
 		return err
 	}
-	agent, err := l.core.Work.Agent(r.Context(), agentID)
+	agent, err := l.accepted(r.Context(), l.speech, agentID)
 	if err != nil {
 		return err
 	}

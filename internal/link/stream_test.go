@@ -139,7 +139,8 @@ func TestAStream(t *testing.T) {
 		require.JSONEq(t, `{"bye":{"reason":"draining"}}`, bye.data)
 		_, ok := l.next()
 		require.False(t, ok)
-		h.worker(t, "ada", offline)
+		require.NoError(t, h.links.Stop(t.Context()))
+		require.Equal(t, models.WorkerOnline, h.Known("ada").State, "it comes back")
 	})
 	rule(t, "ends when the agent comes by another way", nil, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"comet/internal/dialect"
 	"comet/internal/orchestrator"
 	"comet/models"
 )
@@ -88,10 +89,35 @@ func (l *Links) join(ctx context.Context, h *held) (models.Worker, error) {
 	return l.core.Work.Join(ctx, h.agentID, orchestrator.Joining{Dialect: h.speech.Name(), Link: h.link, Line: h.id, Places: h.places})
 }
 
+// accepted returns an agent that is registered and can be spoken to in a dialect.
+func (l *Links) accepted(ctx context.Context, speech dialect.Dialect, agentID string) (models.Agent, error) {
+	agent, err := l.core.Work.Agent(ctx, agentID)
+	if err != nil {
+		return agent, err
+	}
+	return agent, speech.Accepts(agent)
+}
+
 // hangup takes the agent of a line that is over off it, unless it is on another one by
-// now.
+// now. Where this process is what ends, the agent stays: it comes back within seconds,
+// or is found to be silent, and meanwhile work can be asked of it.
 func (l *Links) hangup(ctx context.Context, h *held) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opts.WriteTimeout)
 	defer cancel()
+	if l.lines.open.Err() != nil {
+		l.release(ctx, h)
+		return
+	}
 	l.report("a line's end was not noted", h.agentID, l.core.Work.Hangup(ctx, h.agentID, h.id))
+}
+
+// release lets another process have an agent that does not come by itself: it stays on
+// a line that is nobody's.
+func (l *Links) release(ctx context.Context, h *held) {
+	w := l.core.Work.Known(h.agentID)
+	if l.opts.Alone || w.Line != h.id || h.link != Push && h.link != Queue || w.State != models.WorkerOnline {
+		return
+	}
+	_, err := l.core.Work.Join(ctx, h.agentID, orchestrator.Joining{Dialect: h.speech.Name(), Link: h.link, Places: h.places})
+	l.report("an agent was not left to other processes", h.agentID, err)
 }

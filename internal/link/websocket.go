@@ -9,22 +9,50 @@ import (
 	"github.com/coder/websocket"
 
 	"comet/internal/dialect"
+	"comet/internal/errs"
 	"comet/internal/orchestrator"
 )
 
 // connect makes a request a WebSocket. The request itself ends with that.
+//
+//	@Summary		Hold a WebSocket
+//	@Description	A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+//	@Description
+//	@Description	The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+//	@ID				connectAgent
+//	@Tags			agent door
+//	@Produce		json
+//	@Security		BearerAuth
+//	@Param			places		query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			versions	query	string	false	"The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken"	example(1.0,2.0)
+//	@Success		101	"From here on it is a WebSocket"
+//	@Header			101	{string}	Upgrade					"websocket"
+//	@Header			101	{string}	Sec-WebSocket-Protocol	"The subprotocol that was chosen of those that were offered"
+//	@Failure		400	"5003: a parameter is unknown or malformed, none of the subprotocols is spoken, or the agent has no type"
+//	@Failure		426	"5003: it is no request for a WebSocket"
+//	@Header			426	{string}	Upgrade	"websocket"
+//	@Failure		503	"5002: this server holds as many lines as it may, or stops"
+//	@x-comet-failures	"ErrorEnvelope"
+//	@Router			/api/agent/connect [get]
 func (l *Links) connect(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
 	q := parseQuery(r, "places", "versions")
 	places := q.number("places", 1, orchestrator.MaxPlaces, 1)
 	if q.err != nil {
 		return q.err
 	}
-	speech, offered := l.choose(r.Header.Values("Sec-WebSocket-Protocol"))
-	if speech == nil {
-		http.Error(w, "none of the subprotocols that were offered is spoken here; "+l.speech.Subprotocol()+" is", http.StatusBadRequest)
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "websocket")
+		a := l.speech.Refuse(errs.New(errs.InvalidRequest, "this is for WebSockets"), nil)
+		a.Status = http.StatusUpgradeRequired
+		write(w, a)
 		return nil
 	}
-	agent, err := l.core.Work.Agent(r.Context(), agentID)
+	speech, offered := l.choose(r.Header.Values("Sec-WebSocket-Protocol"))
+	if speech == nil {
+		return errs.New(errs.InvalidRequest, "none of the subprotocols that were offered is spoken here; %s is", l.speech.Subprotocol())
+	}
+	agent, err := l.accepted(r.Context(), speech, agentID)
 	if err == nil {
 		err = l.lines.room()
 	}

@@ -48,6 +48,12 @@ func TestAWebSocketBegins(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, http.StatusBadRequest, c.resp.StatusCode)
 	})
+	rule(t, "not where nobody asks for a WebSocket", nil, func(t *testing.T, h *house) {
+		a := h.do(t, "GET", "/api/agent/connect", h.agent(t, "ada"), "")
+		require.Equal(t, http.StatusUpgradeRequired, a.StatusCode)
+		require.Equal(t, "websocket", a.Header.Get("Upgrade"))
+		require.Contains(t, a.body, "invalid-request")
+	})
 	rule(t, "not without a version in common, which is said before the end", nil, func(t *testing.T, h *house) {
 		c, err := h.dial(t, h.agent(t, "ada"), "?versions=2.0", "notes.v1")
 		require.NoError(t, err)
@@ -63,7 +69,7 @@ func TestAWebSocketBegins(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, c.resp.StatusCode)
 		c, err = h.dial(t, h.token(t, "", models.ScopeAdmin).Secret, "", "notes.v1")
 		require.Error(t, err)
-		require.Equal(t, http.StatusForbidden, c.resp.StatusCode)
+		require.Equal(t, http.StatusUnauthorized, c.resp.StatusCode)
 	})
 	rule(t, "not over the number of lines", &link.Options{MaxLines: 1}, func(t *testing.T, h *house) {
 		h.connect(t, h.agent(t, "ada"), "")
@@ -88,6 +94,31 @@ func TestAWebSocketHandsOver(t *testing.T) {
 		c.ack(got.ID, cancel.ID)
 		h.inboxOf(t, "ada", 0)
 		h.metricIs(t, 2, "comet_link_messages_total", "out", "websocket")
+	})
+	rule(t, "an inbox that is longer than what is read of it at a time", nil, func(t *testing.T, h *house) {
+		const n = 350
+		c := h.connect(t, h.agent(t, "ada"), "")
+		h.tell(t, "ada", n)
+		seen := map[string]bool{}
+		for len(seen) < n {
+			if s := c.hear(); s.ID != "" {
+				require.False(t, seen[s.ID], "once")
+				seen[s.ID] = true
+				c.ack(s.ID)
+			}
+		}
+		h.inboxOf(t, "ada", 0)
+	})
+	rule(t, "a long inbox also where what it had was acknowledged or taken back elsewhere", nil, func(t *testing.T, h *house) {
+		const n = 350
+		c := h.connect(t, h.agent(t, "ada"), "")
+		h.tell(t, "ada", n)
+		for done := 0; done < n; done++ {
+			_, err := h.Acknowledge(t.Context(), "ada", []string{c.hear().ID}) // of which the line is not told
+			require.NoError(t, err)
+			h.Hear(orchestrator.WakeInbox, "ada")
+		}
+		h.inboxOf(t, "ada", 0)
 	})
 	rule(t, "all that is not acknowledged again on the next line", nil, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")
@@ -249,7 +280,7 @@ func TestAWebSocketEnds(t *testing.T) {
 		require.Equal(t, "draining", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusGoingAway, code)
 		require.NoError(t, h.links.Stop(t.Context()))
-		require.Equal(t, models.WorkerOffline, h.Known("ada").State)
+		require.Equal(t, models.WorkerOnline, h.Known("ada").State, "it comes back, and meanwhile work can be asked of it")
 		c, err := h.dial(t, h.agent(t, "bob"), "", "notes.v1")
 		require.Error(t, err)
 		require.Equal(t, http.StatusServiceUnavailable, c.resp.StatusCode)

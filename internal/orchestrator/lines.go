@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -15,7 +14,6 @@ import (
 type lines struct {
 	// waiting is how many tasks waited when last was looked.
 	waiting atomic.Int64
-	mu      sync.Mutex
 	needs   *lru.Cache[string, selection.Request]
 }
 

@@ -132,6 +132,9 @@ func (r *references) bad(format string, args ...any) error {
 
 // value is what a reference stands for.
 func (r *references) value(ctx context.Context, text string) (jsontext.Value, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if key, is := strings.CutPrefix(text, contextMark); is {
 		value, err := r.member(string(r.session.Facts), key)
 		if err == nil && value == nil {

@@ -41,7 +41,13 @@ CREATE TABLE push_targets (
     updated_at BIGINT NOT NULL
 );
 
+-- What a token asked for is listed by itself.
+CREATE INDEX tasks_owner ON tasks (owner, created_at, id);
+CREATE INDEX sessions_owner ON sessions (owner, created_at, id);
+
 -- +goose Down
+DROP INDEX sessions_owner;
+DROP INDEX tasks_owner;
 DROP TABLE push_targets;
 DROP INDEX task_requests_created;
 ALTER TABLE task_requests ALTER CONSTRAINT task_requests_task_id_fkey NOT DEFERRABLE;

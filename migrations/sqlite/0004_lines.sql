@@ -52,7 +52,13 @@ CREATE TABLE push_targets (
     updated_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- What a token asked for is listed by itself.
+CREATE INDEX tasks_owner ON tasks (owner, created_at, id);
+CREATE INDEX sessions_owner ON sessions (owner, created_at, id);
+
 -- +goose Down
+DROP INDEX sessions_owner;
+DROP INDEX tasks_owner;
 DROP TABLE push_targets;
 DROP INDEX task_requests_created;
 CREATE TABLE task_requests_old (

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/oapi-codegen/nullable"
 	"github.com/oapi-codegen/runtime"
+	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
 // Defines values for AgentCreatedStatus.
@@ -461,6 +463,36 @@ func (e DeliveryViewStatus) Valid() bool {
 	}
 }
 
+// Defines values for ErrorEnvelopeProtocolVersion.
+const (
+	ErrorEnvelopeProtocolVersionN10 ErrorEnvelopeProtocolVersion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the ErrorEnvelopeProtocolVersion enum.
+func (e ErrorEnvelopeProtocolVersion) Valid() bool {
+	switch e {
+	case ErrorEnvelopeProtocolVersionN10:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ErrorEnvelopeType.
+const (
+	ErrorEnvelopeTypeError ErrorEnvelopeType = "error"
+)
+
+// Valid indicates whether the value is a known member of the ErrorEnvelopeType enum.
+func (e ErrorEnvelopeType) Valid() bool {
+	switch e {
+	case ErrorEnvelopeTypeError:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for HealthStatusStatus.
 const (
 	HealthStatusStatusAlive HealthStatusStatus = "alive"
@@ -473,6 +505,27 @@ func (e HealthStatusStatus) Valid() bool {
 	case HealthStatusStatusAlive:
 		return true
 	case HealthStatusStatusReady:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for HeartbeatStatus.
+const (
+	HeartbeatStatusBusy    HeartbeatStatus = "busy"
+	HeartbeatStatusOffline HeartbeatStatus = "offline"
+	HeartbeatStatusOnline  HeartbeatStatus = "online"
+)
+
+// Valid indicates whether the value is a known member of the HeartbeatStatus enum.
+func (e HeartbeatStatus) Valid() bool {
+	switch e {
+	case HeartbeatStatusBusy:
+		return true
+	case HeartbeatStatusOffline:
+		return true
+	case HeartbeatStatusOnline:
 		return true
 	default:
 		return false
@@ -896,6 +949,141 @@ func (e WebhookViewEvents) Valid() bool {
 	}
 }
 
+// Defines values for WorkRequestEnvelopeProtocolVersion.
+const (
+	WorkRequestEnvelopeProtocolVersionN10 WorkRequestEnvelopeProtocolVersion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the WorkRequestEnvelopeProtocolVersion enum.
+func (e WorkRequestEnvelopeProtocolVersion) Valid() bool {
+	switch e {
+	case WorkRequestEnvelopeProtocolVersionN10:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkRequestEnvelopeType.
+const (
+	WorkRequestEnvelopeTypeWorkRequest WorkRequestEnvelopeType = "work_request"
+)
+
+// Valid indicates whether the value is a known member of the WorkRequestEnvelopeType enum.
+func (e WorkRequestEnvelopeType) Valid() bool {
+	switch e {
+	case WorkRequestEnvelopeTypeWorkRequest:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkResultStatus.
+const (
+	WorkResultStatusCancelled WorkResultStatus = "cancelled"
+	WorkResultStatusCompleted WorkResultStatus = "completed"
+	WorkResultStatusFailed    WorkResultStatus = "failed"
+	WorkResultStatusSuccess   WorkResultStatus = "success"
+)
+
+// Valid indicates whether the value is a known member of the WorkResultStatus enum.
+func (e WorkResultStatus) Valid() bool {
+	switch e {
+	case WorkResultStatusCancelled:
+		return true
+	case WorkResultStatusCompleted:
+		return true
+	case WorkResultStatusFailed:
+		return true
+	case WorkResultStatusSuccess:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkResultEnvelopeProtocolVersion.
+const (
+	WorkResultEnvelopeProtocolVersionN10 WorkResultEnvelopeProtocolVersion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the WorkResultEnvelopeProtocolVersion enum.
+func (e WorkResultEnvelopeProtocolVersion) Valid() bool {
+	switch e {
+	case WorkResultEnvelopeProtocolVersionN10:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkResultEnvelopeType.
+const (
+	WorkResultEnvelopeTypeWorkResult WorkResultEnvelopeType = "work_result"
+)
+
+// Valid indicates whether the value is a known member of the WorkResultEnvelopeType enum.
+func (e WorkResultEnvelopeType) Valid() bool {
+	switch e {
+	case WorkResultEnvelopeTypeWorkResult:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkStatusStatus.
+const (
+	WorkStatusStatusPaused        WorkStatusStatus = "paused"
+	WorkStatusStatusRunning       WorkStatusStatus = "running"
+	WorkStatusStatusStepCompleted WorkStatusStatus = "step_completed"
+)
+
+// Valid indicates whether the value is a known member of the WorkStatusStatus enum.
+func (e WorkStatusStatus) Valid() bool {
+	switch e {
+	case WorkStatusStatusPaused:
+		return true
+	case WorkStatusStatusRunning:
+		return true
+	case WorkStatusStatusStepCompleted:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkStatusEnvelopeProtocolVersion.
+const (
+	WorkStatusEnvelopeProtocolVersionN10 WorkStatusEnvelopeProtocolVersion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the WorkStatusEnvelopeProtocolVersion enum.
+func (e WorkStatusEnvelopeProtocolVersion) Valid() bool {
+	switch e {
+	case WorkStatusEnvelopeProtocolVersionN10:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkStatusEnvelopeType.
+const (
+	WorkStatusEnvelopeTypeWorkStatus WorkStatusEnvelopeType = "work_status"
+)
+
+// Valid indicates whether the value is a known member of the WorkStatusEnvelopeType enum.
+func (e WorkStatusEnvelopeType) Valid() bool {
+	switch e {
+	case WorkStatusEnvelopeTypeWorkStatus:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkerViewState.
 const (
 	WorkerViewStateBusy    WorkerViewState = "busy"
@@ -1155,6 +1343,20 @@ func (e ListDeliveriesParamsEvent) Valid() bool {
 	default:
 		return false
 	}
+}
+
+// Acknowledged defines model for Acknowledged.
+type Acknowledged struct {
+	// Acknowledged How many of them were in the inbox.
+	//
+	// Example: 1
+	Acknowledged int64 `json:"acknowledged" yaml:"acknowledged"`
+}
+
+// Acknowledgement defines model for Acknowledgement.
+type Acknowledgement struct {
+	// MessageIds Example: ["019bd3a1-6c1e-7c4e-9d55-2f6f6f0d3f10"]
+	MessageIds []string `json:"message_ids" yaml:"message_ids"`
 }
 
 // AgentCreated defines model for AgentCreated.
@@ -1966,6 +2168,121 @@ type EndedProblem struct {
 	Type string `json:"type" yaml:"type"`
 }
 
+// Envelope defines model for Envelope.
+type Envelope struct {
+	union json.RawMessage
+}
+
+// ErrorContext defines model for ErrorContext.
+type ErrorContext struct {
+	// AgentID Of 5002, an agent or a type, `orchestrator` for comet itself; of 5004, who the sender claims to be.
+	//
+	// Example: infra-1
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// AttemptedRetries Of 5001.
+	//
+	// Example: 3
+	AttemptedRetries *int64 `json:"attempted_retries,omitempty" yaml:"attempted_retries,omitempty"`
+
+	// Available Of 5005.
+	//
+	// Example: 128
+	Available *int64 `json:"available,omitempty" yaml:"available,omitempty"`
+
+	// FieldName Of 5003: the path of the first bad field, null where it is the whole message.
+	//
+	// Example: payload.task_id
+	FieldName *string `json:"field_name,omitempty" yaml:"field_name,omitempty"`
+
+	// LastAttempt Of 5001.
+	//
+	// Example: 2026-01-19T04:21:34Z
+	LastAttempt *time.Time `json:"last_attempt,omitempty" yaml:"last_attempt,omitempty"`
+
+	// LastHeartbeat Of 5002; null where there was none.
+	//
+	// Example: 2026-01-19T04:20:00Z
+	LastHeartbeat *time.Time `json:"last_heartbeat,omitempty" yaml:"last_heartbeat,omitempty"`
+
+	// LimitName Of 5005: the resource and its unit.
+	//
+	// Example: gpu_vram_mb
+	LimitName *string `json:"limit_name,omitempty" yaml:"limit_name,omitempty"`
+
+	// Required Of 5005.
+	//
+	// Example: 512
+	Required *int64 `json:"required,omitempty" yaml:"required,omitempty"`
+
+	// SupportedTypes Of 5006.
+	//
+	// Example: ["deploy_service","run_playbook"]
+	SupportedTypes *[]string `json:"supported_types,omitempty" yaml:"supported_types,omitempty"`
+
+	// TokenStatus Of 5004: always `invalid`.
+	//
+	// Example: invalid
+	TokenStatus *string `json:"token_status,omitempty" yaml:"token_status,omitempty"`
+
+	// ValidationError Of 5003: every rule that is broken.
+	//
+	// Example: payload.task_id must be a UUID
+	ValidationError *string `json:"validation_error,omitempty" yaml:"validation_error,omitempty"`
+
+	// WorkTypeRequested Of 5006.
+	//
+	// Example: generate_code
+	WorkTypeRequested *string `json:"work_type_requested,omitempty" yaml:"work_type_requested,omitempty"`
+}
+
+// ErrorEnvelope defines model for ErrorEnvelope.
+type ErrorEnvelope struct {
+	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	//
+	// Example: orchestrator
+	FromAgent string `json:"from_agent" yaml:"from_agent"`
+
+	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440001
+	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
+	Payload   WorkError          `json:"payload" yaml:"payload"`
+
+	// ProtocolVersion Example: 1.0
+	ProtocolVersion ErrorEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
+
+	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440003
+	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
+
+	// Timestamp Example: 2026-01-19T04:21:04Z
+	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
+
+	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	//
+	// Example: infra
+	ToAgent string `json:"to_agent" yaml:"to_agent"`
+
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440002
+	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
+
+	// Type Example: error
+	Type ErrorEnvelopeType `json:"type" yaml:"type"`
+
+	// XCustomFields Carried to the agent as it came.
+	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
+}
+
+// ErrorEnvelopeProtocolVersion Example: 1.0
+type ErrorEnvelopeProtocolVersion string
+
+// ErrorEnvelopeType Example: error
+type ErrorEnvelopeType string
+
 // Fact defines model for Fact.
 type Fact struct {
 	// AgentID Example: finance-personal
@@ -2162,6 +2479,28 @@ type HealthStatus struct {
 // HealthStatusStatus Example: ready
 type HealthStatusStatus string
 
+// Heartbeat defines model for Heartbeat.
+type Heartbeat struct {
+	// AgentID Example: infra-1
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Load In percent.
+	//
+	// Example: 40
+	Load *int `json:"load,omitempty" yaml:"load,omitempty"`
+
+	// Queue How many tasks wait at the agent.
+	//
+	// Example: 0
+	Queue *int `json:"queue,omitempty" yaml:"queue,omitempty"`
+
+	// Status Example: online
+	Status HeartbeatStatus `json:"status" yaml:"status"`
+}
+
+// HeartbeatStatus Example: online
+type HeartbeatStatus string
+
 // Hierarchy defines model for Hierarchy.
 type Hierarchy struct {
 	Root HierarchyNode `json:"root" yaml:"root"`
@@ -2198,6 +2537,22 @@ type HierarchyNode struct {
 
 	// Usage Only where it was asked for.
 	Usage *NodeUsage `json:"usage,omitempty" yaml:"usage,omitempty"`
+}
+
+// Hints defines model for Hints.
+type Hints struct {
+	// MaxDurationSeconds For how long an attempt may say nothing, in seconds, instead of 30.
+	//
+	// Example: 300
+	MaxDurationSeconds *int64 `json:"max_duration_seconds,omitempty" yaml:"max_duration_seconds,omitempty"`
+
+	// MaxMemoryMb Example: 512
+	MaxMemoryMb *int64 `json:"max_memory_mb,omitempty" yaml:"max_memory_mb,omitempty"`
+
+	// MaxTokens The task's budget in tokens.
+	//
+	// Example: 2000
+	MaxTokens *int64 `json:"max_tokens,omitempty" yaml:"max_tokens,omitempty"`
 }
 
 // HistoryBucket defines model for HistoryBucket.
@@ -2285,6 +2640,11 @@ type ImportReport struct {
 	Warnings   []Field `json:"warnings" yaml:"warnings"`
 }
 
+// InboxMessages defines model for InboxMessages.
+type InboxMessages struct {
+	Messages []Envelope `json:"messages" yaml:"messages"`
+}
+
 // Level defines model for Level.
 type Level int
 
@@ -2362,6 +2722,39 @@ type ProblemType struct {
 
 	// Type Example: /problems/parent-not-found
 	Type string `json:"type" yaml:"type"`
+}
+
+// PushDraft defines model for PushDraft.
+type PushDraft struct {
+	// Places How many tasks the agent takes at a time, 1 where it is not said.
+	//
+	// Example: 2
+	Places *int `json:"places,omitempty" yaml:"places,omitempty"`
+
+	// URL Where to push to: an address of at most 2,048 bytes, without user, password or fragment.
+	//
+	// Example: https://agent.example/in
+	URL string `json:"url" yaml:"url"`
+}
+
+// PushRegistration defines model for PushRegistration.
+type PushRegistration struct {
+	// CreatedAt Example: 2026-01-19T04:21:04Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Places Example: 2
+	Places int `json:"places" yaml:"places"`
+
+	// Secret What comet shows the agent as its bearer token; it is told this once, by PUT.
+	//
+	// Example: 5f0c1d7e9b3a48d2a6c4e8f01b27d935
+	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
+
+	// UpdatedAt Example: 2026-01-19T04:21:04Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// URL Example: https://agent.example/in
+	URL string `json:"url" yaml:"url"`
 }
 
 // Redelivered defines model for Redelivered.
@@ -2472,6 +2865,23 @@ type ReservationSettled struct {
 
 // ReservationState defines model for ReservationState.
 type ReservationState string
+
+// Resources defines model for Resources.
+type Resources struct {
+	// CPUTimeMS Example: 12450
+	CPUTimeMS *int64 `json:"cpu_time_ms,omitempty" yaml:"cpu_time_ms,omitempty"`
+
+	// DurationSeconds Example: 87
+	DurationSeconds *int64 `json:"duration_seconds,omitempty" yaml:"duration_seconds,omitempty"`
+
+	// GpuVramMb Example: 0
+	GpuVramMb *int64 `json:"gpu_vram_mb,omitempty" yaml:"gpu_vram_mb,omitempty"`
+
+	// Tokens Charged to the agent.
+	//
+	// Example: 1200
+	Tokens *int64 `json:"tokens,omitempty" yaml:"tokens,omitempty"`
+}
 
 // RosterDocument defines model for RosterDocument.
 type RosterDocument struct {
@@ -2635,6 +3045,25 @@ type Settlement struct {
 	//
 	// Example: 1730
 	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// Step defines model for Step.
+type Step struct {
+	// Name Example: Configure Kuma settings
+	Name string `json:"name" yaml:"name"`
+
+	// Number Example: 2
+	Number int `json:"number" yaml:"number"`
+
+	// Output What the step printed, or the part of it that output_chunk names.
+	//
+	// Example: Added uptime monitors: 3
+	Output *string `json:"output,omitempty" yaml:"output,omitempty"`
+
+	// OutputChunk Where the output lies in the whole of it: half-open, at most 262,144 bytes.
+	//
+	// Example: bytes 0-262144 of 524288
+	OutputChunk *string `json:"output_chunk,omitempty" yaml:"output_chunk,omitempty"`
 }
 
 // TaskAsked defines model for TaskAsked.
@@ -3501,6 +3930,225 @@ type WebhookView struct {
 // WebhookViewEvents defines model for WebhookView.Events.
 type WebhookViewEvents string
 
+// WorkError defines model for WorkError.
+type WorkError struct {
+	// ErrorCode 5001 Timeout, 5002 Agent Unavailable, 5003 Invalid Message, 5004 Authentication Failed, 5005 Resource Limit Exceeded, 5006 Unsupported Work Type; agents may send others.
+	//
+	// Example: 5005
+	ErrorCode    int           `json:"error_code" yaml:"error_code"`
+	ErrorContext *ErrorContext `json:"error_context,omitempty" yaml:"error_context,omitempty"`
+
+	// ErrorMessage Example: Resource limit exceeded
+	ErrorMessage string `json:"error_message" yaml:"error_message"`
+}
+
+// WorkRequest defines model for WorkRequest.
+type WorkRequest struct {
+	Hints *Hints `json:"hints,omitempty" yaml:"hints,omitempty"`
+
+	// Parameters What the agent is to work on; comet does not look into it. Only `cancel_task` needs none.
+	Parameters *map[string]interface{} `json:"parameters,omitempty" yaml:"parameters,omitempty"`
+
+	// TaskID The task's id, which the sender chooses; with the work type `cancel_task` the task to cancel.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440004
+	TaskID openapi_types.UUID `json:"task_id" yaml:"task_id"`
+
+	// WorkType The capability that is asked for, with or without `custom:`; or `cancel_task`.
+	//
+	// Example: run_playbook
+	WorkType string `json:"work_type" yaml:"work_type"`
+}
+
+// WorkRequestEnvelope defines model for WorkRequestEnvelope.
+type WorkRequestEnvelope struct {
+	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	//
+	// Example: orchestrator
+	FromAgent string `json:"from_agent" yaml:"from_agent"`
+
+	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440001
+	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
+	Payload   WorkRequest        `json:"payload" yaml:"payload"`
+
+	// ProtocolVersion Example: 1.0
+	ProtocolVersion WorkRequestEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
+
+	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440003
+	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
+
+	// Timestamp Example: 2026-01-19T04:21:04Z
+	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
+
+	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	//
+	// Example: infra
+	ToAgent string `json:"to_agent" yaml:"to_agent"`
+
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440002
+	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
+
+	// Type Example: work_request
+	Type WorkRequestEnvelopeType `json:"type" yaml:"type"`
+
+	// XCustomFields Carried to the agent as it came.
+	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
+}
+
+// WorkRequestEnvelopeProtocolVersion Example: 1.0
+type WorkRequestEnvelopeProtocolVersion string
+
+// WorkRequestEnvelopeType Example: work_request
+type WorkRequestEnvelopeType string
+
+// WorkResult defines model for WorkResult.
+type WorkResult struct {
+	// ExitCode 0 for success and completed, more for failed.
+	//
+	// Example: 0
+	ExitCode int64 `json:"exit_code" yaml:"exit_code"`
+
+	// Output Empty where it was sent in chunks before, or is too long for one message.
+	//
+	// Example: Deployment completed successfully.
+	Output        *string    `json:"output,omitempty" yaml:"output,omitempty"`
+	ResourcesUsed *Resources `json:"resources_used,omitempty" yaml:"resources_used,omitempty"`
+
+	// Status comet sends `success` and `failed`.
+	//
+	// Example: success
+	Status WorkResultStatus `json:"status" yaml:"status"`
+
+	// TaskID Example: 550e8400-e29b-41d4-a716-446655440004
+	TaskID openapi_types.UUID `json:"task_id" yaml:"task_id"`
+}
+
+// WorkResultStatus comet sends `success` and `failed`.
+//
+// Example: success
+type WorkResultStatus string
+
+// WorkResultEnvelope defines model for WorkResultEnvelope.
+type WorkResultEnvelope struct {
+	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	//
+	// Example: orchestrator
+	FromAgent string `json:"from_agent" yaml:"from_agent"`
+
+	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440001
+	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
+	Payload   WorkResult         `json:"payload" yaml:"payload"`
+
+	// ProtocolVersion Example: 1.0
+	ProtocolVersion WorkResultEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
+
+	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440003
+	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
+
+	// Timestamp Example: 2026-01-19T04:21:04Z
+	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
+
+	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	//
+	// Example: infra
+	ToAgent string `json:"to_agent" yaml:"to_agent"`
+
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440002
+	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
+
+	// Type Example: work_result
+	Type WorkResultEnvelopeType `json:"type" yaml:"type"`
+
+	// XCustomFields Carried to the agent as it came.
+	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
+}
+
+// WorkResultEnvelopeProtocolVersion Example: 1.0
+type WorkResultEnvelopeProtocolVersion string
+
+// WorkResultEnvelopeType Example: work_result
+type WorkResultEnvelopeType string
+
+// WorkStatus defines model for WorkStatus.
+type WorkStatus struct {
+	// ProgressPercent Example: 50
+	ProgressPercent int `json:"progress_percent" yaml:"progress_percent"`
+
+	// Status Example: running
+	Status WorkStatusStatus `json:"status" yaml:"status"`
+	Step   *Step            `json:"step,omitempty" yaml:"step,omitempty"`
+
+	// TaskID Example: 550e8400-e29b-41d4-a716-446655440004
+	TaskID openapi_types.UUID `json:"task_id" yaml:"task_id"`
+}
+
+// WorkStatusStatus Example: running
+type WorkStatusStatus string
+
+// WorkStatusEnvelope defines model for WorkStatusEnvelope.
+type WorkStatusEnvelope struct {
+	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	//
+	// Example: orchestrator
+	FromAgent string `json:"from_agent" yaml:"from_agent"`
+
+	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440001
+	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
+	Payload   WorkStatusPayload  `json:"payload" yaml:"payload"`
+
+	// ProtocolVersion Example: 1.0
+	ProtocolVersion WorkStatusEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
+
+	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440003
+	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
+
+	// Timestamp Example: 2026-01-19T04:21:04Z
+	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
+
+	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	//
+	// Example: infra
+	ToAgent string `json:"to_agent" yaml:"to_agent"`
+
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440002
+	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
+
+	// Type Example: work_status
+	Type WorkStatusEnvelopeType `json:"type" yaml:"type"`
+
+	// XCustomFields Carried to the agent as it came.
+	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
+}
+
+// WorkStatusEnvelopeProtocolVersion Example: 1.0
+type WorkStatusEnvelopeProtocolVersion string
+
+// WorkStatusEnvelopeType Example: work_status
+type WorkStatusEnvelopeType string
+
+// WorkStatusPayload defines model for WorkStatusPayload.
+type WorkStatusPayload struct {
+	union json.RawMessage
+}
+
 // WorkerList defines model for WorkerList.
 type WorkerList struct {
 	// NextCursor Absent on the last page.
@@ -3564,6 +4212,21 @@ type WorkerView struct {
 // WorkerViewState Example: online
 type WorkerViewState string
 
+// AgentBodyTooLarge defines model for AgentBodyTooLarge.
+type AgentBodyTooLarge = ErrorEnvelope
+
+// AgentFailure defines model for AgentFailure.
+type AgentFailure = ErrorEnvelope
+
+// AgentTooManyRequests defines model for AgentTooManyRequests.
+type AgentTooManyRequests = ErrorEnvelope
+
+// AgentUnauthenticated defines model for AgentUnauthenticated.
+type AgentUnauthenticated = ErrorEnvelope
+
+// AgentUnsupportedMediaType defines model for AgentUnsupportedMediaType.
+type AgentUnsupportedMediaType = ErrorEnvelope
+
 // BodyTooLarge defines model for BodyTooLarge.
 type BodyTooLarge = Problem
 
@@ -3581,6 +4244,45 @@ type Unauthenticated = Problem
 
 // UnsupportedMediaType defines model for UnsupportedMediaType.
 type UnsupportedMediaType = Problem
+
+// ConnectAgentParams defines parameters for ConnectAgent.
+type ConnectAgentParams struct {
+	// Places How many tasks the agent takes at a time
+	Places *int `form:"places,omitempty" json:"places,omitempty" yaml:"places,omitempty"`
+
+	// Versions The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken
+	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
+}
+
+// AskInboxParams defines parameters for AskInbox.
+type AskInboxParams struct {
+	// Wait For how many seconds the answer may wait for a message
+	Wait *int `form:"wait,omitempty" json:"wait,omitempty" yaml:"wait,omitempty"`
+
+	// Limit How many messages to answer with at most
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Places How many tasks the agent takes at a time
+	Places *int `form:"places,omitempty" json:"places,omitempty" yaml:"places,omitempty"`
+
+	// Versions The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken
+	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
+}
+
+// SendMessageParams defines parameters for SendMessage.
+type SendMessageParams struct {
+	// Prefer For how many seconds the answer may wait for the end of the work, 60 at most; what cannot be read is passed over (RFC 7240)
+	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
+}
+
+// StreamInboxParams defines parameters for StreamInbox.
+type StreamInboxParams struct {
+	// Places How many tasks the agent takes at a time
+	Places *int `form:"places,omitempty" json:"places,omitempty" yaml:"places,omitempty"`
+
+	// Versions The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken
+	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
+}
 
 // ListAgentsParams defines parameters for ListAgents.
 type ListAgentsParams struct {
@@ -4077,6 +4779,15 @@ type GetProblemTypeParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// AcknowledgeInboxJSONRequestBody defines body for AcknowledgeInbox for application/json ContentType.
+type AcknowledgeInboxJSONRequestBody = Acknowledgement
+
+// SendMessageJSONRequestBody defines body for SendMessage for application/json ContentType.
+type SendMessageJSONRequestBody = Envelope
+
+// RegisterPushJSONRequestBody defines body for RegisterPush for application/json ContentType.
+type RegisterPushJSONRequestBody = PushDraft
+
 // CreateAgentJSONRequestBody defines body for CreateAgent for application/json ContentType.
 type CreateAgentJSONRequestBody = AgentDraft
 
@@ -4133,6 +4844,179 @@ type RedeliverWebhookJSONRequestBody = Redelivery
 
 // RotateWebhookSecretJSONRequestBody defines body for RotateWebhookSecret for application/json ContentType.
 type RotateWebhookSecretJSONRequestBody = Rotation
+
+// AsWorkRequestEnvelope returns the union data inside the Envelope as a WorkRequestEnvelope
+func (t Envelope) AsWorkRequestEnvelope() (WorkRequestEnvelope, error) {
+	var body WorkRequestEnvelope
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromWorkRequestEnvelope overwrites any union data inside the Envelope as the provided WorkRequestEnvelope
+func (t *Envelope) FromWorkRequestEnvelope(v WorkRequestEnvelope) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"work_request"}`))
+	t.union = b
+	return err
+}
+
+// MergeWorkRequestEnvelope performs a merge with any union data inside the Envelope, using the provided WorkRequestEnvelope
+func (t *Envelope) MergeWorkRequestEnvelope(v WorkRequestEnvelope) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"work_request"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsWorkStatusEnvelope returns the union data inside the Envelope as a WorkStatusEnvelope
+func (t Envelope) AsWorkStatusEnvelope() (WorkStatusEnvelope, error) {
+	var body WorkStatusEnvelope
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromWorkStatusEnvelope overwrites any union data inside the Envelope as the provided WorkStatusEnvelope
+func (t *Envelope) FromWorkStatusEnvelope(v WorkStatusEnvelope) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"work_status"}`))
+	t.union = b
+	return err
+}
+
+// MergeWorkStatusEnvelope performs a merge with any union data inside the Envelope, using the provided WorkStatusEnvelope
+func (t *Envelope) MergeWorkStatusEnvelope(v WorkStatusEnvelope) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"work_status"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsWorkResultEnvelope returns the union data inside the Envelope as a WorkResultEnvelope
+func (t Envelope) AsWorkResultEnvelope() (WorkResultEnvelope, error) {
+	var body WorkResultEnvelope
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromWorkResultEnvelope overwrites any union data inside the Envelope as the provided WorkResultEnvelope
+func (t *Envelope) FromWorkResultEnvelope(v WorkResultEnvelope) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"work_result"}`))
+	t.union = b
+	return err
+}
+
+// MergeWorkResultEnvelope performs a merge with any union data inside the Envelope, using the provided WorkResultEnvelope
+func (t *Envelope) MergeWorkResultEnvelope(v WorkResultEnvelope) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"work_result"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsErrorEnvelope returns the union data inside the Envelope as a ErrorEnvelope
+func (t Envelope) AsErrorEnvelope() (ErrorEnvelope, error) {
+	var body ErrorEnvelope
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromErrorEnvelope overwrites any union data inside the Envelope as the provided ErrorEnvelope
+func (t *Envelope) FromErrorEnvelope(v ErrorEnvelope) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"error"}`))
+	t.union = b
+	return err
+}
+
+// MergeErrorEnvelope performs a merge with any union data inside the Envelope, using the provided ErrorEnvelope
+func (t *Envelope) MergeErrorEnvelope(v ErrorEnvelope) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"error"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t Envelope) Discriminator() (string, error) {
+	var discriminator struct {
+		Discriminator string `json:"type"`
+	}
+	err := json.Unmarshal(t.union, &discriminator)
+	return discriminator.Discriminator, err
+}
+
+func (t Envelope) ValueByDiscriminator() (interface{}, error) {
+	discriminator, err := t.Discriminator()
+	if err != nil {
+		return nil, err
+	}
+	switch discriminator {
+	case "error":
+		return t.AsErrorEnvelope()
+	case "work_request":
+		return t.AsWorkRequestEnvelope()
+	case "work_result":
+		return t.AsWorkResultEnvelope()
+	case "work_status":
+		return t.AsWorkStatusEnvelope()
+	default:
+		return nil, errors.New("unknown discriminator value: " + discriminator)
+	}
+}
+
+func (t Envelope) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *Envelope) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
 
 // AsFactRecorded returns the union data inside the UsageRecorded as a FactRecorded
 func (t UsageRecorded) AsFactRecorded() (FactRecorded, error) {
@@ -4258,6 +5142,68 @@ func (t *UsageReport) UnmarshalJSON(b []byte) error {
 	return err
 }
 
+// AsWorkStatus returns the union data inside the WorkStatusPayload as a WorkStatus
+func (t WorkStatusPayload) AsWorkStatus() (WorkStatus, error) {
+	var body WorkStatus
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromWorkStatus overwrites any union data inside the WorkStatusPayload as the provided WorkStatus
+func (t *WorkStatusPayload) FromWorkStatus(v WorkStatus) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeWorkStatus performs a merge with any union data inside the WorkStatusPayload, using the provided WorkStatus
+func (t *WorkStatusPayload) MergeWorkStatus(v WorkStatus) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsHeartbeat returns the union data inside the WorkStatusPayload as a Heartbeat
+func (t WorkStatusPayload) AsHeartbeat() (Heartbeat, error) {
+	var body Heartbeat
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromHeartbeat overwrites any union data inside the WorkStatusPayload as the provided Heartbeat
+func (t *WorkStatusPayload) FromHeartbeat(v Heartbeat) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeHeartbeat performs a merge with any union data inside the WorkStatusPayload, using the provided Heartbeat
+func (t *WorkStatusPayload) MergeHeartbeat(v Heartbeat) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t WorkStatusPayload) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *WorkStatusPayload) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
 
@@ -4331,6 +5277,105 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 
 // The interface specification for the client above.
 type ClientInterface interface {
+
+	// ConnectAgent Hold a WebSocket
+	//
+	// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+	//
+	// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
+	ConnectAgent(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AskInbox Ask for the inbox
+	//
+	// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Corresponds with GET /api/agent/inbox (the `AskInbox` operationId).
+	AskInbox(ctx context.Context, params *AskInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AcknowledgeInboxWithBody Acknowledge messages
+	//
+	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/agent/inbox/ack (the `AcknowledgeInbox` operationId).
+	AcknowledgeInboxWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AcknowledgeInbox Acknowledge messages
+	//
+	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/agent/inbox/ack (the `AcknowledgeInbox` operationId).
+	AcknowledgeInbox(ctx context.Context, body AcknowledgeInboxJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendMessageWithBody Send a message
+	//
+	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	//
+	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	//
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
+	SendMessageWithBody(ctx context.Context, params *SendMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendMessage Send a message
+	//
+	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	//
+	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	//
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
+	SendMessage(ctx context.Context, params *SendMessageParams, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EndPush End pushing
+	//
+	// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Corresponds with DELETE /api/agent/push (the `EndPush` operationId).
+	EndPush(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPush Get the address that is pushed to
+	//
+	// Without its secret. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Corresponds with GET /api/agent/push (the `GetPush` operationId).
+	GetPush(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RegisterPushWithBody Register an address to push to
+	//
+	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
+	RegisterPushWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RegisterPush Register an address to push to
+	//
+	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
+	RegisterPush(ctx context.Context, body RegisterPushJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// StreamInbox Follow the inbox
+	//
+	// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
+	StreamInbox(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAgents List agents
 	//
@@ -4734,7 +5779,7 @@ type ClientInterface interface {
 
 	// SubmitTaskWithBody Submit a task
 	//
-	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
 	//
 	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
 	//
@@ -4747,7 +5792,7 @@ type ClientInterface interface {
 
 	// SubmitTask Submit a task
 	//
-	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
 	//
 	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
 	//
@@ -5108,6 +6153,215 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /readyz (the `GetReady` operationId).
 	GetReady(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// ConnectAgent Hold a WebSocket
+//
+// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+//
+// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+//
+// Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
+func (c *Client) ConnectAgent(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConnectAgentRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AskInbox Ask for the inbox
+//
+// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+//
+// Corresponds with GET /api/agent/inbox (the `AskInbox` operationId).
+func (c *Client) AskInbox(ctx context.Context, params *AskInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAskInboxRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AcknowledgeInboxWithBody Acknowledge messages
+//
+// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/agent/inbox/ack (the `AcknowledgeInbox` operationId).
+func (c *Client) AcknowledgeInboxWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAcknowledgeInboxRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AcknowledgeInbox Acknowledge messages
+//
+// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/agent/inbox/ack (the `AcknowledgeInbox` operationId).
+func (c *Client) AcknowledgeInbox(ctx context.Context, body AcknowledgeInboxJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAcknowledgeInboxRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendMessageWithBody Send a message
+//
+// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+//
+// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+//
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
+func (c *Client) SendMessageWithBody(ctx context.Context, params *SendMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendMessageRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendMessage Send a message
+//
+// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+//
+// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+//
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
+func (c *Client) SendMessage(ctx context.Context, params *SendMessageParams, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendMessageRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EndPush End pushing
+//
+// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+//
+// Corresponds with DELETE /api/agent/push (the `EndPush` operationId).
+func (c *Client) EndPush(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEndPushRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPush Get the address that is pushed to
+//
+// Without its secret. For tokens that are bound to an agent; any other is 5004.
+//
+// Corresponds with GET /api/agent/push (the `GetPush` operationId).
+func (c *Client) GetPush(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPushRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RegisterPushWithBody Register an address to push to
+//
+// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
+func (c *Client) RegisterPushWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRegisterPushRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RegisterPush Register an address to push to
+//
+// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
+func (c *Client) RegisterPush(ctx context.Context, body RegisterPushJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRegisterPushRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// StreamInbox Follow the inbox
+//
+// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+//
+// Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
+func (c *Client) StreamInbox(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStreamInboxRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // ListAgents List agents
@@ -5912,7 +7166,7 @@ func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEdit
 
 // SubmitTaskWithBody Submit a task
 //
-// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
 //
 // `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
 //
@@ -5935,7 +7189,7 @@ func (c *Client) SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParam
 
 // SubmitTask Submit a task
 //
-// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
 //
 // `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
 //
@@ -6675,6 +7929,417 @@ func (c *Client) GetReady(ctx context.Context, reqEditors ...RequestEditorFn) (*
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewConnectAgentRequest constructs an http.Request for the ConnectAgent method
+func NewConnectAgentRequest(server string, params *ConnectAgentParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/agent/connect")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Places != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "places", *params.Places, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Versions != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "versions", *params.Versions, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAskInboxRequest constructs an http.Request for the AskInbox method
+func NewAskInboxRequest(server string, params *AskInboxParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/agent/inbox")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Wait != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Places != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "places", *params.Places, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Versions != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "versions", *params.Versions, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAcknowledgeInboxRequest calls the generic AcknowledgeInbox builder with application/json body
+func NewAcknowledgeInboxRequest(server string, body AcknowledgeInboxJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAcknowledgeInboxRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewAcknowledgeInboxRequestWithBody constructs an http.Request for the AcknowledgeInbox method, with any body, and a specified content type
+func NewAcknowledgeInboxRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/agent/inbox/ack")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewSendMessageRequest calls the generic SendMessage builder with application/json body
+func NewSendMessageRequest(server string, params *SendMessageParams, body SendMessageJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSendMessageRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewSendMessageRequestWithBody constructs an http.Request for the SendMessage method, with any body, and a specified content type
+func NewSendMessageRequestWithBody(server string, params *SendMessageParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/agent/message")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.Prefer != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Prefer", *params.Prefer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Prefer", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewEndPushRequest constructs an http.Request for the EndPush method
+func NewEndPushRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/agent/push")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetPushRequest constructs an http.Request for the GetPush method
+func NewGetPushRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/agent/push")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRegisterPushRequest calls the generic RegisterPush builder with application/json body
+func NewRegisterPushRequest(server string, body RegisterPushJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRegisterPushRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewRegisterPushRequestWithBody constructs an http.Request for the RegisterPush method, with any body, and a specified content type
+func NewRegisterPushRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/agent/push")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewStreamInboxRequest constructs an http.Request for the StreamInbox method
+func NewStreamInboxRequest(server string, params *StreamInboxParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/agent/stream")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Places != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "places", *params.Places, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Versions != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "versions", *params.Versions, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewListAgentsRequest constructs an http.Request for the ListAgents method
@@ -10593,6 +12258,115 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// ConnectAgentWithResponse Hold a WebSocket
+	//
+	// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+	//
+	// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
+	ConnectAgentWithResponse(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*ConnectAgentResponse, error)
+
+	// AskInboxWithResponse Ask for the inbox
+	//
+	// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/agent/inbox (the `AskInbox` operationId).
+	AskInboxWithResponse(ctx context.Context, params *AskInboxParams, reqEditors ...RequestEditorFn) (*AskInboxResponse, error)
+
+	// AcknowledgeInboxWithBodyWithResponse Acknowledge messages
+	//
+	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/agent/inbox/ack (the `AcknowledgeInbox` operationId).
+	AcknowledgeInboxWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AcknowledgeInboxResponse, error)
+
+	// AcknowledgeInboxWithResponse Acknowledge messages
+	//
+	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/agent/inbox/ack (the `AcknowledgeInbox` operationId).
+	AcknowledgeInboxWithResponse(ctx context.Context, body AcknowledgeInboxJSONRequestBody, reqEditors ...RequestEditorFn) (*AcknowledgeInboxResponse, error)
+
+	// SendMessageWithBodyWithResponse Send a message
+	//
+	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	//
+	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	//
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
+	SendMessageWithBodyWithResponse(ctx context.Context, params *SendMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendMessageResponse, error)
+
+	// SendMessageWithResponse Send a message
+	//
+	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	//
+	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	//
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
+	SendMessageWithResponse(ctx context.Context, params *SendMessageParams, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*SendMessageResponse, error)
+
+	// EndPushWithResponse End pushing
+	//
+	// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/agent/push (the `EndPush` operationId).
+	EndPushWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EndPushResponse, error)
+
+	// GetPushWithResponse Get the address that is pushed to
+	//
+	// Without its secret. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/agent/push (the `GetPush` operationId).
+	GetPushWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPushResponse, error)
+
+	// RegisterPushWithBodyWithResponse Register an address to push to
+	//
+	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
+	RegisterPushWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RegisterPushResponse, error)
+
+	// RegisterPushWithResponse Register an address to push to
+	//
+	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
+	RegisterPushWithResponse(ctx context.Context, body RegisterPushJSONRequestBody, reqEditors ...RequestEditorFn) (*RegisterPushResponse, error)
+
+	// StreamInboxWithResponse Follow the inbox
+	//
+	// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
+	StreamInboxWithResponse(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*StreamInboxResponse, error)
+
 	// ListAgentsWithResponse List agents
 	//
 	// Pages by `limit` and `offset` as documented, or by `cursor`, which costs the same at any depth; the `Link` header with `rel="next"` and `next_cursor` lead to the next page. Without `active` all agents are listed. `total` is counted unless a cursor is given.
@@ -11037,7 +12811,7 @@ type ClientWithResponsesInterface interface {
 
 	// SubmitTaskWithBodyWithResponse Submit a task
 	//
-	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
 	//
 	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
 	//
@@ -11050,7 +12824,7 @@ type ClientWithResponsesInterface interface {
 
 	// SubmitTaskWithResponse Submit a task
 	//
-	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
 	//
 	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
 	//
@@ -11455,6 +13229,649 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /readyz (the `GetReady` operationId).
 	GetReadyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetReadyResponse, error)
+}
+
+type ConnectAgentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON400 the response for an HTTP 400 `application/json` response
+	JSON400 *ErrorEnvelope
+	// JSON401 the response for an HTTP 401 `application/json` response
+	JSON401 *AgentUnauthenticated
+	// JSON426 the response for an HTTP 426 `application/json` response
+	JSON426 *ErrorEnvelope
+	// JSON429 the response for an HTTP 429 `application/json` response
+	JSON429 *AgentTooManyRequests
+	// JSON503 the response for an HTTP 503 `application/json` response
+	JSON503 *ErrorEnvelope
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *AgentFailure
+}
+
+// GetJSON400 returns the response for an HTTP 400 `application/json` response
+func (r ConnectAgentResponse) GetJSON400() *ErrorEnvelope {
+	return r.JSON400
+}
+
+// GetJSON401 returns the response for an HTTP 401 `application/json` response
+func (r ConnectAgentResponse) GetJSON401() *AgentUnauthenticated {
+	return r.JSON401
+}
+
+// GetJSON426 returns the response for an HTTP 426 `application/json` response
+func (r ConnectAgentResponse) GetJSON426() *ErrorEnvelope {
+	return r.JSON426
+}
+
+// GetJSON429 returns the response for an HTTP 429 `application/json` response
+func (r ConnectAgentResponse) GetJSON429() *AgentTooManyRequests {
+	return r.JSON429
+}
+
+// GetJSON503 returns the response for an HTTP 503 `application/json` response
+func (r ConnectAgentResponse) GetJSON503() *ErrorEnvelope {
+	return r.JSON503
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ConnectAgentResponse) GetJSONDefault() *AgentFailure {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ConnectAgentResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ConnectAgentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ConnectAgentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ConnectAgentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AskInboxResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *InboxMessages
+	// JSON400 the response for an HTTP 400 `application/json` response
+	JSON400 *ErrorEnvelope
+	// JSON401 the response for an HTTP 401 `application/json` response
+	JSON401 *AgentUnauthenticated
+	// JSON422 the response for an HTTP 422 `application/json` response
+	JSON422 *ErrorEnvelope
+	// JSON429 the response for an HTTP 429 `application/json` response
+	JSON429 *AgentTooManyRequests
+	// JSON503 the response for an HTTP 503 `application/json` response
+	JSON503 *ErrorEnvelope
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *AgentFailure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AskInboxResponse) GetJSON200() *InboxMessages {
+	return r.JSON200
+}
+
+// GetJSON400 returns the response for an HTTP 400 `application/json` response
+func (r AskInboxResponse) GetJSON400() *ErrorEnvelope {
+	return r.JSON400
+}
+
+// GetJSON401 returns the response for an HTTP 401 `application/json` response
+func (r AskInboxResponse) GetJSON401() *AgentUnauthenticated {
+	return r.JSON401
+}
+
+// GetJSON422 returns the response for an HTTP 422 `application/json` response
+func (r AskInboxResponse) GetJSON422() *ErrorEnvelope {
+	return r.JSON422
+}
+
+// GetJSON429 returns the response for an HTTP 429 `application/json` response
+func (r AskInboxResponse) GetJSON429() *AgentTooManyRequests {
+	return r.JSON429
+}
+
+// GetJSON503 returns the response for an HTTP 503 `application/json` response
+func (r AskInboxResponse) GetJSON503() *ErrorEnvelope {
+	return r.JSON503
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r AskInboxResponse) GetJSONDefault() *AgentFailure {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AskInboxResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AskInboxResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AskInboxResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AskInboxResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AcknowledgeInboxResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Acknowledged
+	// JSON400 the response for an HTTP 400 `application/json` response
+	JSON400 *ErrorEnvelope
+	// JSON401 the response for an HTTP 401 `application/json` response
+	JSON401 *AgentUnauthenticated
+	// JSON413 the response for an HTTP 413 `application/json` response
+	JSON413 *AgentBodyTooLarge
+	// JSON415 the response for an HTTP 415 `application/json` response
+	JSON415 *AgentUnsupportedMediaType
+	// JSON429 the response for an HTTP 429 `application/json` response
+	JSON429 *AgentTooManyRequests
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *AgentFailure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AcknowledgeInboxResponse) GetJSON200() *Acknowledged {
+	return r.JSON200
+}
+
+// GetJSON400 returns the response for an HTTP 400 `application/json` response
+func (r AcknowledgeInboxResponse) GetJSON400() *ErrorEnvelope {
+	return r.JSON400
+}
+
+// GetJSON401 returns the response for an HTTP 401 `application/json` response
+func (r AcknowledgeInboxResponse) GetJSON401() *AgentUnauthenticated {
+	return r.JSON401
+}
+
+// GetJSON413 returns the response for an HTTP 413 `application/json` response
+func (r AcknowledgeInboxResponse) GetJSON413() *AgentBodyTooLarge {
+	return r.JSON413
+}
+
+// GetJSON415 returns the response for an HTTP 415 `application/json` response
+func (r AcknowledgeInboxResponse) GetJSON415() *AgentUnsupportedMediaType {
+	return r.JSON415
+}
+
+// GetJSON429 returns the response for an HTTP 429 `application/json` response
+func (r AcknowledgeInboxResponse) GetJSON429() *AgentTooManyRequests {
+	return r.JSON429
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r AcknowledgeInboxResponse) GetJSONDefault() *AgentFailure {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AcknowledgeInboxResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AcknowledgeInboxResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AcknowledgeInboxResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AcknowledgeInboxResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SendMessageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkResultEnvelope
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *WorkStatusEnvelope
+	// JSON400 the response for an HTTP 400 `application/json` response
+	JSON400 *ErrorEnvelope
+	// JSON401 the response for an HTTP 401 `application/json` response
+	JSON401 *AgentUnauthenticated
+	// JSON413 the response for an HTTP 413 `application/json` response
+	JSON413 *AgentBodyTooLarge
+	// JSON415 the response for an HTTP 415 `application/json` response
+	JSON415 *AgentUnsupportedMediaType
+	// JSON422 the response for an HTTP 422 `application/json` response
+	JSON422 *ErrorEnvelope
+	// JSON429 the response for an HTTP 429 `application/json` response
+	JSON429 *AgentTooManyRequests
+	// JSON503 the response for an HTTP 503 `application/json` response
+	JSON503 *ErrorEnvelope
+	// JSON504 the response for an HTTP 504 `application/json` response
+	JSON504 *ErrorEnvelope
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *AgentFailure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SendMessageResponse) GetJSON200() *WorkResultEnvelope {
+	return r.JSON200
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r SendMessageResponse) GetJSON202() *WorkStatusEnvelope {
+	return r.JSON202
+}
+
+// GetJSON400 returns the response for an HTTP 400 `application/json` response
+func (r SendMessageResponse) GetJSON400() *ErrorEnvelope {
+	return r.JSON400
+}
+
+// GetJSON401 returns the response for an HTTP 401 `application/json` response
+func (r SendMessageResponse) GetJSON401() *AgentUnauthenticated {
+	return r.JSON401
+}
+
+// GetJSON413 returns the response for an HTTP 413 `application/json` response
+func (r SendMessageResponse) GetJSON413() *AgentBodyTooLarge {
+	return r.JSON413
+}
+
+// GetJSON415 returns the response for an HTTP 415 `application/json` response
+func (r SendMessageResponse) GetJSON415() *AgentUnsupportedMediaType {
+	return r.JSON415
+}
+
+// GetJSON422 returns the response for an HTTP 422 `application/json` response
+func (r SendMessageResponse) GetJSON422() *ErrorEnvelope {
+	return r.JSON422
+}
+
+// GetJSON429 returns the response for an HTTP 429 `application/json` response
+func (r SendMessageResponse) GetJSON429() *AgentTooManyRequests {
+	return r.JSON429
+}
+
+// GetJSON503 returns the response for an HTTP 503 `application/json` response
+func (r SendMessageResponse) GetJSON503() *ErrorEnvelope {
+	return r.JSON503
+}
+
+// GetJSON504 returns the response for an HTTP 504 `application/json` response
+func (r SendMessageResponse) GetJSON504() *ErrorEnvelope {
+	return r.JSON504
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r SendMessageResponse) GetJSONDefault() *AgentFailure {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SendMessageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SendMessageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SendMessageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SendMessageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EndPushResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON401 the response for an HTTP 401 `application/json` response
+	JSON401 *AgentUnauthenticated
+	// JSON404 the response for an HTTP 404 `application/json` response
+	JSON404 *ErrorEnvelope
+	// JSON429 the response for an HTTP 429 `application/json` response
+	JSON429 *AgentTooManyRequests
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *AgentFailure
+}
+
+// GetJSON401 returns the response for an HTTP 401 `application/json` response
+func (r EndPushResponse) GetJSON401() *AgentUnauthenticated {
+	return r.JSON401
+}
+
+// GetJSON404 returns the response for an HTTP 404 `application/json` response
+func (r EndPushResponse) GetJSON404() *ErrorEnvelope {
+	return r.JSON404
+}
+
+// GetJSON429 returns the response for an HTTP 429 `application/json` response
+func (r EndPushResponse) GetJSON429() *AgentTooManyRequests {
+	return r.JSON429
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r EndPushResponse) GetJSONDefault() *AgentFailure {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r EndPushResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EndPushResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EndPushResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EndPushResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPushResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PushRegistration
+	// JSON401 the response for an HTTP 401 `application/json` response
+	JSON401 *AgentUnauthenticated
+	// JSON404 the response for an HTTP 404 `application/json` response
+	JSON404 *ErrorEnvelope
+	// JSON429 the response for an HTTP 429 `application/json` response
+	JSON429 *AgentTooManyRequests
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *AgentFailure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetPushResponse) GetJSON200() *PushRegistration {
+	return r.JSON200
+}
+
+// GetJSON401 returns the response for an HTTP 401 `application/json` response
+func (r GetPushResponse) GetJSON401() *AgentUnauthenticated {
+	return r.JSON401
+}
+
+// GetJSON404 returns the response for an HTTP 404 `application/json` response
+func (r GetPushResponse) GetJSON404() *ErrorEnvelope {
+	return r.JSON404
+}
+
+// GetJSON429 returns the response for an HTTP 429 `application/json` response
+func (r GetPushResponse) GetJSON429() *AgentTooManyRequests {
+	return r.JSON429
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetPushResponse) GetJSONDefault() *AgentFailure {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPushResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPushResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPushResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPushResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RegisterPushResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PushRegistration
+	// JSON400 the response for an HTTP 400 `application/json` response
+	JSON400 *ErrorEnvelope
+	// JSON401 the response for an HTTP 401 `application/json` response
+	JSON401 *AgentUnauthenticated
+	// JSON413 the response for an HTTP 413 `application/json` response
+	JSON413 *AgentBodyTooLarge
+	// JSON415 the response for an HTTP 415 `application/json` response
+	JSON415 *AgentUnsupportedMediaType
+	// JSON429 the response for an HTTP 429 `application/json` response
+	JSON429 *AgentTooManyRequests
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *AgentFailure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RegisterPushResponse) GetJSON200() *PushRegistration {
+	return r.JSON200
+}
+
+// GetJSON400 returns the response for an HTTP 400 `application/json` response
+func (r RegisterPushResponse) GetJSON400() *ErrorEnvelope {
+	return r.JSON400
+}
+
+// GetJSON401 returns the response for an HTTP 401 `application/json` response
+func (r RegisterPushResponse) GetJSON401() *AgentUnauthenticated {
+	return r.JSON401
+}
+
+// GetJSON413 returns the response for an HTTP 413 `application/json` response
+func (r RegisterPushResponse) GetJSON413() *AgentBodyTooLarge {
+	return r.JSON413
+}
+
+// GetJSON415 returns the response for an HTTP 415 `application/json` response
+func (r RegisterPushResponse) GetJSON415() *AgentUnsupportedMediaType {
+	return r.JSON415
+}
+
+// GetJSON429 returns the response for an HTTP 429 `application/json` response
+func (r RegisterPushResponse) GetJSON429() *AgentTooManyRequests {
+	return r.JSON429
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r RegisterPushResponse) GetJSONDefault() *AgentFailure {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RegisterPushResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RegisterPushResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RegisterPushResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RegisterPushResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type StreamInboxResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON400 the response for an HTTP 400 `application/json` response
+	JSON400 *ErrorEnvelope
+	// JSON401 the response for an HTTP 401 `application/json` response
+	JSON401 *AgentUnauthenticated
+	// JSON422 the response for an HTTP 422 `application/json` response
+	JSON422 *ErrorEnvelope
+	// JSON429 the response for an HTTP 429 `application/json` response
+	JSON429 *AgentTooManyRequests
+	// JSON503 the response for an HTTP 503 `application/json` response
+	JSON503 *ErrorEnvelope
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *AgentFailure
+}
+
+// GetJSON400 returns the response for an HTTP 400 `application/json` response
+func (r StreamInboxResponse) GetJSON400() *ErrorEnvelope {
+	return r.JSON400
+}
+
+// GetJSON401 returns the response for an HTTP 401 `application/json` response
+func (r StreamInboxResponse) GetJSON401() *AgentUnauthenticated {
+	return r.JSON401
+}
+
+// GetJSON422 returns the response for an HTTP 422 `application/json` response
+func (r StreamInboxResponse) GetJSON422() *ErrorEnvelope {
+	return r.JSON422
+}
+
+// GetJSON429 returns the response for an HTTP 429 `application/json` response
+func (r StreamInboxResponse) GetJSON429() *AgentTooManyRequests {
+	return r.JSON429
+}
+
+// GetJSON503 returns the response for an HTTP 503 `application/json` response
+func (r StreamInboxResponse) GetJSON503() *ErrorEnvelope {
+	return r.JSON503
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r StreamInboxResponse) GetJSONDefault() *AgentFailure {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r StreamInboxResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r StreamInboxResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r StreamInboxResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r StreamInboxResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 type ListAgentsResponse struct {
@@ -14213,6 +16630,8 @@ type GetTaskResponse struct {
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationProblemJSONDefault *Failure
 }
@@ -14245,6 +16664,11 @@ func (r GetTaskResponse) GetApplicationProblemJSON404() *Problem {
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
 func (r GetTaskResponse) GetApplicationProblemJSON429() *TooManyRequests {
 	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r GetTaskResponse) GetApplicationProblemJSON503() *Problem {
+	return r.ApplicationProblemJSON503
 }
 
 // GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
@@ -16437,6 +18861,181 @@ func (r GetReadyResponse) ContentType() string {
 	return ""
 }
 
+// ConnectAgentWithResponse Hold a WebSocket
+//
+// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+//
+// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
+func (c *ClientWithResponses) ConnectAgentWithResponse(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*ConnectAgentResponse, error) {
+	rsp, err := c.ConnectAgent(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConnectAgentResponse(rsp)
+}
+
+// AskInboxWithResponse Ask for the inbox
+//
+// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/agent/inbox (the `AskInbox` operationId).
+func (c *ClientWithResponses) AskInboxWithResponse(ctx context.Context, params *AskInboxParams, reqEditors ...RequestEditorFn) (*AskInboxResponse, error) {
+	rsp, err := c.AskInbox(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAskInboxResponse(rsp)
+}
+
+// AcknowledgeInboxWithBodyWithResponse Acknowledge messages
+//
+// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/agent/inbox/ack (the `AcknowledgeInbox` operationId).
+func (c *ClientWithResponses) AcknowledgeInboxWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AcknowledgeInboxResponse, error) {
+	rsp, err := c.AcknowledgeInboxWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAcknowledgeInboxResponse(rsp)
+}
+
+// AcknowledgeInboxWithResponse Acknowledge messages
+//
+// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/agent/inbox/ack (the `AcknowledgeInbox` operationId).
+func (c *ClientWithResponses) AcknowledgeInboxWithResponse(ctx context.Context, body AcknowledgeInboxJSONRequestBody, reqEditors ...RequestEditorFn) (*AcknowledgeInboxResponse, error) {
+	rsp, err := c.AcknowledgeInbox(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAcknowledgeInboxResponse(rsp)
+}
+
+// SendMessageWithBodyWithResponse Send a message
+//
+// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+//
+// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+//
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
+func (c *ClientWithResponses) SendMessageWithBodyWithResponse(ctx context.Context, params *SendMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendMessageResponse, error) {
+	rsp, err := c.SendMessageWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendMessageResponse(rsp)
+}
+
+// SendMessageWithResponse Send a message
+//
+// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+//
+// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+//
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
+func (c *ClientWithResponses) SendMessageWithResponse(ctx context.Context, params *SendMessageParams, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*SendMessageResponse, error) {
+	rsp, err := c.SendMessage(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendMessageResponse(rsp)
+}
+
+// EndPushWithResponse End pushing
+//
+// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/agent/push (the `EndPush` operationId).
+func (c *ClientWithResponses) EndPushWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EndPushResponse, error) {
+	rsp, err := c.EndPush(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEndPushResponse(rsp)
+}
+
+// GetPushWithResponse Get the address that is pushed to
+//
+// Without its secret. For tokens that are bound to an agent; any other is 5004.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/agent/push (the `GetPush` operationId).
+func (c *ClientWithResponses) GetPushWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPushResponse, error) {
+	rsp, err := c.GetPush(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPushResponse(rsp)
+}
+
+// RegisterPushWithBodyWithResponse Register an address to push to
+//
+// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
+func (c *ClientWithResponses) RegisterPushWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RegisterPushResponse, error) {
+	rsp, err := c.RegisterPushWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRegisterPushResponse(rsp)
+}
+
+// RegisterPushWithResponse Register an address to push to
+//
+// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
+func (c *ClientWithResponses) RegisterPushWithResponse(ctx context.Context, body RegisterPushJSONRequestBody, reqEditors ...RequestEditorFn) (*RegisterPushResponse, error) {
+	rsp, err := c.RegisterPush(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRegisterPushResponse(rsp)
+}
+
+// StreamInboxWithResponse Follow the inbox
+//
+// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
+func (c *ClientWithResponses) StreamInboxWithResponse(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*StreamInboxResponse, error) {
+	rsp, err := c.StreamInbox(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStreamInboxResponse(rsp)
+}
+
 // ListAgentsWithResponse List agents
 //
 // Pages by `limit` and `offset` as documented, or by `cursor`, which costs the same at any depth; the `Link` header with `rel="next"` and `next_cursor` lead to the next page. Without `active` all agents are listed. `total` is counted unless a cursor is given.
@@ -17121,7 +19720,7 @@ func (c *ClientWithResponses) ListTasksWithResponse(ctx context.Context, params 
 
 // SubmitTaskWithBodyWithResponse Submit a task
 //
-// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
 //
 // `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
 //
@@ -17140,7 +19739,7 @@ func (c *ClientWithResponses) SubmitTaskWithBodyWithResponse(ctx context.Context
 
 // SubmitTaskWithResponse Submit a task
 //
-// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait.
+// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
 //
 // `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
 //
@@ -17772,6 +20371,535 @@ func (c *ClientWithResponses) GetReadyWithResponse(ctx context.Context, reqEdito
 		return nil, err
 	}
 	return ParseGetReadyResponse(rsp)
+}
+
+// ParseConnectAgentResponse parses an HTTP response from a ConnectAgentWithResponse call
+func ParseConnectAgentResponse(rsp *http.Response) (*ConnectAgentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ConnectAgentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 101:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest AgentUnauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 426:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON426 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest AgentTooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest AgentFailure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAskInboxResponse parses an HTTP response from a AskInboxWithResponse call
+func ParseAskInboxResponse(rsp *http.Response) (*AskInboxResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AskInboxResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest InboxMessages
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest AgentUnauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest AgentTooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest AgentFailure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAcknowledgeInboxResponse parses an HTTP response from a AcknowledgeInboxWithResponse call
+func ParseAcknowledgeInboxResponse(rsp *http.Response) (*AcknowledgeInboxResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AcknowledgeInboxResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Acknowledged
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest AgentUnauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest AgentBodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest AgentUnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest AgentTooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest AgentFailure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSendMessageResponse parses an HTTP response from a SendMessageWithResponse call
+func ParseSendMessageResponse(rsp *http.Response) (*SendMessageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SendMessageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkResultEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest WorkStatusEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest AgentUnauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest AgentBodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest AgentUnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest AgentTooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 504:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON504 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest AgentFailure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEndPushResponse parses an HTTP response from a EndPushWithResponse call
+func ParseEndPushResponse(rsp *http.Response) (*EndPushResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EndPushResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest AgentUnauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest AgentTooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest AgentFailure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPushResponse parses an HTTP response from a GetPushWithResponse call
+func ParseGetPushResponse(rsp *http.Response) (*GetPushResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPushResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PushRegistration
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest AgentUnauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest AgentTooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest AgentFailure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRegisterPushResponse parses an HTTP response from a RegisterPushWithResponse call
+func ParseRegisterPushResponse(rsp *http.Response) (*RegisterPushResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RegisterPushResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PushRegistration
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest AgentUnauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest AgentBodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest AgentUnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest AgentTooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest AgentFailure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseStreamInboxResponse parses an HTTP response from a StreamInboxWithResponse call
+func ParseStreamInboxResponse(rsp *http.Response) (*StreamInboxResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &StreamInboxResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest AgentUnauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest AgentTooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorEnvelope
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest AgentFailure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
 }
 
 // ParseListAgentsResponse parses an HTTP response from a ListAgentsWithResponse call
@@ -20162,6 +23290,13 @@ func ParseGetTaskResponse(rsp *http.Response) (*GetTaskResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Failure

@@ -78,6 +78,23 @@ type pile struct {
 	Shapes []shape ` + "`json:\"shapes\"`" + `
 }
 
+type red struct {
+	Kind string ` + "`json:\"kind\" validate:\"required\" enums:\"red\"`" + `
+}
+
+type green struct {
+	Kind string ` + "`json:\"kind\" validate:\"required\" enums:\"green\"`" + `
+}
+
+type either struct {
+	Red   *red   ` + "`json:\"red\" extensions:\"x-one-of\"`" + `
+	Green *green ` + "`json:\"green\" extensions:\"x-one-of\"`" + `
+}
+
+type ErrorEnvelope struct {
+	Type string ` + "`json:\"type\"`" + `
+}
+
 type mixed struct {
 	One  *shape ` + "`json:\"one\" extensions:\"x-one-of\"`" + `
 	Note string ` + "`json:\"note\"`" + `
@@ -260,9 +277,54 @@ func TestSchemas(t *testing.T) {
 		schemas.at("OneOrMany").is(object{"oneOf": []object{{"$ref": "#/components/schemas/Shape"}, {"$ref": "#/components/schemas/Pile"}}})
 		schemas.at("Pile", "required").is([]string{"shapes"})
 	})
+	t.Run("that stand for alternatives are told apart by the member that says which it is", func(t *testing.T) {
+		t.Parallel()
+		doc, err := describe(t, "@Security", `@Success 203 {object} either "x"`)
+		require.NoError(t, err)
+		doc.at("components", "schemas", "Either", "discriminator").is(object{
+			"propertyName": "kind", "mapping": object{"red": "#/components/schemas/Red", "green": "#/components/schemas/Green"},
+		})
+	})
 	t.Run("leave anything open that is any", func(t *testing.T) {
 		t.Parallel()
 		member("any").is(object{})
+	})
+}
+
+// TestAgentDoor is about operations whose failures are messages.
+func TestAgentDoor(t *testing.T) {
+	t.Parallel()
+	doc, err := describe(t, "@Security BearerAuth", `@x-comet-failures "ErrorEnvelope"`, `@Success 101 "Another protocol"`,
+		`@Failure 418 {object} ErrorEnvelope "x"`, `@Param body body draft true "x"`, `@Accept json`, `@x-comet-example {"name":"y"}`)
+	require.NoError(t, err)
+	op := doc.at("paths", "/things/{id}", "get")
+	failure := object{"application/json": object{"schema": object{"$ref": "#/components/schemas/ErrorEnvelope"}}}
+
+	t.Run("its failures are messages, its own and those it shares", func(t *testing.T) {
+		t.Parallel()
+		op.at("responses", "404", "content").is(failure)
+		op.at("responses", "418", "content").is(failure)
+		for status, name := range map[string]string{
+			"401": "AgentUnauthenticated", "413": "AgentBodyTooLarge", "415": "AgentUnsupportedMediaType", "429": "AgentTooManyRequests", "default": "AgentFailure",
+		} {
+			op.at("responses", status).is(object{"$ref": "#/components/responses/" + name})
+			doc.at("components", "responses", name, "content").is(failure)
+		}
+		require.NotContains(t, op.at("responses").names(), "403")
+	})
+	t.Run("a change of protocols has no body", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, []string{"description", "headers"}, op.at("responses", "101").names())
+	})
+	t.Run("its body has an example, and nothing is left of the annotations", func(t *testing.T) {
+		t.Parallel()
+		op.at("requestBody", "content", "application/json", "example").is(object{"name": "y"})
+		require.NotContains(t, op.names(), "x-comet-example")
+		require.NotContains(t, op.names(), "x-comet-failures")
+	})
+	t.Run("the others have problem documents", func(t *testing.T) {
+		t.Parallel()
+		doc.at("paths", "/things", "post", "responses", "401").is(object{"$ref": "#/components/responses/Unauthenticated"})
 	})
 }
 

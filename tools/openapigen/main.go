@@ -17,7 +17,7 @@ import (
 
 func main() {
 	api := flag.String("api", "../api", "folder of the annotated handlers; its doc.go holds the general part")
-	types := flag.String("types", "../models,../internal/errs,../internal/registry", "further folders with types the handlers name, separated by commas")
+	types := flag.String("types", "../models,../internal/errs,../internal/registry,../internal/link,../internal/wire/envelope/schema", "further folders with annotated handlers, or with types that handlers name, separated by commas")
 	out := flag.String("out", "../openapi", "folder that gets openapi.json and openapi.yaml")
 	flag.Parse()
 
@@ -38,7 +38,7 @@ func run(api string, types []string, out string) error {
 	return os.WriteFile(filepath.Join(out, "openapi.yaml"), yamlText, 0o644)
 }
 
-// generate describes the API whose handlers are in the first folder.
+// generate describes the API whose general part is in the first folder.
 func generate(dirs []string) (jsonText, yamlText []byte, err error) {
 	facts, err := readFacts(dirs)
 	if err != nil {

@@ -26,10 +26,9 @@ func (n *normaliser) operation(where string, op *openapi3.Operation) {
 	}
 	n.scopes(where, op)
 	n.parameters(where, op)
-	if op.RequestBody != nil {
-		delete(op.RequestBody.Value.Extensions, "x-originalParamName")
-	}
+	n.body(op)
 	n.responses(where, op)
+	delete(op.Extensions, failuresMember)
 }
 
 func firstOf[T any](list []T) (first T) {
@@ -111,8 +110,8 @@ func (n *normaliser) response(where, status string, op *openapi3.Operation, r *o
 	code, err := strconv.Atoi(status)
 	switch {
 	case err != nil || code >= 400: // "default" is for failures, too
-		problemContent(r)
-	case code == 204 || code >= 300:
+		failureContent(op, r)
+	case code < 200 || code == 204 || code >= 300:
 		if len(r.Content) > 0 {
 			n.reject("%s: this status has no body", where)
 		}

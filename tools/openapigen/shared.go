@@ -36,6 +36,7 @@ func sharedHeaders() openapi3.Headers {
 		"RateLimit-Limit":     header("Requests the token may make in the current window. Only where rate limits are on.", "600", number()),
 		"RateLimit-Remaining": header("Requests left in the current window. Only where rate limits are on.", "599", number()),
 		"RateLimit-Reset":     header("Seconds until the window ends. Only where rate limits are on.", "42", number()),
+		"Preference-Applied":  header("What was made of Prefer: `wait` and the seconds the answer would have waited.", "wait=30", text()),
 		"WWW-Authenticate":    header("How to authenticate.", `Bearer realm="comet"`, text()),
 		"Idempotency-Replayed": header("`true` where the answer is the stored one of an earlier request with the same Idempotency-Key.", "true",
 			text().WithEnum("true")),
@@ -51,20 +52,48 @@ type sharedResponse struct {
 	headers                   []string
 	// applies reports whether the operation can give it.
 	applies func(*openapi3.Operation) bool
+	// schema is what it has instead of a problem document, "" for nothing else.
+	schema string
 }
 
 func sharedResponses() []sharedResponse {
 	always := func(*openapi3.Operation) bool { return true }
 	hasBody := func(op *openapi3.Operation) bool { return op.RequestBody != nil }
-	return []sharedResponse{
-		{"401", "Unauthenticated", "The token is missing, unknown, expired or revoked.", []string{"WWW-Authenticate"}, secured},
-		{"403", "Forbidden", "The token lacks a scope, which `scope` names, or its agent is inactive.", []string{"WWW-Authenticate"}, secured},
-		{"413", "BodyTooLarge", "The body is larger than the route takes.", nil, hasBody},
-		{"415", "UnsupportedMediaType", "The body is of a type the route does not take.", nil, hasBody},
+	problems := func(op *openapi3.Operation) bool { return secured(op) && failuresOf(op) == "" }
+	return append(envelopeResponses(hasBody), []sharedResponse{
+		{"401", "Unauthenticated", "The token is missing, unknown, expired or revoked.", []string{"WWW-Authenticate"}, secured, ""},
+		{"403", "Forbidden", "The token lacks a scope, which `scope` names, or its agent is inactive.", []string{"WWW-Authenticate"}, problems, ""},
+		{"413", "BodyTooLarge", "The body is larger than the route takes.", nil, hasBody, ""},
+		{"415", "UnsupportedMediaType", "The body is of a type the route does not take.", nil, hasBody, ""},
 		{"429", "TooManyRequests", "The token asks too often. Only where rate limits are on.",
-			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, secured},
-		{"default", "Failure", "Any other failure; `type` and `status` tell which.", []string{"Retry-After"}, always},
+			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, secured, ""},
+		{"default", "Failure", "Any other failure; `type` and `status` tell which.", []string{"Retry-After"}, always, ""},
+	}...)
+}
+
+// envelopeResponses are the same answers as messages of the envelope protocol, with a
+// code instead of a type. They come first: an operation gets the first that applies.
+func envelopeResponses(hasBody func(*openapi3.Operation) bool) []sharedResponse {
+	const schema = "ErrorEnvelope"
+	door := func(op *openapi3.Operation) bool { return failuresOf(op) == schema }
+	doorWithBody := func(op *openapi3.Operation) bool { return door(op) && hasBody(op) }
+	return []sharedResponse{
+		{"401", "AgentUnauthenticated", "5004: the token is missing, unknown, expired or revoked, or has no right to this, or its agent is inactive.",
+			[]string{"WWW-Authenticate"}, door, schema},
+		{"413", "AgentBodyTooLarge", "5003: the body is larger than the route takes.", nil, doorWithBody, schema},
+		{"415", "AgentUnsupportedMediaType", "5003: the body is of a type the route does not take.", nil, doorWithBody, schema},
+		{"429", "AgentTooManyRequests", "5002, of `orchestrator`: the token asks too often, or too much waits to be done. 5004: too many tokens that are not accepted came from the address. 5005: no budget, or another limit.",
+			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, door, schema},
+		{"default", "AgentFailure", "Any other failure; `error_code` tells which.", []string{"Retry-After"}, door, schema},
 	}
+}
+
+func (r sharedResponse) content(out *openapi3.Response) {
+	if r.schema == "" {
+		problemContent(out)
+		return
+	}
+	out.Content = openapi3.Content{jsonType: &openapi3.MediaType{Schema: openapi3.NewSchemaRef(schemasRef+r.schema, nil)}}
 }
 
 // shared adds the components every description has.
@@ -77,7 +106,7 @@ func (n *normaliser) shared() {
 	c.Responses = openapi3.ResponseBodies{}
 	for _, r := range sharedResponses() {
 		response := openapi3.NewResponse().WithDescription(r.description)
-		problemContent(response)
+		r.content(response)
 		response.Headers = openapi3.Headers{}
 		for _, h := range append(r.headers, "X-Request-Id") {
 			response.Headers[h] = &openapi3.HeaderRef{Ref: headersRef + h}

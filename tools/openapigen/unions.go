@@ -33,7 +33,34 @@ func (n *normaliser) unions() {
 		case len(oneOf) != len(ref.Value.Properties):
 			n.reject("%s: either all members are %s or none", name, oneOfMember)
 		default:
-			ref.Value = &openapi3.Schema{Description: ref.Value.Description, OneOf: oneOf}
+			ref.Value = &openapi3.Schema{Description: ref.Value.Description, OneOf: oneOf, Discriminator: n.discriminator(oneOf)}
 		}
 	}
+}
+
+// discriminator returns what tells alternatives apart: a member that each must have with
+// one value of its own. It is nil where there is none.
+func (n *normaliser) discriminator(oneOf openapi3.SchemaRefs) *openapi3.Discriminator {
+	for _, name := range slices.Sorted(maps.Keys(n.target(oneOf[0]).Properties)) {
+		mapping := map[string]openapi3.MappingRef{}
+		for _, alternative := range oneOf {
+			if value, ok := constant(n.target(alternative), name); ok {
+				mapping[value] = openapi3.MappingRef{Ref: alternative.Ref}
+			}
+		}
+		if len(mapping) == len(oneOf) {
+			return &openapi3.Discriminator{PropertyName: name, Mapping: mapping}
+		}
+	}
+	return nil
+}
+
+// constant returns the one value that a member must have, ok is false for another.
+func constant(s *openapi3.Schema, name string) (value string, ok bool) {
+	m := s.Properties[name]
+	if m == nil || m.Value == nil || len(m.Value.Enum) != 1 || !slices.Contains(s.Required, name) {
+		return "", false
+	}
+	value, ok = m.Value.Enum[0].(string)
+	return value, ok
 }

@@ -1,0 +1,55 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+// TestWaitsAreBounded: as many requests with one token wait for tasks as may.
+func TestWaitsAreBounded(t *testing.T) {
+	t.Parallel()
+	const tasks = "/api/v1/tasks"
+
+	streaming(t, "WhereTheyAreThereIsNoRoom", houseOptions{waits: 1}, func(t *testing.T, h *house) {
+		reader(t, h)
+		h.join(t, "reader", 4)
+		var task struct{ ID string }
+		h.do(t, "POST", tasks, `{"capabilities":["custom:read"]}`).into(t, http.StatusAccepted, &task)
+		_, err := h.work.Clarify(t.Context(), "reader", task.ID, orchestrator.Question{Text: "?"})
+		require.NoError(t, err)
+		at := tasks + "/" + task.ID
+
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			for ctx.Err() == nil { // who asks below may be there first
+				_, _ = h.ask(ctx, "GET", at+"?wait=60", "")
+			}
+		})
+		t.Cleanup(waiter.Wait)
+		t.Cleanup(cancel)
+		var refused reply
+		require.Eventually(t, func() bool {
+			refused = h.do(t, "GET", at+"?wait=1", "")
+			return refused.status != http.StatusOK
+		}, time.Minute, time.Millisecond)
+		require.Equal(t, http.StatusServiceUnavailable, refused.status)
+		require.Contains(t, string(refused.body), string(errs.Busy))
+		require.NotEmpty(t, refused.header.Get("Retry-After"))
+		require.Equal(t, http.StatusOK, h.do(t, "GET", at, "").status, "who does not wait needs no place")
+
+		asked := h.do(t, "POST", tasks, `{"capabilities":["custom:read"]}`, "Prefer", "wait=20")
+		require.Equal(t, http.StatusAccepted, asked.status, "the task is taken on all the same")
+		require.Empty(t, asked.header.Values("Preference-Applied"))
+		require.Equal(t, http.StatusOK, h.do(t, "GET", at+"?wait=1", "", "Authorization", "Bearer "+h.token(t, models.ScopeTasksRead)).status, "another token has its own")
+	})
+}
