@@ -70,7 +70,7 @@ func TestAnswersOfTheAgentsDoorAreAsDescribed(t *testing.T) {
 		{"put", push, "", agent, `{"url":"https://127.0.0.1/in"}`, "", 400},
 		{"get", push, "", agent, "", "", 200},
 		{"delete", push, "", agent, "", "", 204},
-		{"get", push, "", agent, "", "", 400},
+		{"get", push, "", agent, "", "", 404},
 		{"get", "/api/agent/connect", "", agent, "", "", 426},
 		{"get", "/api/agent/stream", "?places=0", agent, "", "", 400},
 		{"get", "/api/agent/stream", "", asker, "", "", 401},

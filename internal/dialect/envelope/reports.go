@@ -113,14 +113,19 @@ func (d *Dialect) failed(ctx context.Context, s speaker, e wire.Envelope, p wire
 	if err != nil {
 		return dialect.Answer{}, err
 	}
+	var found *asked
 	for _, order := range orders {
 		a, err := askedOf(order)
 		if err != nil {
 			return dialect.Answer{}, err
 		}
-		if a.request == e.RequestID {
-			return d.failTask(ctx, s, e, a, p)
+		// Two askers may have used the same request_id; the trace tells them apart.
+		if a.request == e.RequestID && (found == nil || a.trace == e.TraceID) {
+			found = &a
 		}
+	}
+	if found != nil {
+		return d.failTask(ctx, s, e, *found, p)
 	}
 	if heard, err := d.work.Heard(ctx, s.agent, e.MessageID.String()); err != nil || heard {
 		return accepted(""), err // it has had its effect
