@@ -64,6 +64,7 @@ func (c *courier) round(ctx context.Context, most int, hand func(parcel) error) 
 		}
 		return time.Second, nil // the database is away; the messages are not
 	}
+	out, work := c.line.sent.count()
 	now := c.l.opts.Clock()
 	for _, m := range all {
 		before, was := c.line.sent.get(m.ID)
@@ -74,16 +75,23 @@ func (c *courier) round(ctx context.Context, most int, hand func(parcel) error) 
 			later = sooner(later, wait)
 			continue
 		}
-		if most == 0 || !was && !c.fits(m) {
+		if most == 0 || !was && !c.fits(m, out, work) {
 			continue
 		}
 		done, err := c.hand(ctx, m, before, hand)
 		if err != nil {
 			return 0, err
 		}
-		if done {
-			most--
-			later = sooner(later, c.pause(before.times+1))
+		if !done {
+			continue
+		}
+		most--
+		later = sooner(later, c.pause(before.times+1))
+		if !was {
+			out++
+		}
+		if m.Kind == models.MessageAssign && !was {
+			work++
 		}
 	}
 	return later, nil
@@ -98,13 +106,13 @@ func (c *courier) pause(times int) time.Duration {
 	return c.again * time.Duration(min(1<<min(times-1, 10), maxPause))
 }
 
-// fits reports whether there is room for a message that was not handed over yet.
-func (c *courier) fits(m models.InboxMessage) bool {
-	all, work := c.line.sent.count()
+// fits reports whether there is room for a message that was not handed over yet, beside
+// those that are out and the work among them.
+func (c *courier) fits(m models.InboxMessage, out, work int) bool {
 	if m.Kind == models.MessageAssign && work >= c.line.places {
 		return false
 	}
-	return all < c.line.places+spare
+	return out < c.line.places+spare
 }
 
 // sooner returns the smaller of two times of which one that is not positive is none.

@@ -138,7 +138,7 @@ func TestAPushTargetIsRegistered(t *testing.T) {
 		require.JSONEq(t, `{"url":"`+m.URL+`/in?key=1","places":2,"created_at":"2026-01-10T15:30:00Z","updated_at":"2026-01-10T15:30:00Z"}`, shown.body)
 		require.NotEqual(t, first, h.registerPush(t, token, m), "and a new one each time")
 		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", pushPath, token, "").StatusCode)
-		require.Equal(t, http.StatusBadRequest, h.do(t, "DELETE", pushPath, token, "").StatusCode)
+		require.Equal(t, http.StatusNotFound, h.do(t, "DELETE", pushPath, token, "").StatusCode)
 	})
 	rule(t, "where comet may connect to, and nowhere else", &link.Options{HTTPSOnly: true}, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")

@@ -92,7 +92,7 @@ func (d *Dialect) ending(ctx context.Context, agent models.Agent, a asked, m mod
 	result, is := payload.(wire.WorkResult)
 	inline := int64(maxInline)
 	if limit > 0 {
-		inline = min(inline, int64(limit)/2) // quotes and escapes take room too
+		inline = min(inline, int64(limit)/8) // a byte may be written as six
 	}
 	if is && a.Task.OutputBytes > maxTold {
 		is, result.Output = false, ""
