@@ -25,8 +25,9 @@ func streaming(t *testing.T, name string, opts houseOptions, fn func(t *testing.
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
-			opts.work = true
-			fn(t, setup(t, db, opts))
+			own := opts // the databases run side by side
+			own.work = true
+			fn(t, setup(t, db, own))
 		})
 	})
 }

@@ -56,6 +56,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if failed != "" {
+		w.Header().Set("Connection", "close") // to ask another server the next time
 		return errs.New(errs.Unavailable, "the server is not ready").With("checks", checks)
 	}
 	return s.writeJSON(w, r, http.StatusOK, healthStatus{"ready", checks})
