@@ -54,10 +54,10 @@ func (o *Orchestrator) followOnce(ctx context.Context) error {
 }
 
 // catchUp waits until the index knows every change of the registry that was committed
-// before the call, and tells whether it had to. It is asked before work is refused that
+// before the call. It is asked before work is refused that
 // nobody offers: the agent may have been registered a moment ago, or the process have
 // begun. After a short patience it is errs.Unavailable.
-func (o *Orchestrator) catchUp(ctx context.Context) (waited bool, err error) {
+func (o *Orchestrator) catchUp(ctx context.Context) error {
 	const patience = 5 * time.Second
 	end := time.NewTimer(patience)
 	defer end.Stop()
@@ -66,15 +66,14 @@ func (o *Orchestrator) catchUp(ctx context.Context) (waited bool, err error) {
 	for {
 		known, err := o.caughtUp(ctx)
 		if known || err != nil {
-			return waited, err
+			return err
 		}
-		waited = true
 		select {
 		case <-tick.C:
 		case <-end.C:
-			return waited, errs.New(errs.Unavailable, "the agents are being read, try again")
+			return errs.New(errs.Unavailable, "the agents are being read, try again")
 		case <-ctx.Done():
-			return waited, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

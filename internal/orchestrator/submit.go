@@ -107,13 +107,10 @@ func (sub *Submission) complete(classes map[string]Policy) error {
 func (o *Orchestrator) again(ctx context.Context, run func() error) error {
 	err := run()
 	if errs.Is(err, errs.UnsupportedWork) {
-		waited, late := o.catchUp(ctx)
-		switch {
-		case late != nil:
+		if late := o.catchUp(ctx); late != nil {
 			return late
-		case waited:
-			return run()
 		}
+		return run() // what is known now may have been learned since
 	}
 	return err
 }
