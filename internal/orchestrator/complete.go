@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
-	"slices"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -55,9 +54,6 @@ func (s *step) complete(agentID, taskID string, r Result) (t models.Task, late b
 	}
 	a, err := s.current(t, agentID)
 	if err != nil {
-		return t, false, err
-	}
-	if a, err = s.meant(t, a, agentID, r); err != nil {
 		return t, false, err
 	}
 	before := t
@@ -137,26 +133,6 @@ func (s *step) adopt(before models.Task, t *models.Task, a *models.Attempt, r Re
 		before = *t
 	}
 	return s.conclude(before, t, *a, r, rep, p)
-}
-
-// meant returns the attempt that a result speaks of. A failure from an agent that has not
-// said that it has its newest attempt, and was given an earlier one up in the middle of
-// the work, is of the earlier: it has only now stopped.
-func (s *step) meant(t models.Task, a models.Attempt, agentID string, r Result) (models.Attempt, error) {
-	if r.Failure == "" || a.State != models.AttemptAssigned || a.Attempt == 1 {
-		return a, nil
-	}
-	all, err := s.tx.Attempts(t.ID)
-	if err != nil {
-		return a, err
-	}
-	for _, earlier := range slices.Backward(all[:min(len(all), a.Attempt-1)]) {
-		gaveUp := earlier.State == models.AttemptTimedOut || earlier.State == models.AttemptCancelled
-		if earlier.AgentID == agentID && gaveUp && earlier.AcceptedAt != nil {
-			return earlier, nil
-		}
-	}
-	return a, nil
 }
 
 // lateCharge records what an attempt has used that had ended before it said so. Its
