@@ -118,7 +118,11 @@ func TestRunner(t *testing.T) {
 		require.Equal(t, "now", receive(t, ran).Key)
 		requireRunning(t, db.Store, ran)
 		db.Clock.Advance(time.Hour)
-		require.Equal(t, "later", receive(t, ran).Key)
+		next := receive(t, ran)
+		if next.Key == "now" { // its end was not committed when its lease ran out
+			next = receive(t, ran)
+		}
+		require.Equal(t, "later", next.Key)
 	})
 
 	rule(t, "LeavesUnknownKindsAloneAndSaysSoOnce", func(t *testing.T, db *storetest.DB) {
