@@ -155,7 +155,7 @@ func openPostgresForPlans(t *testing.T, admin string) *Store {
 		agents+`'o-' || n, '', 1, n, 888, 'nova', 5000, 0, 0, '' FROM generate_series(1, 9) n`,
 		agents+`'s-' || n, '', 2, 1, 555, 'o-' || 1 + n % 9, 5000, 0, 0, '' FROM generate_series(0, 1999) n`,
 		`INSERT INTO usage_accounts (agent_id, level, day) SELECT 's-' || n, 2, 0 FROM generate_series(0, 19999) n`,
-		`INSERT INTO usage_windows (agent_id, hour, path, tokens) SELECT id, extract(epoch FROM now())::bigint / 3600 - h * 7, 'nova/' || parent_id || '/' || id, 5
+		`INSERT INTO usage_windows (agent_id, hour, path, tokens) SELECT id, extract(epoch FROM now())::bigint / 86400 * 24 + 23 - h * 7, 'nova/' || parent_id || '/' || id, 5
 			FROM agents, generate_series(0, 39) h WHERE level = 2`,
 		`INSERT INTO usage_facts (agent_id, at, id, path, tokens, model, kind, task_id, request_id, reservation_id, digest)
 			SELECT id, n * 1000000, n::text, '', 5, '', '', '', CASE WHEN n % 2 = 0 THEN 'r-' || n ELSE '' END, '', '' FROM agents, generate_series(1, 40) n`,
