@@ -48,10 +48,28 @@ func TestWork(t *testing.T) {
 		all := s.of(e.RequestID)
 		first := all[0].Payload.(envelope.WorkStatus)
 		require.Equal(t, envelope.StatusRunning, first.Status)
-		require.Zero(t, first.Progress)
 		last := all[len(all)-2].Payload.(envelope.WorkStatus)
 		require.Equal(t, 40, last.Progress)
 		require.Equal(t, &envelope.Step{Number: 1, Name: "pulling", Output: "pulled a.yml\n"}, last.Step)
+	})
+
+	t.Run("work that says nothing is told to have begun, unless it ends at once", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
+		goOn := make(chan struct{})
+		setup(t, s, nil, map[string]agent.Handler{
+			"slow":  func(context.Context, *agent.Work) (agent.Result, error) { <-goOn; return agent.Result{}, nil },
+			"quick": func(context.Context, *agent.Work) (agent.Result, error) { return agent.Result{}, nil },
+		})
+		slow, quick := request("slow", `{}`), request("quick", `{}`)
+		s.send(slow)
+		require.Eventually(t, func() bool { return len(s.of(slow.RequestID)) == 1 }, minute, soon)
+		require.Equal(t, envelope.WorkStatus{TaskID: slow.Payload.(envelope.WorkRequest).TaskID, Status: envelope.StatusRunning}, s.of(slow.RequestID)[0].Payload)
+		close(goOn)
+		s.eventually(slow)
+		s.send(quick)
+		s.eventually(quick)
+		require.IsType(t, envelope.WorkResult{}, s.of(quick.RequestID)[len(s.of(quick.RequestID))-1].Payload)
 	})
 
 	t.Run("every named step is told, with the output that belongs to it", func(t *testing.T) {

@@ -138,9 +138,6 @@ func (a *Agent) call(ctx context.Context, w *Work) (r Result, err error) {
 			r, err = Result{}, fmt.Errorf("panic: %v", p)
 		}
 	}()
-	if err := w.remind(); err != nil { // accepts the task
-		return Result{}, err
-	}
 	return a.handlers[bare(w.Type())](ctx, w)
 }
 
@@ -148,6 +145,8 @@ func (a *Agent) call(ctx context.Context, w *Work) (r Result, err error) {
 func (a *Agent) attend(j *job, ended <-chan struct{}) {
 	flush := time.NewTicker(a.opts.Flush)
 	defer flush.Stop()
+	begun := time.NewTimer(quick)
+	defer begun.Stop()
 	var silent <-chan time.Time
 	if a.opts.KeepAlive > 0 {
 		t := time.NewTicker(a.opts.KeepAlive)
@@ -161,6 +160,8 @@ func (a *Agent) attend(j *job, ended <-chan struct{}) {
 			return
 		case <-flush.C:
 			err = j.work.tick()
+		case <-begun.C:
+			err = j.work.begun()
 		case <-j.again:
 			err = j.work.remind()
 		case <-silent:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -218,7 +219,8 @@ func TestRefusedOutput(t *testing.T) {
 	e := request("w", `{}`)
 	s.send(e)
 	require.Eventually(t, func() bool { return s.output(e.RequestID) != "" }, minute, soon)
-	refusal := envelope.Reply(s.of(e.RequestID)[1], uuid.New(), time.Now(), envelope.ResourceLimit("output_bytes", 1, 2))
+	told := slices.IndexFunc(s.of(e.RequestID), func(e envelope.Envelope) bool { return e.Payload.(envelope.WorkStatus).Step != nil })
+	refusal := envelope.Reply(s.of(e.RequestID)[told], uuid.New(), time.Now(), envelope.ResourceLimit("output_bytes", 1, 2))
 	s.send(refusal)
 	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.owed) == 0 }, minute, soon)
 	close(said)

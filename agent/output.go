@@ -76,6 +76,7 @@ func (w *Work) tell(text, rest []byte) error {
 		return err
 	}
 	w.buffer, w.dirty = append(w.buffer[:0], rest...), false
+	w.told.Store(true)
 	return nil
 }
 
@@ -88,6 +89,14 @@ func (w *Work) remind() error {
 	}
 	text, rest := whole(w.buffer)
 	return w.tell(text, rest)
+}
+
+// begun tells that the work is done, where nothing else has told it yet.
+func (w *Work) begun() error {
+	if w.told.Load() {
+		return nil
+	}
+	return w.remind()
 }
 
 // close sends the rest and returns the last status. Nothing is sent afterwards.

@@ -32,6 +32,7 @@ type Work struct {
 	models map[string]int64
 	total  int64
 
+	told atomic.Bool // a status was sent
 	deaf atomic.Bool // the server takes no more output
 }
 
@@ -131,6 +132,10 @@ func (w *Work) used() (total int64, byModel map[string]int64) {
 
 // errEnded is output of work whose function has returned.
 var errEnded = errors.New("agent: the work has ended")
+
+// quick is how long work may take before it is told that it has begun. What ends sooner
+// is told with its result alone: one commit of the server less, of three.
+const quick = 20 * time.Millisecond
 
 // String is for logs.
 func (w *Work) String() string { return fmt.Sprintf("%s %s", w.Type(), w.TaskID()) }
