@@ -1,0 +1,152 @@
+package storetest_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+func TestPipeAgents(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		number := func(id string) (n int64, err error) {
+			err = db.Write(t.Context(), func(tx *store.Tx) (err error) { n, err = tx.PipeAgent(id); return err })
+			return n, err
+		}
+		insert(t, db, nova(db), orchestrator(db, "ada", 1), orchestrator(db, "bob", 2))
+		_, err := db.PipeAgent(t.Context(), "ada")
+		require.True(t, errs.Is(err, errs.NotFound))
+		for range 2 { // the second time as the first
+			n, err := number("bob")
+			require.NoError(t, err)
+			require.EqualValues(t, 1, n)
+			n, err = number("ada")
+			require.NoError(t, err)
+			require.EqualValues(t, 2, n)
+		}
+		n, err := db.PipeAgent(t.Context(), "ada")
+		require.NoError(t, err)
+		require.EqualValues(t, 2, n)
+		id, err := db.AgentOfPipe(t.Context(), 1)
+		require.NoError(t, err)
+		require.Equal(t, "bob", id)
+		_, err = db.AgentOfPipe(t.Context(), 3)
+		require.True(t, errs.Is(err, errs.NotFound))
+		_, err = number("nobody")
+		require.True(t, errs.Is(err, errs.Conflict), err)
+	})
+}
+
+// TestPipeAgentsTogether: those that come at the same moment get the next numbers, each
+// another one.
+func TestPipeAgentsTogether(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		const agents = 16
+		insert(t, db, nova(db))
+		for n := range agents {
+			insert(t, db, orchestrator(db, fmt.Sprint("agent-", n), 1))
+		}
+		got := make([][2]int64, agents)
+		var all sync.WaitGroup
+		for n := range agents {
+			for twice := range 2 {
+				all.Go(func() {
+					_ = db.Write(t.Context(), func(tx *store.Tx) (err error) {
+						got[n][twice], err = tx.PipeAgent(fmt.Sprint("agent-", n))
+						return err
+					})
+				})
+			}
+		}
+		all.Wait()
+		seen := map[int64]bool{}
+		for _, n := range got {
+			require.Equal(t, n[0], n[1])
+			require.Positive(t, n[0])
+			require.LessOrEqual(t, n[0], int64(agents))
+			seen[n[0]] = true
+		}
+		require.Len(t, seen, agents)
+	})
+}
+
+func TestPipeTasks(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		write := func(fn func(tx *store.Tx) error) { t.Helper(); require.NoError(t, db.Write(t.Context(), fn)) }
+		task := func(session string) string {
+			id := uuid.NewString()
+			now := db.Now()
+			write(func(tx *store.Tx) error {
+				return tx.InsertTask(models.Task{
+					ID: id, SessionID: session, Class: "default", Owner: "o", Route: "r", State: models.TaskNew, Deadline: now, CreatedAt: now, UpdatedAt: now, Version: 1,
+				}, models.TaskInput{TaskID: id, Parameters: []byte("{}"), Policy: []byte("{}"), Meta: []byte("{}")})
+			})
+			return id
+		}
+		name := func(id, session string) (out models.PipeName) {
+			write(func(tx *store.Tx) (err error) { out, err = tx.PipeTask(id, session); return err })
+			return out
+		}
+		now := db.Now()
+		write(func(tx *store.Tx) error {
+			return tx.InsertSession(models.Session{ID: "talk", Owner: "o", State: models.SessionOpen, Facts: []byte("{}"), CreatedAt: now, UpdatedAt: now})
+		})
+		first, second, alone := task("talk"), task("talk"), task("")
+		require.Equal(t, models.PipeName{Context: 1, Task: 1}, name(first, "talk"))
+		require.Equal(t, models.PipeName{Context: 1, Task: 2}, name(second, "talk"))
+		require.Equal(t, models.PipeName{Context: 1, Task: 1}, name(first, "talk"), "for good")
+		require.Equal(t, models.PipeName{Context: 2, Task: 1}, name(alone, ""))
+		require.Equal(t, models.PipeName{Context: 3, Task: 1}, name(task(""), ""), "each that is in none is by itself")
+
+		got, err := db.PipeTask(t.Context(), second)
+		require.NoError(t, err)
+		require.Equal(t, models.PipeName{Context: 1, Task: 2}, got)
+		id, err := db.TaskOfPipe(t.Context(), got)
+		require.NoError(t, err)
+		require.Equal(t, second, id)
+		_, err = db.TaskOfPipe(t.Context(), models.PipeName{Context: 1, Task: 3})
+		require.True(t, errs.Is(err, errs.NotFound))
+		_, err = db.PipeTask(t.Context(), "nothing")
+		require.True(t, errs.Is(err, errs.NotFound))
+		session, err := db.SessionOfPipe(t.Context(), 1)
+		require.NoError(t, err)
+		require.Equal(t, "talk", session)
+		session, err = db.SessionOfPipe(t.Context(), 2)
+		require.NoError(t, err)
+		require.Empty(t, session)
+		_, err = db.SessionOfPipe(t.Context(), 4)
+		require.True(t, errs.Is(err, errs.NotFound))
+		err = db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.PipeTask("nothing", "talk"); return err })
+		require.True(t, errs.Is(err, errs.Conflict), err)
+		third := name(task("talk"), "talk")
+		require.Equal(t, int64(1), third.Context)
+
+		// The 1,000th of a session begins another context.
+		for n := third.Task; n < models.MaxPipeTask; n++ {
+			name(task("talk"), "talk")
+		}
+		require.Equal(t, models.PipeName{Context: 4, Task: 1}, name(task("talk"), "talk"))
+		require.Equal(t, models.PipeName{Context: 4, Task: 2}, name(task("talk"), "talk"))
+
+		// A context is forgotten with its session and tasks; its number is not given again.
+		purge := func() (n int64) {
+			write(func(tx *store.Tx) (err error) {
+				n, err = tx.PurgePipeContexts(db.Now().Add(time.Hour), 100)
+				return err
+			})
+			return n
+		}
+		require.Zero(t, purge())
+	})
+}
