@@ -55,19 +55,6 @@ func (s *Store) tasksQuery(q models.TaskQuery) (string, []any) {
 	return s.dialect.bind(query + " ORDER BY created_at DESC, id DESC LIMIT ?"), append(args, q.Limit)
 }
 
-// WaitingRoutes returns the routes in whose lines tasks wait, that of the highest
-// priority and then the oldest first.
-func (s *Store) WaitingRoutes(ctx context.Context, limit int) (routes []string, err error) {
-	const query = `SELECT route FROM tasks WHERE waits = 1 GROUP BY route ORDER BY max(priority) DESC, min(created_at) LIMIT ?`
-	err = s.query(ctx, s.dialect.bind(query), []any{limit}, func(rows *sql.Rows) error {
-		var route string
-		err := rows.Scan(&route)
-		routes = append(routes, route)
-		return err
-	})
-	return routes, err
-}
-
 // FirstInLine returns the task that is next in a route's line, passing over some, and locks it; ok is false
 // when nobody waits there, or it is just being served on another connection: who comes
 // behind it does not overtake it meanwhile.

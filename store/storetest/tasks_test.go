@@ -213,12 +213,13 @@ func TestALine(t *testing.T) {
 			db.Clock.Advance(time.Second)
 			inLine(t, db, one.route, fmt.Sprintf("%s%d", one.route, db.Now().Unix()), one.priority)
 		}
-		routes, err := db.WaitingRoutes(t.Context(), 10)
+		insertTask(t, db, "with-agent", nil)
+		lines, err := db.WaitingLines(t.Context(), 10)
 		require.NoError(t, err)
-		require.Equal(t, []string{"c", "a", "b"}, routes)
-		routes, err = db.WaitingRoutes(t.Context(), 2)
+		require.Equal(t, []models.TaskLine{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}, {Route: "b", Tasks: 2}}, lines)
+		lines, err = db.WaitingLines(t.Context(), 2)
 		require.NoError(t, err)
-		require.Equal(t, []string{"c", "a"}, routes)
+		require.Equal(t, []models.TaskLine{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}}, lines)
 	})
 
 	rule(t, "IsCountedUpToALimitAndNotOvertaken", func(t *testing.T, db *storetest.DB) {

@@ -15,15 +15,15 @@ import (
 	"comet/store/storetest"
 )
 
-func TestPipeAgents(t *testing.T) {
+func TestAgentNumbers(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		number := func(id string) (n int64, err error) {
-			err = db.Write(t.Context(), func(tx *store.Tx) (err error) { n, err = tx.PipeAgent(id); return err })
+			err = db.Write(t.Context(), func(tx *store.Tx) (err error) { n, err = tx.AgentNumber(id); return err })
 			return n, err
 		}
 		insert(t, db, nova(db), orchestrator(db, "ada", 1), orchestrator(db, "bob", 2))
-		_, err := db.PipeAgent(t.Context(), "ada")
+		_, err := db.AgentNumber(t.Context(), "ada")
 		require.True(t, errs.Is(err, errs.NotFound))
 		for range 2 { // the second time as the first
 			n, err := number("bob")
@@ -33,22 +33,22 @@ func TestPipeAgents(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 2, n)
 		}
-		n, err := db.PipeAgent(t.Context(), "ada")
+		n, err := db.AgentNumber(t.Context(), "ada")
 		require.NoError(t, err)
 		require.EqualValues(t, 2, n)
-		id, err := db.AgentOfPipe(t.Context(), 1)
+		id, err := db.AgentOfNumber(t.Context(), 1)
 		require.NoError(t, err)
 		require.Equal(t, "bob", id)
-		_, err = db.AgentOfPipe(t.Context(), 3)
+		_, err = db.AgentOfNumber(t.Context(), 3)
 		require.True(t, errs.Is(err, errs.NotFound))
 		_, err = number("nobody")
 		require.True(t, errs.Is(err, errs.Conflict), err)
 	})
 }
 
-// TestPipeAgentsTogether: those that come at the same moment get the next numbers, each
+// TestAgentNumbersTogether: those that come at the same moment get the next numbers, each
 // another one.
-func TestPipeAgentsTogether(t *testing.T) {
+func TestAgentNumbersTogether(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		const agents = 16
@@ -62,7 +62,7 @@ func TestPipeAgentsTogether(t *testing.T) {
 			for twice := range 2 {
 				all.Go(func() {
 					_ = db.Write(t.Context(), func(tx *store.Tx) (err error) {
-						got[n][twice], err = tx.PipeAgent(fmt.Sprint("agent-", n))
+						got[n][twice], err = tx.AgentNumber(fmt.Sprint("agent-", n))
 						return err
 					})
 				})
@@ -80,7 +80,7 @@ func TestPipeAgentsTogether(t *testing.T) {
 	})
 }
 
-func TestPipeTasks(t *testing.T) {
+func TestHandles(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		write := func(fn func(tx *store.Tx) error) { t.Helper(); require.NoError(t, db.Write(t.Context(), fn)) }
@@ -94,8 +94,8 @@ func TestPipeTasks(t *testing.T) {
 			})
 			return id
 		}
-		name := func(id, session string) (out models.PipeName) {
-			write(func(tx *store.Tx) (err error) { out, err = tx.PipeTask(id, session); return err })
+		name := func(id, session string) (out models.Handle) {
+			write(func(tx *store.Tx) (err error) { out, err = tx.TaskHandle(id, session); return err })
 			return out
 		}
 		now := db.Now()
@@ -103,46 +103,59 @@ func TestPipeTasks(t *testing.T) {
 			return tx.InsertSession(models.Session{ID: "talk", Owner: "o", State: models.SessionOpen, Facts: []byte("{}"), CreatedAt: now, UpdatedAt: now})
 		})
 		first, second, alone := task("talk"), task("talk"), task("")
-		require.Equal(t, models.PipeName{Context: 1, Task: 1}, name(first, "talk"))
-		require.Equal(t, models.PipeName{Context: 1, Task: 2}, name(second, "talk"))
-		require.Equal(t, models.PipeName{Context: 1, Task: 1}, name(first, "talk"), "for good")
-		require.Equal(t, models.PipeName{Context: 2, Task: 1}, name(alone, ""))
-		require.Equal(t, models.PipeName{Context: 3, Task: 1}, name(task(""), ""), "each that is in none is by itself")
+		require.Equal(t, models.Handle{Context: 1, Task: 1}, name(first, "talk"))
+		require.Equal(t, models.Handle{Context: 1, Task: 2}, name(second, "talk"))
+		require.Equal(t, models.Handle{Context: 1, Task: 1}, name(first, "talk"), "for good")
+		require.Equal(t, models.Handle{Context: 2, Task: 1}, name(alone, ""))
+		require.Equal(t, models.Handle{Context: 3, Task: 1}, name(task(""), ""), "each that is in none is by itself")
 
-		got, err := db.PipeTask(t.Context(), second)
+		got, err := db.TaskHandle(t.Context(), second)
 		require.NoError(t, err)
-		require.Equal(t, models.PipeName{Context: 1, Task: 2}, got)
-		id, err := db.TaskOfPipe(t.Context(), got)
+		require.Equal(t, models.Handle{Context: 1, Task: 2}, got)
+		id, err := db.TaskOfHandle(t.Context(), got)
 		require.NoError(t, err)
 		require.Equal(t, second, id)
-		_, err = db.TaskOfPipe(t.Context(), models.PipeName{Context: 1, Task: 3})
+		_, err = db.TaskOfHandle(t.Context(), models.Handle{Context: 1, Task: 3})
 		require.True(t, errs.Is(err, errs.NotFound))
-		_, err = db.PipeTask(t.Context(), "nothing")
+		_, err = db.TaskHandle(t.Context(), "nothing")
 		require.True(t, errs.Is(err, errs.NotFound))
-		session, err := db.SessionOfPipe(t.Context(), 1)
+		session, err := db.SessionOfContext(t.Context(), 1)
 		require.NoError(t, err)
 		require.Equal(t, "talk", session)
-		session, err = db.SessionOfPipe(t.Context(), 2)
+		session, err = db.SessionOfContext(t.Context(), 2)
 		require.NoError(t, err)
 		require.Empty(t, session)
-		_, err = db.SessionOfPipe(t.Context(), 4)
+		_, err = db.SessionOfContext(t.Context(), 4)
 		require.True(t, errs.Is(err, errs.NotFound))
-		err = db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.PipeTask("nothing", "talk"); return err })
+		err = db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.TaskHandle("nothing", "talk"); return err })
 		require.True(t, errs.Is(err, errs.Conflict), err)
 		third := name(task("talk"), "talk")
 		require.Equal(t, int64(1), third.Context)
 
 		// The 1,000th of a session begins another context.
-		for n := third.Task; n < models.MaxPipeTask; n++ {
+		for n := third.Task; n < models.MaxContextTasks; n++ {
 			name(task("talk"), "talk")
 		}
-		require.Equal(t, models.PipeName{Context: 4, Task: 1}, name(task("talk"), "talk"))
-		require.Equal(t, models.PipeName{Context: 4, Task: 2}, name(task("talk"), "talk"))
+		require.Equal(t, models.Handle{Context: 4, Task: 1}, name(task("talk"), "talk"))
+		require.Equal(t, models.Handle{Context: 4, Task: 2}, name(task("talk"), "talk"))
+
+		// Whoever brings a number has it where it is free, and who comes behind gets the next.
+		write(func(tx *store.Tx) error { return tx.NameContext(2, "") })
+		n := int64(0)
+		write(func(tx *store.Tx) (err error) { n, err = tx.OpenContext("other"); return err })
+		require.EqualValues(t, 5, n)
+		own := task("other")
+		write(func(tx *store.Tx) error { return tx.TakeHandle(own, models.Handle{Context: n, Task: 7}) })
+		require.Equal(t, models.Handle{Context: n, Task: 7}, name(own, "other"))
+		require.Equal(t, models.Handle{Context: n, Task: 8}, name(task("other"), "other"))
+		taken := task("other")
+		err = db.Write(t.Context(), func(tx *store.Tx) error { return tx.TakeHandle(taken, models.Handle{Context: n, Task: 7}) })
+		require.True(t, errs.Is(err, errs.Conflict), err)
 
 		// A context is forgotten with its session and tasks; its number is not given again.
 		purge := func() (n int64) {
 			write(func(tx *store.Tx) (err error) {
-				n, err = tx.PurgePipeContexts(db.Now().Add(time.Hour), 100)
+				n, err = tx.PurgeContexts(db.Now().Add(time.Hour), 100)
 				return err
 			})
 			return n

@@ -1,0 +1,108 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+)
+
+// Short names are for protocols whose lines have no room for others. An agent has a
+// number for good, a task one in the context that is its session, or itself where it is
+// in none. They are given out when they are asked for first.
+
+// AgentNumber returns the number of an agent, or errs.NotFound.
+func (o *Orchestrator) AgentNumber(ctx context.Context, agentID string) (n int64, err error) {
+	n, err = o.store.AgentNumber(ctx, agentID)
+	if !errs.Is(err, errs.NotFound) {
+		return n, err
+	}
+	err = o.store.Write(ctx, func(tx *store.Tx) error {
+		n, err = tx.AgentNumber(agentID)
+		return err
+	})
+	if errs.Is(err, errs.Conflict) {
+		err = errs.New(errs.NotFound, "there is no agent %q", agentID)
+	}
+	return n, err
+}
+
+// AgentOfNumber returns the agent that has a number, or errs.NotFound.
+func (o *Orchestrator) AgentOfNumber(ctx context.Context, n int64) (agentID string, err error) {
+	return o.store.AgentOfNumber(ctx, n)
+}
+
+// Handle returns the short name of a task, or errs.NotFound.
+func (o *Orchestrator) Handle(ctx context.Context, t models.Task) (h models.Handle, err error) {
+	h, err = o.store.TaskHandle(ctx, t.ID)
+	if !errs.Is(err, errs.NotFound) {
+		return h, err
+	}
+	err = o.store.Write(ctx, func(tx *store.Tx) error {
+		h, err = tx.TaskHandle(t.ID, t.SessionID)
+		return err
+	})
+	if errs.Is(err, errs.Conflict) {
+		err = errs.New(errs.NotFound, "there is no task %q", t.ID)
+	}
+	return h, err
+}
+
+// TakeHandle gives a new task a short name that its asker has chosen. It returns
+// errs.Conflict where another task has it.
+func (o *Orchestrator) TakeHandle(ctx context.Context, taskID string, h models.Handle) error {
+	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.TakeHandle(taskID, h) })
+}
+
+// TaskOfHandle returns the task that has a short name, or errs.NotFound.
+func (o *Orchestrator) TaskOfHandle(ctx context.Context, h models.Handle) (models.Task, error) {
+	id, err := o.store.TaskOfHandle(ctx, h)
+	if err != nil {
+		return models.Task{}, err
+	}
+	return o.Task(ctx, id)
+}
+
+// SessionOfContext returns the session that a context stands for, "" for a task that is
+// in none, or errs.NotFound.
+func (o *Orchestrator) SessionOfContext(ctx context.Context, n int64) (sessionID string, err error) {
+	return o.store.SessionOfContext(ctx, n)
+}
+
+// OpenContext makes a session that is named after its context. facts is a JSON object,
+// nil for an empty one.
+func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, facts json.RawMessage, name func(context int64) string) (n int64, err error) {
+	if facts = orEmpty(facts); !isObject(facts) {
+		return 0, errs.New(errs.InvalidRequest, "facts must be a JSON object")
+	}
+	err = o.do(ctx, func(s *step) error {
+		for {
+			if n, err = s.tx.OpenContext(""); err != nil {
+				return err
+			}
+			_, err := s.tx.Session(name(n))
+			if errs.Is(err, errs.NotFound) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := s.openSession(by, name(n), facts); err != nil {
+			return err
+		}
+		return s.tx.NameContext(n, name(n))
+	})
+	return n, err
+}
+
+func (s *step) openSession(by models.Principal, id string, facts json.RawMessage) error {
+	now := s.tx.Now()
+	session := models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
+	if by.AgentID != nil {
+		session.AgentID = *by.AgentID
+	}
+	return s.tx.InsertSession(session)
+}

@@ -1,0 +1,33 @@
+-- Short names, for protocols in which a line has no room for others: of agents, of sessions
+-- and of the tasks in them. Each is kept with what it stands for.
+
+-- +goose Up
+-- An agent has the same number for good.
+CREATE TABLE agent_numbers (
+    number   INTEGER NOT NULL PRIMARY KEY,
+    agent_id TEXT    NOT NULL UNIQUE REFERENCES agents (id)
+) STRICT;
+
+-- A session, or a task that is in none, is a context. A session that has had more tasks
+-- than there are numbers has several.
+CREATE TABLE contexts (
+    number     INTEGER NOT NULL PRIMARY KEY,
+    session_id TEXT    NOT NULL, -- '' for a task that is in none
+    tasks      INTEGER NOT NULL, -- how many numbers were given out
+    created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX contexts_session ON contexts (session_id, number) WHERE session_id <> '';
+CREATE INDEX contexts_created ON contexts (created_at);
+
+-- The tasks of each of them are numbered from 1 to 999.
+CREATE TABLE context_tasks (
+    context INTEGER NOT NULL REFERENCES contexts (number),
+    number  INTEGER NOT NULL,
+    task_id TEXT    NOT NULL UNIQUE REFERENCES tasks (id) ON DELETE CASCADE,
+    PRIMARY KEY (context, number)
+) STRICT, WITHOUT ROWID;
+
+-- +goose Down
+DROP TABLE context_tasks;
+DROP TABLE contexts;
+DROP TABLE agent_numbers;
