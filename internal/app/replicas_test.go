@@ -56,18 +56,12 @@ func threeReplicas(t *testing.T) {
 	ask(doors[1:], 30)
 	nats.Restart(t)
 	ask(doors[1:], 60)
-	charged := map[string]int64{}
-	for _, j := range jobs {
-		d := doors[2].settled(t, j)
+	charged := doors[2].tally(t, jobs...)
+	for _, d := range charged.tasks {
 		require.Equal(t, "done", d.State, "%+v", d)
-		for _, a := range d.Attempts {
-			if a.AgentID != nil {
-				charged[*a.AgentID] += a.Tokens
-			}
-		}
 	}
-	doors[2].requireNothingHeld(t, agents, charged)
-	require.Positive(t, charged["infra-3"])
+	charged.requireNothingHeld(t, agents...)
+	require.Positive(t, charged.of(t, "infra-3"))
 	all[1].stop(t)
 	all[2].stop(t)
 }

@@ -37,10 +37,8 @@ func TestANetworkThatIsCut(t *testing.T) {
 			require.True(t, askFor(t.Context(), speak, j))
 			all = append(all, j)
 		}
-		charged, done := map[string]int64{}, int64(0)
-		for _, j := range all {
-			d := c.settled(t, j)
-			charged["infra-1"] += d.Tokens
+		charged, done := c.tally(t, all...), int64(0)
+		for _, d := range charged.tasks {
 			if d.State == "done" {
 				done++
 				continue
@@ -52,7 +50,7 @@ func TestANetworkThatIsCut(t *testing.T) {
 		stop()
 		require.Equal(t, done, work.runs.Load(), "each is done once")
 		require.Positive(t, done)
-		c.requireNothingHeld(t, []string{"infra-1"}, charged)
+		charged.requireNothingHeld(t, "infra-1")
 		p.stop(t)
 	})
 }
@@ -89,14 +87,16 @@ func TestAWorkerThatIsKilled(t *testing.T) {
 		}, "the command runs")
 		hung.kill()
 		other := worker(t, c.url, c.infra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`)
-		d := c.settled(t, j)
+		charged := c.tally(t, j)
+		d := charged.tasks[j.request.TaskID]
 		require.Equal(t, "done", d.State, "%+v", d)
 		require.GreaterOrEqual(t, len(d.Attempts), 2)
 		require.Equal(t, "infra-1", *d.Attempts[0].AgentID)
 		require.Equal(t, "timed_out", d.Attempts[0].State)
 		require.Equal(t, "infra-2", *d.Attempts[len(d.Attempts)-1].AgentID)
 		eventually(t, func() bool { return syscall.Kill(command, 0) != nil }, "the command of the killed worker is gone")
-		c.requireNothingHeld(t, []string{"infra-1", "infra-2"}, map[string]int64{"infra-2": 9})
+		require.EqualValues(t, 9, charged.of(t, "infra-2"))
+		charged.requireNothingHeld(t, "infra-1", "infra-2")
 		other.stop(t)
 		p.stop(t)
 	})

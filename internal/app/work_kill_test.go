@@ -35,20 +35,14 @@ func TestWorkSurvivesKill9(t *testing.T) {
 			p.url(t)
 		}
 		a.stop()
-		charged, done, again := map[string]int64{}, 0, 0
-		for _, j := range a.all {
-			d := c.settled(t, j)
+		charged, done, again := c.tally(t, a.all...), 0, 0
+		for _, d := range charged.tasks {
 			if d.State == "done" {
 				done++
 			}
 			again += len(d.Attempts) - 1
-			for _, attempt := range d.Attempts {
-				if attempt.AgentID != nil {
-					charged[*attempt.AgentID] += attempt.Tokens
-				}
-			}
 		}
-		c.requireNothingHeld(t, agents, charged)
+		charged.requireNothingHeld(t, agents...)
 		require.Positive(t, done)
 		t.Logf("%d tasks were taken on, %d of them done, with %d further attempts; the agents' function ran %d times", len(a.all), done, again, work.runs.Load())
 		p.stop(t)
