@@ -40,8 +40,8 @@ func (tx *Tx) OpenContext(sessionID string) (int64, error) {
 	}
 }
 
-// TaskHandle returns what a task is called, which it gets when it is asked for first. It
-// returns errs.Conflict for an unknown task.
+// TaskHandle returns what a task is called, which it gets when it is asked for first. The
+// task need not be written yet.
 func (tx *Tx) TaskHandle(taskID, sessionID string) (models.Handle, error) {
 	name, err := tx.handleOf(taskID)
 	if !errs.Is(err, errs.NotFound) {
@@ -101,13 +101,16 @@ func (tx *Tx) handle(query string, args ...any) (models.Handle, error) {
 	return models.Handle{Context: whole(of), Task: int(whole(number))}, err
 }
 
-// PurgeContexts forgets up to limit contexts made before whose session and tasks
-// are deleted, and returns how many.
+// PurgeContexts forgets up to limit contexts made before whose session and tasks are
+// deleted, with the names in them, and returns how many.
 func (tx *Tx) PurgeContexts(before time.Time, limit int) (int64, error) {
-	return tx.exec(`DELETE FROM contexts WHERE number IN (SELECT number FROM contexts AS c WHERE created_at < ? AND
-		NOT EXISTS (SELECT 1 FROM context_tasks WHERE context = c.number) AND
+	const old = `SELECT number FROM contexts AS c WHERE created_at < ? AND number < (SELECT MAX(number) FROM contexts) AND
 		NOT EXISTS (SELECT 1 FROM sessions WHERE id = c.session_id) AND
-		number < (SELECT MAX(number) FROM contexts) ORDER BY created_at LIMIT ?)`, micros(before), limit)
+		NOT EXISTS (SELECT 1 FROM context_tasks AS n JOIN tasks ON tasks.id = n.task_id WHERE n.context = c.number) ORDER BY created_at LIMIT ?`
+	if _, err := tx.exec("DELETE FROM context_tasks WHERE context IN ("+old+")", micros(before), limit); err != nil {
+		return 0, err
+	}
+	return tx.exec("DELETE FROM contexts WHERE number IN ("+old+")", micros(before), limit)
 }
 
 // AgentNumber returns the number of an agent, or errs.NotFound where it has none yet.

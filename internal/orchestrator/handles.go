@@ -34,24 +34,22 @@ func (o *Orchestrator) AgentOfNumber(ctx context.Context, n int64) (agentID stri
 	return o.store.AgentOfNumber(ctx, n)
 }
 
-// Handle returns the short name of a task, or errs.NotFound.
-func (o *Orchestrator) Handle(ctx context.Context, t models.Task) (h models.Handle, err error) {
-	h, err = o.store.TaskHandle(ctx, t.ID)
+// Handle returns the short name of a task. It may be asked for before the task is
+// submitted, so that whoever is told of the task finds the name there.
+func (o *Orchestrator) Handle(ctx context.Context, taskID, sessionID string) (h models.Handle, err error) {
+	h, err = o.store.TaskHandle(ctx, taskID)
 	if !errs.Is(err, errs.NotFound) {
 		return h, err
 	}
 	err = o.store.Write(ctx, func(tx *store.Tx) error {
-		h, err = tx.TaskHandle(t.ID, t.SessionID)
+		h, err = tx.TaskHandle(taskID, sessionID)
 		return err
 	})
-	if errs.Is(err, errs.Conflict) {
-		err = errs.New(errs.NotFound, "there is no task %q", t.ID)
-	}
 	return h, err
 }
 
-// TakeHandle gives a new task a short name that its asker has chosen. It returns
-// errs.Conflict where another task has it.
+// TakeHandle gives a task a short name that its asker has chosen, before it is submitted.
+// It returns errs.Conflict where another task has it.
 func (o *Orchestrator) TakeHandle(ctx context.Context, taskID string, h models.Handle) error {
 	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.TakeHandle(taskID, h) })
 }

@@ -23,7 +23,7 @@ CREATE INDEX contexts_created ON contexts (created_at);
 CREATE TABLE context_tasks (
     context BIGINT NOT NULL REFERENCES contexts (number),
     number  BIGINT NOT NULL,
-    task_id TEXT COLLATE "C" NOT NULL UNIQUE REFERENCES tasks (id) ON DELETE CASCADE,
+    task_id TEXT COLLATE "C" NOT NULL UNIQUE, -- may be named before it is written
     PRIMARY KEY (context, number)
 );
 

@@ -23,7 +23,7 @@ CREATE INDEX contexts_created ON contexts (created_at);
 CREATE TABLE context_tasks (
     context INTEGER NOT NULL REFERENCES contexts (number),
     number  INTEGER NOT NULL,
-    task_id TEXT    NOT NULL UNIQUE REFERENCES tasks (id) ON DELETE CASCADE,
+    task_id TEXT    NOT NULL UNIQUE, -- may be named before it is written
     PRIMARY KEY (context, number)
 ) STRICT, WITHOUT ROWID;
 

@@ -127,8 +127,6 @@ func TestHandles(t *testing.T) {
 		require.Empty(t, session)
 		_, err = db.SessionOfContext(t.Context(), 4)
 		require.True(t, errs.Is(err, errs.NotFound))
-		err = db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.TaskHandle("nothing", "talk"); return err })
-		require.True(t, errs.Is(err, errs.Conflict), err)
 		third := name(task("talk"), "talk")
 		require.Equal(t, int64(1), third.Context)
 
@@ -152,14 +150,19 @@ func TestHandles(t *testing.T) {
 		err = db.Write(t.Context(), func(tx *store.Tx) error { return tx.TakeHandle(taken, models.Handle{Context: n, Task: 7}) })
 		require.True(t, errs.Is(err, errs.Conflict), err)
 
-		// A context is forgotten with its session and tasks; its number is not given again.
-		purge := func() (n int64) {
-			write(func(tx *store.Tx) (err error) {
-				n, err = tx.PurgeContexts(db.Now().Add(time.Hour), 100)
-				return err
-			})
+		// A context is forgotten with its session and its tasks.
+		purge := func(before time.Time) (n int64) {
+			write(func(tx *store.Tx) (err error) { n, err = tx.PurgeContexts(before, 100); return err })
 			return n
 		}
-		require.Zero(t, purge())
+		require.Zero(t, purge(db.Now().Add(time.Hour)), "all have a task, or a session")
+		write(func(tx *store.Tx) (err error) { n, err = tx.OpenContext("gone"); return err })
+		write(func(tx *store.Tx) error { return tx.TakeHandle("gone too", models.Handle{Context: n, Task: 1}) })
+		require.Zero(t, purge(db.Now().Add(time.Hour)), "the newest keeps its number from being given again")
+		write(func(tx *store.Tx) error { _, err := tx.OpenContext(""); return err })
+		require.Zero(t, purge(db.Now()), "it is too new")
+		require.EqualValues(t, 1, purge(db.Now().Add(time.Hour)))
+		_, err = db.TaskOfHandle(t.Context(), models.Handle{Context: n, Task: 1})
+		require.True(t, errs.Is(err, errs.NotFound))
 	})
 }
