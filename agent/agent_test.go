@@ -138,20 +138,14 @@ func TestWork(t *testing.T) {
 		e := request("w", `{}`)
 		s.send(e)
 		require.Empty(t, s.eventually(e).Payload.(envelope.WorkResult).Output)
-		var a envelope.Assembly
-		got := ""
+		var chunks []envelope.Chunk
 		for _, m := range s.of(e.RequestID) {
 			if st, ok := m.Payload.(envelope.WorkStatus); ok && st.Step != nil && st.Step.Chunk != (envelope.Range{}) {
 				require.Equal(t, 2, st.Step.Number)
-				pieces, err := a.Add(envelope.Chunk{Range: st.Step.Chunk, Text: st.Step.Output})
-				require.NoError(t, err)
-				for _, p := range pieces {
-					got += p.Text
-				}
+				chunks = append(chunks, envelope.Chunk{Range: st.Step.Chunk, Text: st.Step.Output})
 			}
 		}
-		require.NoError(t, a.Complete())
-		require.Equal(t, text, got)
+		require.Equal(t, text, laid(t, chunks))
 	})
 
 	t.Run("silent work is told of, so that it is not taken for hung", func(t *testing.T) {
@@ -165,6 +159,23 @@ func TestWork(t *testing.T) {
 			require.Equal(t, envelope.TypeWorkStatus, m.Type)
 		}
 	})
+}
+
+// laid returns the output that chunks make when each lies at its offset: once, with no
+// gap between them and up to the one total that all of them name.
+func laid(t *testing.T, chunks []envelope.Chunk) string {
+	t.Helper()
+	require.NotEmpty(t, chunks)
+	output, covered := make([]byte, chunks[0].Total), int64(0)
+	for _, c := range chunks {
+		require.Equal(t, chunks[0].Total, c.Total)
+		require.Equal(t, c.To-c.From, int64(len(c.Text)))
+		require.LessOrEqual(t, c.To, c.Total)
+		require.Equal(t, make([]byte, len(c.Text)), output[c.From:c.To], "%s is new", c.Range)
+		covered += int64(copy(output[c.From:c.To], c.Text))
+	}
+	require.Equal(t, chunks[0].Total, covered)
+	return string(output)
 }
 
 // waits works until its context ends.

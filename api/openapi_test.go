@@ -72,7 +72,9 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	ledger, feed := usage.New(s, nil), events.NewFeed(s, nil)
 	core := Core{
 		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
-		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{Feed: feed, Poll: 10 * time.Millisecond}),
+		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{
+			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
+		}),
 	}
 	lines := link.New(link.Core{
 		Work: core.Orchestrator, Auth: tokens, Dialects: []dialect.Dialect{envelope.New(core.Orchestrator, nil)},

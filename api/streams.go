@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/places"
 )
 
 // isStream selects the answers that go on for as long as their client wants. They have
@@ -37,17 +37,15 @@ func unless(is func(*http.Request) bool, middleware func(http.Handler) http.Hand
 // all when the server stops.
 type streams struct {
 	most, each int
+	places     *places.Places
 	over       context.Context
 	drain      context.CancelFunc
-
-	mu  sync.Mutex
-	all int
-	of  map[string]int
 }
 
 // newStreams has room for most streams, a tenth of them for one token.
 func newStreams(most int) *streams {
-	s := &streams{most: most, each: max(most/10, 1), of: map[string]int{}}
+	s := &streams{most: most, each: max(most/10, 1)}
+	s.places = places.New(s.most, s.each)
 	s.over, s.drain = context.WithCancel(context.Background())
 	return s
 }
@@ -55,24 +53,14 @@ func newStreams(most int) *streams {
 // take returns what gives the place of a token's stream back, or errs.Busy where there
 // is none.
 func (s *streams) take(tokenID string) (release func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all >= s.most {
-		return nil, errs.New(errs.Busy, "the server serves %d streams already", s.all)
-	}
-	if s.of[tokenID] >= s.each {
+	release, room := s.places.Take(tokenID)
+	switch room {
+	case places.Full:
+		return nil, errs.New(errs.Busy, "the server serves %d streams already", s.most)
+	case places.FullForOne:
 		return nil, errs.New(errs.Busy, "the token has %d streams already", s.each)
 	}
-	s.all++
-	s.of[tokenID]++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.all--
-		if s.of[tokenID]--; s.of[tokenID] == 0 {
-			delete(s.of, tokenID)
-		}
-	}, nil
+	return release, nil
 }
 
 // until returns a context that ends with ctx and when the server stops.

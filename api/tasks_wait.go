@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"comet/internal/telemetry"
 	"comet/models"
 )
 
@@ -85,19 +85,8 @@ func (s *Server) outputText(r *http.Request, t models.Task) (*string, error) {
 // traceparent returns the request's W3C trace context (Trace Context §3.2), "" for none
 // that is valid.
 func traceparent(r *http.Request) string {
-	lines := r.Header["Traceparent"]
-	if len(lines) != 1 || !traceparentForm().MatchString(lines[0]) {
-		return ""
+	if lines := r.Header["Traceparent"]; len(lines) == 1 && telemetry.IsTraceparent(lines[0]) {
+		return lines[0]
 	}
-	for _, part := range strings.Split(lines[0], "-")[1:3] {
-		if strings.Trim(part, "0") == "" {
-			return ""
-		}
-	}
-	return lines[0]
-}
-
-// traceparentForm is that of version 00; other versions may be longer, but not ff.
-func traceparentForm() *regexp.Regexp {
-	return regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	return ""
 }

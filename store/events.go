@@ -11,9 +11,6 @@ import (
 	"comet/models"
 )
 
-// relayBatch is how many events one transaction numbers at most.
-const relayBatch = 1000
-
 // Emit writes an event that tells of what this transaction does. It must follow
 // the write (or lock) of the row the event is about: only then are the events of
 // one key in the order of their changes. data is encoded as JSON.
@@ -32,17 +29,10 @@ func (tx *Tx) Emit(kind models.EventType, key string, data any) error {
 	return err
 }
 
-// NumberEvents gives committed events that have no position yet the next ones,
-// in the order in which they were written, and returns how many it numbered and
-// whether more wait. An id drawn from a sequence is not commit order: a reader
-// that resumed by it would miss events whose transaction took longer.
-func (tx *Tx) NumberEvents() (n int64, more bool, err error) {
-	after, upTo, err := tx.NumberAtMost(relayBatch)
-	return upTo - after, upTo-after == relayBatch, err
-}
-
-// NumberAtMost is NumberEvents for up to limit events; they got the positions
-// (after, upTo].
+// NumberAtMost gives up to limit committed events that have no position yet the next ones,
+// in the order in which they were written; they got the positions (after, upTo]. An id
+// drawn from a sequence is not commit order: a reader that resumed by it would miss events
+// whose transaction took longer.
 func (tx *Tx) NumberAtMost(limit int) (after, upTo int64, err error) {
 	var head int64
 	if err := tx.queryRow("SELECT position FROM event_head WHERE id = 1"+tx.store.dialect.forUpdate, nil, &head); err != nil {

@@ -65,7 +65,8 @@ type Window struct {
 // WindowOf is the window a fact counts in.
 func WindowOf(f models.Fact) Window { return Window{f.AgentID, hour(f.At), f.Path} }
 
-// AddToWindows adds tokens to windows. The caller has locked the agents' accounts.
+// AddToWindows adds tokens to windows. The caller has locked the agents' accounts. It
+// returns errs.Conflict for an unknown agent.
 func (tx *Tx) AddToWindows(sums map[Window]int64) error {
 	args := make([]any, 0, 4*len(sums))
 	for w, tokens := range sums {

@@ -1,25 +1,10 @@
 package store
 
 import (
-	"time"
-
 	"github.com/google/uuid"
 
 	"comet/models"
 )
-
-// AddUsage adds tokens to the window of the hour that at lies in. path is the
-// chain of ancestors from nova down to the agent, joined with "/". It returns
-// errs.Conflict for an unknown agent.
-func (tx *Tx) AddUsage(agentID, path string, at time.Time, tokens int64) error {
-	_, err := tx.exec(`INSERT INTO usage_windows (agent_id, hour, path, tokens) VALUES (?, ?, ?, ?)
-		ON CONFLICT (agent_id, hour, path) DO UPDATE SET tokens = usage_windows.tokens + excluded.tokens`,
-		agentID, hour(at), path, tokens)
-	return err
-}
-
-// AddOutcome is AddOutcomes of one row.
-func (tx *Tx) AddOutcome(o models.OutcomeRow) error { return tx.AddOutcomes([]models.OutcomeRow{o}) }
 
 // AddOutcomes records how pieces of work ended, in few statements. It returns
 // errs.Conflict for an unknown agent, status or a negative duration.

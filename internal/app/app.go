@@ -194,7 +194,10 @@ func (a *App) tracer(room string) trace.Tracer {
 // other replicas.
 func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, motion *bus.Bus) (*orchestrator.Orchestrator, lifecycle.Service) {
 	w := &wakes{bus: motion}
-	opts := &orchestrator.Options{Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed, Retention: a.cfg.Tasks.Retention, Silence: a.silence(), Logger: a.log}
+	opts := &orchestrator.Options{
+		Classes: classes(), Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
+		Retention: a.cfg.Tasks.Retention, Silence: a.silence(), Logger: a.log,
+	}
 	if a.cfg.NATSURL != "" { // nobody else is on an embedded bus
 		opts.Waker = w
 	}

@@ -23,6 +23,11 @@ const leastSilence = 45 * time.Second
 // silence is for how long an agent may be silent: three heartbeats of its line.
 func (a *App) silence() time.Duration { return max(3*a.cfg.Links.Heartbeat, leastSilence) }
 
+// classes are the policies of the dialects' tasks.
+func classes() map[string]orchestrator.Policy {
+	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}
+}
+
 // newLinks returns the lines to agents, and what is spoken on them. admit is asked for
 // every request to them.
 func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, admit admission) *link.Links {

@@ -9,6 +9,7 @@ import (
 
 	"comet/models"
 	"comet/store"
+	"comet/store/storetest"
 )
 
 const (
@@ -70,7 +71,7 @@ func seedFamily(tx *store.Tx, n int, orchestrators []string) error {
 	if n >= busy {
 		return nil
 	}
-	if err := tx.AddUsage(head.ID, "nova/"+orchestrators[sphere]+"/"+head.ID, tx.Now(), 3450); err != nil {
+	if err := storetest.AddUsage(tx, head.ID, "nova/"+orchestrators[sphere]+"/"+head.ID, tx.Now(), 3450); err != nil {
 		return err
 	}
 	outcomes := make([]models.OutcomeRow, 15)

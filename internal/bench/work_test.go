@@ -57,7 +57,9 @@ func openMill(b *testing.B, database string) *mill {
 	_, err := m.auth.EnsureAdmin(b.Context(), adminToken, true)
 	require.NoError(b, err)
 	feed := events.NewFeed(m.store, nil)
-	m.work = orchestrator.New(m.store, m.ledger, &orchestrator.Options{Registry: m.registry, Feed: feed, MaxLine: 1 << 30})
+	m.work = orchestrator.New(m.store, m.ledger, &orchestrator.Options{
+		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Registry: m.registry, Feed: feed, MaxLine: 1 << 30,
+	})
 	runner := jobs.New(m.store, nil)
 	m.work.Register(runner)
 	m.bus, err = bus.New(nil)
@@ -122,7 +124,7 @@ func BenchmarkAccept(b *testing.B) {
 			for n := range holders {
 				id := fmt.Sprintf("holder-%03d", n)
 				h.hire(b, id)
-				_, err := h.work.Join(b.Context(), id, orchestrator.Joining{Dialect: "envelope", Link: "push", Places: orchestrator.MaxPlaces})
+				_, err := h.work.Join(b.Context(), id, orchestrator.Joining{Dialect: envelope.Name, Link: "push", Places: orchestrator.MaxPlaces})
 				require.NoError(b, err)
 			}
 			callers := newCallers(b, h.chain, writers)
@@ -155,7 +157,7 @@ func (m *mill) sameRows(caller, turn int) error {
 		}
 		now := tx.Now()
 		t := models.Task{
-			ID: id, Class: "envelope", Owner: "bootstrap-admin", Route: "0123456789abcdef0123456789abcdef", Priority: 1, State: models.TaskNew,
+			ID: id, Class: envelope.Class, Owner: "bootstrap-admin", Route: "0123456789abcdef0123456789abcdef", Priority: 1, State: models.TaskNew,
 			Attempt: 1, AgentID: agentID, Deadline: now.Add(time.Hour), CreatedAt: now, UpdatedAt: now, Version: 1, Decision: decision(),
 		}
 		if _, _, err := tx.ClaimRequest(models.TaskRequest{Owner: "bootstrap-admin", RequestID: uuid.NewString(), TaskID: id}); err != nil {

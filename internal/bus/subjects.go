@@ -23,8 +23,6 @@ const (
 	WakeTasks Kind = "comet.wake.task.*"
 	// WakeDispatches tells that there may be work to hand out.
 	WakeDispatches Kind = "comet.wake.dispatch"
-	// WakeEventFeeds tells that events may have been written or numbered.
-	WakeEventFeeds Kind = "comet.wake.events"
 	// WakeAgentIndexes tells that agents or their capabilities have changed.
 	WakeAgentIndexes Kind = "comet.wake.agents"
 	// WakeEverybody tells that other wake-ups may have been lost. The bus itself sends it
@@ -46,7 +44,7 @@ const (
 // Kinds returns every kind.
 func Kinds() []Kind {
 	return []Kind{
-		WakeInboxes, WakeTasks, WakeDispatches, WakeEventFeeds, WakeAgentIndexes, WakeEverybody, AgentInboxes, AgentOutboxes,
+		WakeInboxes, WakeTasks, WakeDispatches, WakeAgentIndexes, WakeEverybody, AgentInboxes, AgentOutboxes,
 	}
 }
 
@@ -58,9 +56,6 @@ func WakeTask(task string) string { return WakeTasks.of(task) }
 
 // WakeDispatch is the subject of WakeDispatches.
 func WakeDispatch() string { return string(WakeDispatches) }
-
-// WakeEvents is the subject of WakeEventFeeds.
-func WakeEvents() string { return string(WakeEventFeeds) }
 
 // WakeAgents is the subject of WakeAgentIndexes.
 func WakeAgents() string { return string(WakeAgentIndexes) }

@@ -20,7 +20,6 @@ func TestSubjectsAreWhatIsDocumented(t *testing.T) {
 		"comet.wake.inbox.orch-business": {bus.WakeInbox("orch-business"), bus.WakeInboxes, "orch-business"},
 		"comet.wake.task." + task:        {bus.WakeTask(task), bus.WakeTasks, task},
 		"comet.wake.dispatch":            {bus.WakeDispatch(), bus.WakeDispatches, ""},
-		"comet.wake.events":              {bus.WakeEvents(), bus.WakeEventFeeds, ""},
 		"comet.wake.agents":              {bus.WakeAgents(), bus.WakeAgentIndexes, ""},
 		"comet.wake.all":                 {bus.WakeAll(), bus.WakeEverybody, ""},
 		"comet.agents.infra-1.inbox":     {bus.AgentInbox("infra-1"), bus.AgentInboxes, "infra-1"},
@@ -36,7 +35,7 @@ func TestSubjectsAreWhatIsDocumented(t *testing.T) {
 		require.Equal(t, c.kind, kind)
 		require.Equal(t, c.name, name)
 	}
-	require.Len(t, bus.Kinds(), 8)
+	require.Len(t, bus.Kinds(), 7)
 }
 
 func TestASubjectHasOneSpelling(t *testing.T) {

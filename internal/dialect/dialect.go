@@ -16,6 +16,14 @@ type Dialect interface {
 	Name() string
 	// Subprotocol names it to WebSocket, e.g. "envelope.v1".
 	Subprotocol() string
+	// Plain reports whether a line holds nothing but messages. Then there are no words of
+	// the line itself, such as a greeting and acknowledgements: the agent is on the line
+	// once it has said so (Answer.Present), and what Answer.Body says acknowledges what it
+	// answers.
+	Plain() bool
+	// About names what a message is about, "" for everything: those about the same are
+	// taken one after the other, in their order. It need not be a message.
+	About(raw []byte) string
 	// Negotiate returns the version that is spoken with somebody who knows the versions,
 	// none for whoever did not say. Its error is for Refuse.
 	Negotiate(versions []string) (version string, err error)
@@ -58,6 +66,8 @@ type Answer struct {
 	// Present says that an agent has said that it is there to take work. Where it speaks
 	// over a link that holds no connection, that puts it on the line.
 	Present bool
+	// Places is how many tasks the agent then takes at a time, 0 for not said.
+	Places int
 	// RetryAfter is when the same may be sent again, 0 for not said.
 	RetryAfter time.Duration
 }

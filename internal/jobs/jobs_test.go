@@ -209,7 +209,7 @@ func requireNotWaiting(t *testing.T, s *store.Store, key string) {
 // is among them.
 func effects(t *testing.T, s *store.Store) map[string]int {
 	t.Helper()
-	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.NumberEvents(); return err }))
+	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.NumberAtMost(1000); return err }))
 	all, err := s.EventsAfter(t.Context(), 0, 1000)
 	require.NoError(t, err)
 	out := map[string]int{}

@@ -48,6 +48,42 @@ func (p parcel) size() (n int) {
 // place, and is tried again like one that is not acknowledged.
 var errUnfit = errors.New("the message does not fit the line")
 
+// carry hands over what comes for the agent, as often as there is something, and has
+// attend look after the line every heartbeat. It returns nil once the line is over,
+// ctx.Err() once ctx is, and else the error of attend or of hand.
+func (c *courier) carry(ctx context.Context, attend func(context.Context) error, hand func(parcel) error) error {
+	news, stop := c.l.core.Work.Inbox(c.agent.ID)
+	defer stop()
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-news:
+		case <-c.line.kick:
+		case <-again.C:
+		case <-c.line.over:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if c.line.due.Swap(false) {
+			if err := attend(ctx); err != nil {
+				return err
+			}
+			if c.line.ended() {
+				return nil
+			}
+		}
+		later, err := c.round(ctx, c.line.places+spare, hand)
+		if err != nil {
+			return err
+		}
+		if later > 0 {
+			again.Reset(later)
+		}
+	}
+}
+
 // round hands over what is in the inbox and was not handed over yet, at most so many
 // messages: not more work than the agent takes at a time, and of the rest no more than
 // the line keeps in mind. An error of hand ends it, unless it is errUnfit. later is when

@@ -38,6 +38,18 @@ func (h *handed) forget(ids []string) {
 	}
 }
 
+// toldOnly returns the ids of those that are no work and were not acknowledged.
+func (h *handed) toldOnly() (ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, one := range h.all {
+		if !one.work && !one.had {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // sweep forgets what was acknowledged, and returns how many messages are left.
 func (h *handed) sweep() int {
 	h.mu.Lock()

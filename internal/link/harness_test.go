@@ -21,12 +21,14 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/dialect"
+	"comet/internal/dialect/envelope"
 	"comet/internal/errs"
 	"comet/internal/jobs"
 	"comet/internal/link"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/usage"
+	wire "comet/internal/wire/envelope"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -60,6 +62,10 @@ type note struct {
 
 func (s *speech) Name() string        { return "notes" }
 func (s *speech) Subprotocol() string { return "notes.v1" }
+
+func (s *speech) Plain() bool { return false }
+
+func (s *speech) About(raw []byte) string { return wire.TaskOf(raw) }
 
 func (s *speech) Negotiate(versions []string) (string, error) {
 	for _, v := range versions {
@@ -178,7 +184,9 @@ type bed struct {
 func newBed(t *testing.T, db *storetest.DB) bed {
 	t.Helper()
 	require.NoError(t, registry.New(db.Store, nil).Bootstrap(t.Context()))
-	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{Poll: 5 * time.Millisecond})
+	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{
+		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Poll: 5 * time.Millisecond,
+	})
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 5 * time.Millisecond})
 	work.Register(runner)
 	require.NoError(t, work.Start(t.Context()))

@@ -77,6 +77,16 @@ func (h *held) end(why ending) {
 	})
 }
 
+// ended reports whether the line is to end.
+func (h *held) ended() bool {
+	select {
+	case <-h.over:
+		return true
+	default:
+		return false
+	}
+}
+
 // wake has a line look at its inbox.
 func (h *held) wake() {
 	select {

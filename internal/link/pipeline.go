@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"context"
 	"sync"
 
@@ -16,7 +15,7 @@ const (
 
 // pipeline takes the messages of a line. Those about one task follow one another, as
 // they came; those about others do not wait for them, so that their commits are shared.
-// A message that names no task waits for all before it, and all after it wait for it.
+// A message that is about everything waits for all before it, and all after it wait for it.
 type pipeline struct {
 	room, bytes *semaphore.Weighted
 
@@ -29,15 +28,15 @@ func newPipeline() *pipeline {
 	return &pipeline{room: semaphore.NewWeighted(maxUnderWay), bytes: semaphore.NewWeighted(maxUnderWayBytes), tails: map[string]chan struct{}{}}
 }
 
-// add has take called with a message, and waits while too much is under way.
-func (p *pipeline) add(ctx context.Context, raw []byte, take func()) error {
-	key := taskOf(raw)
+// add has take called with a message of so many bytes, and waits while too much is under
+// way. key is what the message is about, "" for everything.
+func (p *pipeline) add(ctx context.Context, key string, length int, take func()) error {
 	if key == "" {
 		p.running.Wait()
 		take()
 		return nil
 	}
-	size := min(int64(len(raw)), maxUnderWayBytes)
+	size := min(int64(length), maxUnderWayBytes)
 	if err := p.room.Acquire(ctx, 1); err != nil {
 		return err
 	}
@@ -65,25 +64,6 @@ func (p *pipeline) add(ctx context.Context, raw []byte, take func()) error {
 		p.room.Release(1)
 	})
 	return nil
-}
-
-// taskOf is what stands behind the first member task_id, whichever object it is of: it
-// decides only which messages wait for each other. "" is none.
-func taskOf(raw []byte) string {
-	const name = `"task_id"`
-	_, rest, found := bytes.Cut(raw, []byte(name))
-	if !found {
-		return ""
-	}
-	rest = bytes.TrimLeft(rest, " \t\r\n:")
-	if len(rest) == 0 || rest[0] != '"' {
-		return ""
-	}
-	id, _, found := bytes.Cut(rest[1:], []byte{'"'})
-	if !found || len(id) > 64 {
-		return ""
-	}
-	return string(id)
 }
 
 // receipts notes the acknowledgements of a line, those together that came while the

@@ -113,41 +113,25 @@ func (p *pusher) hold(ctx context.Context) error {
 }
 
 func (p *pusher) serve(ctx context.Context, h *held, agent models.Agent) error {
-	news, stop := p.l.core.Work.Inbox(agent.ID)
-	defer stop()
-	c := &courier{l: p.l, line: h, agent: agent}
-	again := time.NewTimer(0)
-	defer again.Stop()
-	for taken := p.l.opts.Clock(); ; {
-		select {
-		case <-news:
-		case <-h.kick:
-		case <-again.C:
-		case <-h.over:
-			return errReplaced
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if h.due.Swap(false) {
-			if err := p.attend(ctx, agent.ID, &taken); err != nil {
-				return err
-			}
+	c, taken := &courier{l: p.l, line: h, agent: agent}, p.l.opts.Clock()
+	attend := func(ctx context.Context) error {
+		err := p.attend(ctx, agent.ID, &taken)
+		if err == nil {
 			h.shown.Store(true)
 		}
-		later, err := c.round(ctx, h.places+spare, func(one parcel) error {
-			err := p.deliver(ctx, agent.ID, one)
-			if err == nil {
-				taken, p.pause = p.l.opts.Clock(), p.l.opts.PushBackoff
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if later > 0 {
-			again.Reset(later)
-		}
+		return err
 	}
+	err := c.carry(ctx, attend, func(one parcel) error {
+		err := p.deliver(ctx, agent.ID, one)
+		if err == nil {
+			taken, p.pause = p.l.opts.Clock(), p.l.opts.PushBackoff
+		}
+		return err
+	})
+	if err == nil {
+		return errReplaced
+	}
+	return err
 }
 
 // attend is what a line does every heartbeat: where nothing was pushed for long, or a

@@ -2,11 +2,13 @@ package link
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"comet/internal/dialect"
 	"comet/internal/errs"
 	"comet/models"
 )
@@ -14,16 +16,24 @@ import (
 // patience is how many heartbeats a WebSocket may leave unanswered.
 const patience = 2
 
-// socket is a line that is a WebSocket. Its own goroutine hands over what is in the
-// inbox and looks after the line; another one reads.
+// socket is a line that is a connection of its own: a WebSocket, or TCP. Its own
+// goroutine hands over what is in the inbox and looks after the line; another one reads.
 type socket struct {
 	*held
 	l     *Links
-	conn  *websocket.Conn
-	token string
+	conn  conn
 	agent models.Agent
+	// who returns whose line it is, as long as that is so.
+	who func(context.Context) (models.Principal, error)
+	// here is closed when the agent has said that it is there.
+	here chan struct{}
 	// group are the reader and the pings that are under way.
 	group sync.WaitGroup
+}
+
+// verified returns whose token it is, for as long as it is accepted.
+func (l *Links) verified(token string) func(context.Context) (models.Principal, error) {
+	return func(ctx context.Context) (models.Principal, error) { return l.core.Auth.Verify(ctx, token) }
 }
 
 // run is the line, from its first to its last moment.
@@ -39,46 +49,52 @@ func (s *socket) run(ctx context.Context, version string) {
 	s.group.Go(func() { s.read(reading) })
 	s.serve(ctx)
 	s.close(cut)
-	s.l.hangup(ctx, s.held)
+	if s.joined.Load() {
+		s.l.hangup(ctx, s.held)
+	}
 }
 
-// begin joins and says hello.
+// begin joins and says hello. On a plain line both are for the agent to begin.
 func (s *socket) begin(ctx context.Context, version string) error {
+	s.here = make(chan struct{})
+	if s.speech.Plain() {
+		return nil
+	}
+	if err := s.join(ctx); err != nil {
+		return err
+	}
+	return s.write(greeting(s.l, s.held, s.agent, version).bytes())
+}
+
+// join makes the agent one that takes work on this line.
+func (s *socket) join(ctx context.Context) error {
 	if _, err := s.l.join(ctx, s.held); err != nil {
 		return err
 	}
-	s.joined.Store(true)
-	return s.write(greeting(s.l, s.held, s.agent, version).bytes())
+	if !s.joined.Swap(true) {
+		close(s.here)
+	}
+	return nil
 }
 
 // serve hands over until the line is over.
 func (s *socket) serve(ctx context.Context) {
-	news, stop := s.l.core.Work.Inbox(s.agentID)
-	defer stop()
+	select {
+	case <-s.here:
+	case <-s.over:
+		return
+	case <-ctx.Done():
+		s.end(endDraining)
+		return
+	}
 	c := &courier{l: s.l, line: s.held, agent: s.agent}
-	again := time.NewTimer(0)
-	defer again.Stop()
-	for {
-		select {
-		case <-news:
-		case <-s.kick:
-		case <-again.C:
-		case <-s.over:
-			return
-		case <-ctx.Done():
-			s.end(endDraining)
-			return
-		}
-		if s.due.Swap(false) {
-			s.attend(ctx)
-		}
-		later, err := c.round(ctx, s.places+spare, s.hand)
-		if err != nil {
-			s.end(endHungUp)
-		}
-		if later > 0 {
-			again.Reset(later)
-		}
+	err := c.carry(ctx, s.attend, s.hand)
+	switch {
+	case err == nil: // it knows why
+	case errors.Is(err, context.Canceled):
+		s.end(endDraining)
+	default:
+		s.end(endHungUp)
 	}
 }
 
@@ -94,27 +110,28 @@ func (s *socket) hand(p parcel) error {
 
 // attend is what a line does every heartbeat: its token is looked at, and its agent has
 // to show that it is there.
-func (s *socket) attend(ctx context.Context) {
-	if _, err := s.l.core.Auth.Verify(ctx, s.token); rejected(err) {
+func (s *socket) attend(ctx context.Context) error {
+	if _, err := s.who(ctx); rejected(err) {
 		s.end(endRefused)
-		return
+		return nil
 	}
 	if s.missed.Load() >= patience {
 		s.end(endSilent)
-		return
+		return nil
 	}
 	s.group.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, s.l.opts.WriteTimeout)
 		defer cancel()
-		_ = s.conn.Ping(ctx) // the pong is noted when it comes
+		_ = s.conn.ping(ctx) // the pong is noted when it comes
 	})
+	return nil
 }
 
-// write writes one frame. An agent that does not take it in time is cut off.
+// write writes one text. An agent that does not take it in time is cut off.
 func (s *socket) write(b []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.l.opts.WriteTimeout)
 	defer cancel()
-	return s.conn.Write(ctx, websocket.MessageText, b)
+	return s.conn.write(ctx, b)
 }
 
 // close says good-bye, and cuts the line off where that takes too long.
@@ -131,8 +148,8 @@ func (s *socket) close(cut context.CancelFunc) {
 	case endRefused:
 		code = websocket.StatusPolicyViolation
 	}
-	if s.write(frame{Bye: &bye{s.why}}.bytes()) == nil {
-		_ = s.conn.Close(code, string(s.why))
+	if s.speech.Plain() || s.write(frame{Bye: &bye{s.why}}.bytes()) == nil {
+		s.conn.close(code, string(s.why))
 	}
 }
 
@@ -146,20 +163,21 @@ func (s *socket) read(ctx context.Context) {
 	defer acks.running.Wait()
 	defer messages.running.Wait()
 	defer s.end(endHungUp)
-	s.conn.SetReadLimit(MaxMessage + 1)
 	for {
-		_, raw, err := s.conn.Read(ctx)
+		raw, err := s.conn.read(ctx)
 		if err != nil {
 			return
 		}
 		s.shown.Store(true)
-		if f, ok := parseFrame(raw); ok {
-			if len(f.Ack) > 0 {
-				acks.add(f.Ack)
+		if got, isFrame := s.acknowledged(raw); len(got) > 0 || isFrame {
+			if len(got) > 0 {
+				acks.add(got)
 			}
-			continue
+			if isFrame {
+				continue
+			}
 		}
-		err = messages.add(ctx, raw, func() {
+		err = messages.add(ctx, s.speech.About(raw), len(raw), func() {
 			if s.take(ctx, raw) != nil {
 				s.end(endHungUp)
 			}
@@ -170,9 +188,20 @@ func (s *socket) read(ctx context.Context) {
 	}
 }
 
+// acknowledged returns what an agent has received by what it says, and whether that is
+// all it says. On a plain line whoever says anything has what was written before, but for
+// work: that it has to speak of.
+func (s *socket) acknowledged(raw []byte) (ids []string, isFrame bool) {
+	if s.speech.Plain() {
+		return s.sent.toldOnly(), false
+	}
+	f, ok := parseFrame(raw)
+	return f.Ack, ok
+}
+
 // take takes one message. An error ends the line.
 func (s *socket) take(ctx context.Context, raw []byte) error {
-	who, err := s.l.core.Auth.Verify(ctx, s.token)
+	who, err := s.who(ctx)
 	if rejected(err) {
 		_ = s.write(s.speech.Refuse(err, raw).Body)
 		s.end(endRefused)
@@ -186,6 +215,9 @@ func (s *socket) take(ctx context.Context, raw []byte) error {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
 	defer cancel()
 	a := s.speech.Receive(within, who, raw, 0)
+	if s.speech.Plain() {
+		return s.answer(within, a, raw)
+	}
 	if a.Refused || a.Reply && len(a.Body) > 0 {
 		if err := s.write(a.Body); err != nil {
 			return err
@@ -195,4 +227,25 @@ func (s *socket) take(ctx context.Context, raw []byte) error {
 		return nil
 	}
 	return s.write(frame{Ack: []string{a.MessageID}}.bytes())
+}
+
+// answer answers on a plain line. An agent that says that it is there is told so before
+// it is given anything.
+func (s *socket) answer(ctx context.Context, a dialect.Answer, raw []byte) error {
+	comes := a.Present && !a.Refused
+	if comes && !s.joined.Load() && a.Places > 0 {
+		s.places = a.Places // nobody looks before the agent is there
+	}
+	if a.Refused || a.Reply {
+		if err := s.write(a.Body); err != nil || !comes {
+			return err
+		}
+	}
+	if !comes {
+		return nil
+	}
+	if err := s.join(ctx); err != nil {
+		return s.write(s.speech.Refuse(err, raw).Body)
+	}
+	return nil
 }

@@ -79,48 +79,24 @@ func (s *stream) serve(ctx context.Context, version string) {
 	if s.event("hello", "", greeting(s.l, s.held, s.agent, version).bytes()) != nil {
 		return
 	}
-	news, stop := s.l.core.Work.Inbox(s.agentID)
-	defer stop()
 	c := &courier{l: s.l, line: s.held, agent: s.agent}
-	again := time.NewTimer(0)
-	defer again.Stop()
-	for {
-		select {
-		case <-news:
-		case <-s.kick:
-		case <-again.C:
-		case <-s.over:
-			_ = s.event("bye", "", frame{Bye: &bye{s.why}}.bytes())
-			return
-		case <-ctx.Done():
-			return
-		}
-		if s.due.Swap(false) && !s.attend(ctx) {
-			continue // it is over
-		}
-		later, err := c.round(ctx, s.places+spare, s.hand)
-		if err != nil {
-			return
-		}
-		if later > 0 {
-			again.Reset(later)
-		}
+	if c.carry(ctx, s.attend, s.hand) == nil {
+		_ = s.event("bye", "", frame{Bye: &bye{s.why}}.bytes())
 	}
 }
 
 // attend is what a stream does every heartbeat. That it can be written to is all that
 // its agent shows.
-func (s *stream) attend(ctx context.Context) bool {
+func (s *stream) attend(ctx context.Context) error {
 	if _, err := s.l.core.Auth.Verify(ctx, s.token); rejected(err) {
 		s.end(endRefused)
-		return false
+		return nil
 	}
-	if s.write([]byte(": heartbeat\n\n")) != nil {
-		s.end(endHungUp)
-		return false
+	if err := s.write([]byte(": heartbeat\n\n")); err != nil {
+		return err
 	}
 	s.shown.Store(true)
-	return true
+	return nil
 }
 
 func (s *stream) hand(p parcel) error {

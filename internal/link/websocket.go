@@ -60,7 +60,7 @@ func (l *Links) connect(w http.ResponseWriter, r *http.Request, who visitor, age
 		return err
 	}
 	version, refusal := speech.Negotiate(q.list("versions"))
-	s := &socket{held: newHeld(agentID, WebSocket, speech, places, l.opts.Clock()), l: l, token: who.token, agent: agent}
+	s := &socket{held: newHeld(agentID, WebSocket, speech, places, l.opts.Clock()), l: l, who: l.verified(who.token), agent: agent}
 	opts := &websocket.AcceptOptions{
 		// A page of another site cannot send the token that was verified above.
 		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled,
@@ -69,9 +69,12 @@ func (l *Links) connect(w http.ResponseWriter, r *http.Request, who visitor, age
 	if offered {
 		opts.Subprotocols = []string{speech.Subprotocol()}
 	}
-	if s.conn, err = websocket.Accept(slim{w}, r, opts); err != nil {
+	ws, err := websocket.Accept(slim{w}, r, opts)
+	if err != nil {
 		return nil //nolint:nilerr // it has answered
 	}
+	ws.SetReadLimit(MaxMessage + 1)
+	s.conn = webConn{ws}
 	if refusal != nil {
 		s.turnAway(refusal, websocket.StatusProtocolError)
 		return nil
@@ -107,5 +110,5 @@ func (l *Links) choose(lines []string) (speech dialect.Dialect, offered bool) {
 // turnAway ends a connection that does not become a line.
 func (s *socket) turnAway(err error, code websocket.StatusCode) {
 	_ = s.write(s.speech.Refuse(err, nil).Body)
-	_ = s.conn.Close(code, "")
+	s.conn.close(code, "")
 }

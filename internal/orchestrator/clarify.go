@@ -29,18 +29,11 @@ func (s *step) clarify(agentID, taskID string, q Question) (models.Task, error) 
 	if err != nil {
 		return t, err
 	}
-	a, err := s.current(t, agentID)
+	a, p, err := s.underway(t, agentID, s.lastTerms)
 	if err != nil {
 		return t, err
-	}
-	if t.State.Ended() || a.State.Ended() || a.Attempt != t.Attempt {
-		return t, over(t)
 	}
 	before := t
-	_, p, err := s.lastTerms(t)
-	if err != nil {
-		return t, err
-	}
 	if err := s.accept(&before, &t, &a); err != nil {
 		return t, err
 	}

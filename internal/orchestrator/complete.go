@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"comet/internal/errs"
 	"comet/models"
 )
 
@@ -46,10 +45,8 @@ func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r R
 }
 
 func (s *step) complete(agentID, taskID string, r Result) (t models.Task, late bool, err error) {
-	if t, err = s.task(taskID); err != nil {
-		return t, false, err
-	}
-	if fresh, err := s.hear(agentID, r.MessageID); err != nil || !fresh {
+	t, fresh, err := s.heard(agentID, taskID, r.MessageID)
+	if err != nil || !fresh {
 		return t, false, err
 	}
 	a, err := s.current(t, agentID)
@@ -234,6 +231,3 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 	err = s.save(before, &t)
 	return t, err
 }
-
-// Missing reports whether a verb's error says that there is no such task.
-func Missing(err error) bool { return errs.Is(err, errs.NotFound) }

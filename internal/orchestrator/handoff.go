@@ -50,18 +50,11 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 	if err != nil {
 		return Submitted{}, err
 	}
-	a, err := s.current(t, agentID)
+	a, p, err := s.underway(t, agentID, s.lastTerms)
 	if err != nil {
 		return Submitted{}, err
-	}
-	if t.State.Ended() || a.State.Ended() || a.Attempt != t.Attempt {
-		return Submitted{}, over(t)
 	}
 	before := t
-	_, p, err := s.lastTerms(t)
-	if err != nil {
-		return Submitted{}, err
-	}
 	if t.Depth+1 >= p.MaxDepth {
 		return Submitted{}, errs.New(errs.LimitReached, "the task %q is %d hand-offs deep, and there may be %d", t.ID, t.Depth, p.MaxDepth-1).
 			With("depth", t.Depth).With("max_depth", p.MaxDepth)

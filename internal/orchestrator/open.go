@@ -55,9 +55,6 @@ func (o *Orchestrator) OrdersOf(ctx context.Context, agentID string) (out []Orde
 	return out, err
 }
 
-// Policy returns the policy of a task.
-func (o *Orchestrator) Policy(order Order) Policy { return o.policy(order.Task, order.Override) }
-
 // Attempts returns the attempts at a task, the first one first.
 func (o *Orchestrator) Attempts(ctx context.Context, taskID string) ([]models.Attempt, error) {
 	return o.store.Attempts(ctx, taskID)

@@ -35,6 +35,7 @@ import (
 	"comet/internal/jobs"
 	"comet/internal/lifecycle"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/places"
 	"comet/internal/registry"
 	"comet/internal/usage"
 	"comet/models"
@@ -131,7 +132,7 @@ type Orchestrator struct {
 	index   *selection.Index
 	crowd   *crowd
 	hub     *hub
-	waiting *waiting
+	waiting *places.Places // of the requests that wait for tasks
 
 	spans    bool // are made
 	counters *counters
@@ -158,7 +159,7 @@ func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, ledger: ledger, opts: opts.orDefaults(), index: selection.New(), hub: newHub(),
 		lines: newLines(), counters: newCounters(), spans: opts != nil && opts.Tracer != nil, gauges: newGauges(),
 		crowd: &crowd{all: map[string]models.Worker{}}}
-	o.log, o.waiting = o.opts.Logger, newWaiting(o.opts.MaxWaits, o.opts.MaxWaitsEach)
+	o.log, o.waiting = o.opts.Logger, places.New(o.opts.MaxWaits, o.opts.MaxWaitsEach)
 	o.stale.Store(1)
 	o.started.Store(s.Now().UnixMicro())
 	o.Loop = lifecycle.NewLoop(func(ctx context.Context) {

@@ -8,14 +8,9 @@ import (
 	"comet/models"
 )
 
-// The classes that every orchestrator knows. A dialect brings its own with
-// Options.Classes.
-const (
-	// ClassDefault is that of tasks asked for over REST.
-	ClassDefault = "default"
-	// ClassEnvelope is the envelope protocol's (Chiffon §Reliability Patterns).
-	ClassEnvelope = "envelope"
-)
+// ClassDefault is the class of tasks asked for over REST, which every orchestrator knows.
+// A dialect brings its own with Options.Classes.
+const ClassDefault = "default"
 
 // Policy is how tasks of a class are timed, retried and given to agents. It is data:
 // each dialect states its own, and a task may differ in what an Override names.
@@ -42,7 +37,8 @@ type Policy struct {
 	// clarifications.
 	MaxDepth     int
 	MaxQuestions int
-	// Threshold is the least part of the capabilities that an agent must have.
+	// Threshold is the least part of the capabilities that an agent must have, 0 for
+	// selection.DefaultThreshold.
 	Threshold float64
 	// Rank orders the agents that could take a task; nil is selection.ByScore.
 	Rank selection.Ranking
@@ -76,30 +72,21 @@ const (
 	FailureUnanswered Failure = "unanswered"
 )
 
-// Failures returns all of them.
-func Failures() []Failure {
-	return []Failure{
-		FailureTimeout, FailureUnavailable, FailureSaturated, FailureResource, FailureBudget, FailureUnsupported, FailureInvalid, FailureWork,
-		FailureQuestions, FailureUnanswered,
-	}
-}
-
 // ofLine reports whether the failure is one of the agent's line, which its breaker
 // counts; what came of the work itself says nothing about the line.
 func (f Failure) ofLine() bool { return f == FailureTimeout || f == FailureUnavailable }
 
-// classes are the policies there are before a dialect brings its own: the envelope's
-// are the document's numbers, and REST has no others.
+// classes are the policies there are before a dialect brings its own. No document has
+// numbers for REST: it has those of Chiffon §Reliability Patterns.
 func classes() map[string]Policy {
-	envelope := Policy{
+	return map[string]Policy{ClassDefault: {
 		Timeout: 30 * time.Second, Line: 10 * time.Minute, Answer: time.Minute,
 		Retries: 3, Backoff: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second},
 		Retry:           []Failure{FailureTimeout, FailureUnavailable, FailureResource},
 		Elsewhere:       []Failure{FailureUnavailable, FailureResource},
 		BreakerFailures: 5, BreakerPause: time.Minute,
-		MaxDepth: 4, MaxQuestions: 2, Threshold: selection.DefaultThreshold,
-	}
-	return map[string]Policy{ClassDefault: envelope, ClassEnvelope: envelope}
+		MaxDepth: 4, MaxQuestions: 2,
+	}}
 }
 
 // Override is what one task has differently from its class. It is stored as JSON.

@@ -52,25 +52,15 @@ func (o *Orchestrator) Progress(ctx context.Context, agentID, taskID string, p P
 }
 
 func (s *step) progress(agentID, taskID string, p Progress) (models.Task, error) {
-	t, err := s.task(taskID)
+	t, fresh, err := s.heard(agentID, taskID, p.MessageID)
+	if err != nil || !fresh {
+		return t, err
+	}
+	a, policy, err := s.underway(t, agentID, s.terms)
 	if err != nil {
 		return t, err
-	}
-	if fresh, err := s.hear(agentID, p.MessageID); err != nil || !fresh {
-		return t, err
-	}
-	a, err := s.current(t, agentID)
-	if err != nil {
-		return t, err
-	}
-	if t.State.Ended() || a.State.Ended() || a.Attempt != t.Attempt {
-		return t, over(t)
 	}
 	before := t
-	_, policy, err := s.terms(t)
-	if err != nil {
-		return t, err
-	}
 	if err := s.accept(&before, &t, &a); err != nil {
 		return t, err
 	}
@@ -124,10 +114,28 @@ func (s *step) accept(before, t *models.Task, a *models.Attempt) error {
 	return nil
 }
 
-// hear reports whether the effect of a message is still to come.
-func (s *step) hear(agentID, messageID string) (bool, error) {
-	if messageID == "" {
-		return true, nil
+// heard locks the task of which an agent speaks. fresh is whether the effect of its message
+// is still to come; messages without an id always have theirs.
+func (s *step) heard(agentID, taskID, messageID string) (t models.Task, fresh bool, err error) {
+	t, err = s.task(taskID)
+	if err != nil || messageID == "" {
+		return t, err == nil, err
 	}
-	return s.tx.Hear(agentID, messageID)
+	fresh, err = s.tx.Hear(agentID, messageID)
+	return t, fresh, err
+}
+
+// underway returns the attempt that an agent has at a task, and the policy that terms or
+// lastTerms finds. It returns errs.NotFound for a task that the agent never had and
+// errs.TaskState where the task, or the agent's attempt at it, is over.
+func (s *step) underway(t models.Task, agentID string, terms func(models.Task) (models.TaskInput, Policy, error)) (models.Attempt, Policy, error) {
+	a, err := s.current(t, agentID)
+	if err == nil && (t.State.Ended() || a.State.Ended() || a.Attempt != t.Attempt) {
+		err = over(t)
+	}
+	if err != nil {
+		return a, Policy{}, err
+	}
+	_, p, err := terms(t)
+	return a, p, err
 }

@@ -129,7 +129,7 @@ func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, who, id strin
 			return t, err
 		}
 		if !placed {
-			release, err := o.waiting.take(who)
+			release, err := o.mayWait(who)
 			if err != nil {
 				return t, err
 			}

@@ -247,8 +247,8 @@ func charge(tx *store.Tx) error {
 	}
 	return errors.Join(
 		tx.SaveAccounts(saved),
-		tx.AddUsage("help", store.Path(chain), tx.Now(), 5),
-		tx.AddOutcome(models.OutcomeRow{AgentID: "help", SessionID: "s", Status: models.OutcomeSuccess, At: tx.Now()}),
+		storetest.AddUsage(tx, "help", store.Path(chain), tx.Now(), 5),
+		tx.AddOutcomes([]models.OutcomeRow{{AgentID: "help", SessionID: "s", Status: models.OutcomeSuccess, At: tx.Now()}}),
 	)
 }
 

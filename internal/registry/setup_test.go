@@ -117,8 +117,9 @@ func (f *fixture) events(t *testing.T, id string) []models.Event {
 // number gives every committed event its position.
 func (f *fixture) number(ctx context.Context) error {
 	for more := true; more; {
-		err := f.db.Write(ctx, func(tx *store.Tx) (err error) {
-			_, more, err = tx.NumberEvents()
+		err := f.db.Write(ctx, func(tx *store.Tx) error {
+			after, upTo, err := tx.NumberAtMost(1000)
+			more = upTo > after
 			return err
 		})
 		if err != nil {

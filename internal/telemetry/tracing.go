@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -99,6 +100,16 @@ func (t *Tracing) Stop(ctx context.Context) error { return t.stop(ctx) }
 // names none leaves ctx as it is.
 func WithTraceparent(ctx context.Context, traceparent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
+}
+
+// IsTraceparent reports whether a text is a traceparent of version 00 (Trace Context
+// §3.2), whose flags may be any.
+func IsTraceparent(text string) bool {
+	const untilFlags, length = 53, 55
+	if len(text) != length || text[:3] != "00-" || strings.Trim(text[untilFlags:], "0123456789abcdef") != "" {
+		return false
+	}
+	return trace.SpanContextFromContext(WithTraceparent(context.Background(), text[:untilFlags]+"00")).IsValid()
 }
 
 // Traceparent names the span of a context, "" where it has none.

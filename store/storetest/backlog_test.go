@@ -38,7 +38,7 @@ func TestBacklog(t *testing.T) {
 				if _, err := tx.ClaimJobs([]string{"now"}, 10, time.Minute); err != nil {
 					return err
 				}
-				_, _, err := tx.NumberEvents()
+				_, _, err := tx.NumberAtMost(1000)
 				return err
 			}))
 			waiting, err = db.Backlog(t.Context())

@@ -20,8 +20,9 @@ import (
 func numberAll(t *testing.T, db *storetest.DB) {
 	t.Helper()
 	for more := true; more; {
-		write(t, db, func(tx *store.Tx) (err error) {
-			_, more, err = tx.NumberEvents()
+		write(t, db, func(tx *store.Tx) error {
+			after, upTo, err := tx.NumberAtMost(1000)
+			more = upTo > after
 			return err
 		})
 	}
@@ -118,7 +119,7 @@ func TestEvents(t *testing.T) {
 		require.NotContains(t, keysOf(got), "lost")
 	})
 
-	rule(t, "AreNumberedAThousandAtATime", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreNumberedUpToALimitAtATime", func(t *testing.T, db *storetest.DB) {
 		write(t, db, func(tx *store.Tx) error {
 			for i := range 1500 {
 				if err := emitAll(tx, fmt.Sprintf("%04d", i)); err != nil {
@@ -127,14 +128,11 @@ func TestEvents(t *testing.T) {
 			}
 			return nil
 		})
-		for _, want := range []struct {
-			n    int64
-			more bool
-		}{{1000, true}, {500, false}, {0, false}} {
+		for _, want := range []struct{ after, upTo int64 }{{0, 1000}, {1000, 1500}, {1500, 1500}} {
 			write(t, db, func(tx *store.Tx) error {
-				n, more, err := tx.NumberEvents()
-				require.Equal(t, want.n, n)
-				require.Equal(t, want.more, more)
+				after, upTo, err := tx.NumberAtMost(1000)
+				require.Equal(t, want.after, after)
+				require.Equal(t, want.upTo, upTo)
 				return err
 			})
 		}
@@ -180,7 +178,7 @@ func TestEvents(t *testing.T) {
 					case <-stopped:
 						return
 					default:
-						_ = db.Write(context.Background(), func(tx *store.Tx) error { _, _, err := tx.NumberEvents(); return err })
+						_ = db.Write(context.Background(), func(tx *store.Tx) error { _, _, err := tx.NumberAtMost(1000); return err })
 					}
 				}
 			})

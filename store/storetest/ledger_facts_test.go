@@ -152,8 +152,8 @@ func TestRollUps(t *testing.T) {
 		at := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 		write(t, db, func(tx *store.Tx) error {
 			return errors.Join(
-				tx.AddUsage("bills", "nova/orch-a/finance/bills", at, 1), tx.AddUsage("bills", "nova/orch-a/finance/bills", at.Add(24*time.Hour-1), 2),
-				tx.AddUsage("bills", "nova/orch-a/health/bills", at, 4), tx.AddUsage("bills", "nova/orch-a/finance/bills", at.Add(-1), 8),
+				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", at, 1), storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", at.Add(24*time.Hour-1), 2),
+				storetest.AddUsage(tx, "bills", "nova/orch-a/health/bills", at, 4), storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", at.Add(-1), 8),
 				tx.InsertReset("bills", day, 3, 100), tx.InsertReset("bills", day, 1, 0), tx.InsertReset("bills", day-1, 50, 0),
 			)
 		})

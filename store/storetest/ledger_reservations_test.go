@@ -189,6 +189,6 @@ func TestSnapshots(t *testing.T) {
 		}
 		_, err := db.VerifyLedger(t.Context())
 		require.NoError(t, err)
-		write(t, db, func(tx *store.Tx) error { return tx.AddUsage("bills", "nova", db.Now(), 1) })
+		write(t, db, func(tx *store.Tx) error { return storetest.AddUsage(tx, "bills", "nova", db.Now(), 1) })
 	})
 }

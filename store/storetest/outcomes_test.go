@@ -98,7 +98,7 @@ func TestOutcomes(t *testing.T) {
 			spoil(&bad)
 			err := db.Write(context.Background(), func(tx *store.Tx) error { return tx.AddOutcomes([]models.OutcomeRow{good, bad}) })
 			require.Equal(t, errs.Conflict, errs.CodeOf(err), name)
-			err = db.Write(context.Background(), func(tx *store.Tx) error { return tx.AddOutcome(bad) })
+			err = db.Write(context.Background(), func(tx *store.Tx) error { return tx.AddOutcomes([]models.OutcomeRow{bad}) })
 			require.Equal(t, errs.Conflict, errs.CodeOf(err), name)
 		}
 		requireStats(t, db, "finance", models.AgentStats{})

@@ -63,11 +63,11 @@ func TestAgentDetail(t *testing.T) {
 		midnight := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 		write(t, db, func(tx *store.Tx) error {
 			return errors.Join(
-				tx.AddUsage("bills", "nova/orch-a/finance/bills", midnight.Add(-time.Microsecond), 1_000_000),
-				tx.AddUsage("bills", "nova/orch-a/finance/bills", midnight, 1),
-				tx.AddUsage("bills", "nova/orch-a/finance/bills", midnight.Add(30*time.Minute), 10),
-				tx.AddUsage("bills", "nova/orch-a/health/bills", midnight.Add(15*time.Hour), 100),
-				tx.AddUsage("health", "nova/orch-a/health", midnight.Add(15*time.Hour), 5000),
+				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", midnight.Add(-time.Microsecond), 1_000_000),
+				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", midnight, 1),
+				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", midnight.Add(30*time.Minute), 10),
+				storetest.AddUsage(tx, "bills", "nova/orch-a/health/bills", midnight.Add(15*time.Hour), 100),
+				storetest.AddUsage(tx, "health", "nova/orch-a/health", midnight.Add(15*time.Hour), 5000),
 			)
 		})
 		got, err := db.AgentDetail(t.Context(), "bills", db.Now())
@@ -83,8 +83,8 @@ func TestAgentDetail(t *testing.T) {
 		today := db.Now().Unix() / 86_400
 		write(t, db, func(tx *store.Tx) error {
 			return errors.Join(
-				tx.AddUsage("bills", "nova/orch-a/finance/bills", db.Now(), 100),
-				tx.AddUsage("finance", "nova/orch-a/finance", db.Now(), 1000),
+				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", db.Now(), 100),
+				storetest.AddUsage(tx, "finance", "nova/orch-a/finance", db.Now(), 1000),
 				tx.InsertReset("bills", today, 60, 0),
 				tx.InsertReset("bills", today, 30, 500),
 				tx.InsertReset("bills", today-1, 7, 0),
@@ -101,12 +101,12 @@ func TestAgentDetail(t *testing.T) {
 		yesterday, tomorrow := db.Now().Add(-24*time.Hour), db.Now().Add(24*time.Hour)
 		write(t, db, func(tx *store.Tx) error {
 			return errors.Join(
-				tx.AddUsage("bills", "nova/orch-a/finance/bills", db.Now(), 1000),
-				tx.AddUsage("bills", "nova/orch-a/finance/bills", tomorrow, 100),
+				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", db.Now(), 1000),
+				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", tomorrow, 100),
 				tx.InsertReset("bills", today, 500, 0),
 				tx.InsertReset("bills", today+1, 40, 0),
-				tx.AddUsage("finance", "nova/orch-a/finance", yesterday, 1000),
-				tx.AddUsage("finance", "nova/orch-a/finance", db.Now(), 5),
+				storetest.AddUsage(tx, "finance", "nova/orch-a/finance", yesterday, 1000),
+				storetest.AddUsage(tx, "finance", "nova/orch-a/finance", db.Now(), 5),
 				tx.InsertReset("finance", today-1, 900, 0),
 				tx.SaveAccounts([]models.Account{{AgentID: "bills", Level: 3, Day: today + 1}, {AgentID: "finance", Level: 2, Day: today - 1}}),
 			)
@@ -118,9 +118,9 @@ func TestAgentDetail(t *testing.T) {
 
 	rule(t, "UsageAndOutcomesOfAnUnknownAgentAreRefused", func(t *testing.T, db *storetest.DB) {
 		for _, fn := range []func(*store.Tx) error{
-			func(tx *store.Tx) error { return tx.AddUsage("nobody", "nova/nobody", tx.Now(), 1) },
+			func(tx *store.Tx) error { return storetest.AddUsage(tx, "nobody", "nova/nobody", tx.Now(), 1) },
 			func(tx *store.Tx) error {
-				return tx.AddOutcome(models.OutcomeRow{AgentID: "nobody", SessionID: "s", Status: models.OutcomeSuccess, At: tx.Now()})
+				return tx.AddOutcomes([]models.OutcomeRow{{AgentID: "nobody", SessionID: "s", Status: models.OutcomeSuccess, At: tx.Now()}})
 			},
 		} {
 			require.Equal(t, errs.Conflict, errs.CodeOf(db.Write(t.Context(), fn)))

@@ -38,11 +38,11 @@ func TestWriteStoresNothingOfAClosureThat(t *testing.T) {
 			func(t *testing.T, err error) { require.Equal(t, errs.Internal, errs.CodeOf(err)) },
 		},
 		"BreaksARule": {
-			func(tx *store.Tx) error { return tx.AddUsage("nobody", "x", tx.Now(), 1) },
+			func(tx *store.Tx) error { return storetest.AddUsage(tx, "nobody", "x", tx.Now(), 1) },
 			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
 		},
 		"SwallowsAStatementsError": {
-			func(tx *store.Tx) error { _ = tx.AddUsage("nobody", "x", tx.Now(), 1); return nil },
+			func(tx *store.Tx) error { _ = storetest.AddUsage(tx, "nobody", "x", tx.Now(), 1); return nil },
 			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
 		},
 		"SwallowsAnErrorOfTheObjectMapper": {
@@ -51,7 +51,7 @@ func TestWriteStoresNothingOfAClosureThat(t *testing.T) {
 		},
 		"WritesOnAfterAFailedStatement": {
 			func(tx *store.Tx) error {
-				_ = tx.AddUsage("nobody", "x", tx.Now(), 1)
+				_ = storetest.AddUsage(tx, "nobody", "x", tx.Now(), 1)
 				return tx.Emit("x", "x", nil)
 			},
 			func(t *testing.T, err error) { require.Error(t, err) },
@@ -179,7 +179,7 @@ func misbehave(db *storetest.DB, id string, how int) func(*store.Tx) error {
 		case 2:
 			panic("boom")
 		case 3:
-			_ = tx.AddUsage("nobody", "x", tx.Now(), 1)
+			_ = storetest.AddUsage(tx, "nobody", "x", tx.Now(), 1)
 		}
 		return nil
 	}

@@ -68,6 +68,12 @@ func (d *Dialect) Name() string { return Name }
 // Subprotocol implements dialect.Dialect.
 func (d *Dialect) Subprotocol() string { return Subprotocol }
 
+// Plain implements dialect.Dialect.
+func (d *Dialect) Plain() bool { return false }
+
+// About implements dialect.Dialect: messages are about a task.
+func (d *Dialect) About(raw []byte) string { return wire.TaskOf(raw) }
+
 // Negotiate implements dialect.Dialect (Chiffon §Protocol Versioning).
 func (d *Dialect) Negotiate(versions []string) (string, error) {
 	if len(versions) == 0 {

@@ -44,7 +44,9 @@ func rule(t *testing.T, name string, fn func(t *testing.T, h *house)) {
 func open(t *testing.T, db *storetest.DB) *house {
 	t.Helper()
 	require.NoError(t, registry.New(db.Store, nil).Bootstrap(t.Context()))
-	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{Poll: 2 * time.Millisecond})
+	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{
+		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Poll: 2 * time.Millisecond,
+	})
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 2 * time.Millisecond})
 	work.Register(runner)
 	require.NoError(t, work.Start(t.Context()))

@@ -58,7 +58,7 @@ func askedOf(o orchestrator.Order) (asked, error) {
 	if a.trace == uuid.Nil {
 		a.trace = a.task
 	}
-	if o.Task.Class != orchestrator.ClassEnvelope {
+	if o.Task.Class != Class {
 		return a, nil
 	}
 	if err := json.Unmarshal(o.Input.Meta, &a.meta); err != nil {

@@ -53,7 +53,7 @@ func submission(s speaker, e wire.Envelope, p wire.WorkRequest) (orchestrator.Su
 		return orchestrator.Submission{}, err
 	}
 	sub := orchestrator.Submission{
-		ID: p.TaskID.String(), RequestID: e.RequestID.String(), Class: orchestrator.ClassEnvelope,
+		ID: p.TaskID.String(), RequestID: e.RequestID.String(), Class: Class,
 		Capabilities: []string{p.WorkType}, AgentType: e.To, Parameters: p.Parameters, Priority: models.DefaultPriority,
 		Fingerprint: fingerprint(e), Meta: kept, Trace: traceparent(e),
 		Override: orchestrator.Override{TimeoutMS: p.Hints.MaxDurationSeconds * 1000, Notify: s.agent != ""},

@@ -36,7 +36,7 @@ func TestNoChangeIsLostBetweenOthers(t *testing.T) {
 
 // TestASelectSeesAnAgentBeforeOrAfterAChange: who has the one capability is in the
 // one sphere and of the one type, who has the other in the other, and nobody is seen
-// in between, while others come and go, and the whole is replaced.
+// in between, while others change, and the whole is replaced.
 func TestASelectSeesAnAgentBeforeOrAfterAChange(t *testing.T) {
 	t.Parallel()
 	const agents, rounds = 20, 300
@@ -60,7 +60,6 @@ func TestASelectSeesAnAgentBeforeOrAfterAChange(t *testing.T) {
 	for _, change := range []func(n int){
 		func(n int) { x.Put(form(n%agents, n/agents)) },
 		func(n int) { x.Update(form(n%agents, 0).ID, func(a *selection.Agent) { a.InFlight = n % 4 }) },
-		func(n int) { x.Remove(form(n*7%agents, 0).ID) },
 		func(n int) {
 			if n%50 == 0 {
 				x.Replace(roster(n / 50))
@@ -112,7 +111,6 @@ func readForms(t *testing.T, x *selection.Index) {
 	if a, ok := x.Agent("w03"); ok && (a.Type == "infra") != (a.Capabilities[0] == "plan") {
 		t.Errorf("%+v", a)
 	}
-	x.Offered("plan")
 	x.CapabilitiesOf("code")
 }
 
@@ -133,7 +131,7 @@ func TestNobodyWaitsForASelect(t *testing.T) {
 	})
 	<-inside
 	x.Put(ready("w3", "plan"))
-	x.Remove("w1")
+	x.Update("w1", func(a *selection.Agent) { a.Capabilities = []string{"reason"} })
 	x.Update("w2", func(a *selection.Agent) { a.Load = 50 })
 	require.Equal(t, []string{"w3", "w2"}, holders(x, "plan"))
 	x.Replace(nil)

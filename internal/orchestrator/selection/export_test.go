@@ -9,13 +9,8 @@ import (
 // in, slots that are lost, marks that stayed. The index must not be in use.
 func Verify(x *Index) error {
 	w := x.world
-	if n := len(w.slots) + len(w.free); n != int(w.size) {
-		return fmt.Errorf("%d slots, %d of them accounted for", w.size, n)
-	}
-	for _, slot := range w.free {
-		if r := w.record(slot); r.id != "" || r.group != nil || r.agent.Load() != nil {
-			return fmt.Errorf("the free slot %d still has %q", slot, r.id)
-		}
+	if n := (len(w.slots) + chunkSize - 1) / chunkSize; n != len(w.chunks) {
+		return fmt.Errorf("%d slots in %d chunks", len(w.slots), len(w.chunks))
 	}
 	members := 0
 	for k, g := range w.groups {

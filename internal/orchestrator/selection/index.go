@@ -3,8 +3,6 @@ package selection
 import (
 	"slices"
 	"sync"
-
-	"comet/models"
 )
 
 // Index knows the agents by their capabilities and types. It is safe for concurrent
@@ -78,15 +76,6 @@ func (x *Index) put(r *record, a Agent) {
 	x.world.put(a)
 }
 
-// Remove forgets an agent; one that is not known is no error.
-func (x *Index) Remove(id string) {
-	x.changing.Lock()
-	defer x.changing.Unlock()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.world.drop(id)
-}
-
 // Agent returns what is known of an agent.
 func (x *Index) Agent(id string) (Agent, bool) {
 	x.mu.RLock()
@@ -100,17 +89,9 @@ func (x *Index) Agent(id string) (Agent, bool) {
 	return a, true
 }
 
-// Offered reports whether anybody registered and active has the capability, be it up
-// or not.
-func (x *Index) Offered(capability string) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.world.offers[""][models.CapabilityKey(capability)] > 0
-}
-
 // CapabilitiesOf returns, sorted and without their custom: prefixes, the capabilities
-// that active agents of a type have; of all active agents for "". They are the
-// supported_types of the envelope protocol's error 5006.
+// that active agents of a type have; of all active agents for "". They are what is said
+// to be supported where work is refused that is not.
 func (x *Index) CapabilitiesOf(agentType string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

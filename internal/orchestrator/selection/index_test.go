@@ -83,20 +83,6 @@ func TestUpdateCannotGiveAnotherID(t *testing.T) {
 	require.Equal(t, []string{"w1"}, holders(x, "plan"))
 }
 
-func TestRemoveForgetsAnAgent(t *testing.T) {
-	t.Parallel()
-	x := indexOf(ready("w1", "plan"), ready("w2", "plan"), ready("w3", "plan"))
-	x.Remove("w2")
-	x.Remove("w9")
-	require.Equal(t, []string{"w1", "w3"}, holders(x, "plan"))
-	_, ok := x.Agent("w2")
-	require.False(t, ok)
-	require.Zero(t, x.Select(selection.Request{Agent: "w2"}).Considered)
-	x.Put(ready("w4", "plan", "reason"))
-	require.Equal(t, []string{"w1", "w3", "w4"}, holders(x, "plan"))
-	require.Equal(t, []string{"w4", "w1", "w3"}, holders(x, "plan", "reason"))
-}
-
 func TestReplaceForgetsEverybodyElse(t *testing.T) {
 	t.Parallel()
 	x := indexOf(ready("w1", "plan"), ready("w2", "plan"))
@@ -122,7 +108,7 @@ func TestTheIndexKeepsNothingOfItsCallers(t *testing.T) {
 	for _, id := range []string{"w1", "w2", "w3"} {
 		a, _ := x.Agent(id)
 		require.Equal(t, []string{"plan"}, a.Capabilities)
-		x.Remove(id)
+		require.True(t, x.Update(id, func(a *selection.Agent) { a.Active = false }))
 	}
 	require.Empty(t, x.CapabilitiesOf(""))
 
@@ -140,22 +126,17 @@ func TestACapabilityIsOfferedWhileAnActiveAgentHasItUpOrNot(t *testing.T) {
 		with(ready("w3", "reason", "run_playbook", "custom:reason"), func(a *selection.Agent) { a.Active = false }),
 		ready("w4", "summarize"),
 	)
-	require.True(t, x.Offered("run_playbook"))
-	require.True(t, x.Offered("custom:run_playbook"))
-	require.False(t, x.Offered("reason"), "who has it is deactivated")
-	require.False(t, x.Offered("translate"))
-
 	require.Equal(t, []string{"run_playbook"}, x.CapabilitiesOf("infra"), "as they are compared")
 	require.Equal(t, []string{"plan", "run_playbook"}, x.CapabilitiesOf("code"))
-	require.Equal(t, []string{"plan", "run_playbook", "summarize"}, x.CapabilitiesOf(""), "everybody's")
+	require.Equal(t, []string{"plan", "run_playbook", "summarize"}, x.CapabilitiesOf(""), "everybody's, but who is deactivated")
 	require.NotNil(t, x.CapabilitiesOf("desktop"))
 	require.Empty(t, x.CapabilitiesOf("desktop"))
 
 	require.True(t, x.Update("w3", func(a *selection.Agent) { a.Active = true }))
-	require.True(t, x.Offered("reason"))
+	require.Contains(t, x.CapabilitiesOf(""), "reason")
 	require.True(t, x.Update("w1", func(a *selection.Agent) { a.Active = false }))
-	require.True(t, x.Offered("run_playbook"), "others have it still")
+	require.Contains(t, x.CapabilitiesOf(""), "run_playbook", "others have it still")
 	require.Empty(t, x.CapabilitiesOf("infra"))
-	x.Remove("w4")
-	require.False(t, x.Offered("summarize"))
+	require.True(t, x.Update("w4", func(a *selection.Agent) { a.Active = false }))
+	require.NotContains(t, x.CapabilitiesOf(""), "summarize")
 }

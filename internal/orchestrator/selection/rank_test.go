@@ -159,7 +159,7 @@ func TestARankingMayAskTheIndex(t *testing.T) {
 	x := indexOf(ready("w1", "plan"), ready("w2", "plan"))
 	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(a, b *selection.Ranked) int {
 		x.Put(ready("w3", "reason"))
-		x.Remove("w4")
+		x.Update("w4", func(a *selection.Agent) { a.Active = false })
 		one, _ := x.Agent(a.AgentID)
 		other, _ := x.Agent(b.AgentID)
 		return cmp.Compare(other.ID, one.ID)

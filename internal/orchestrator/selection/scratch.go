@@ -77,7 +77,7 @@ func takeAll(g *group, matched uint32, take func(slot, matched uint32)) {
 
 // count marks who has how many of the capabilities.
 func (s *scratch) count(w *world) {
-	if n := int(w.size); len(s.marks) < n {
+	if n := len(w.slots); len(s.marks) < n {
 		s.marks = make([]uint32, n+n/4)
 	}
 	for _, name := range s.names {

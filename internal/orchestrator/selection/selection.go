@@ -32,7 +32,7 @@ const (
 // Agent is what selection knows of an agent that can take work.
 type Agent struct {
 	ID string
-	// Type is the agent's type in the envelope protocol; "" where it has none.
+	// Type is the agent's type, by which some dialects address it; "" where it has none.
 	Type string
 	// Sphere is 1-9, 0 where it has none.
 	Sphere int

@@ -8,11 +8,10 @@ import (
 
 // world is the index itself. Whoever changes it holds both locks of the Index.
 type world struct {
-	// slots number the agents; a slot that became free is given again.
+	// slots number the agents. Nobody is forgotten alone: agents are deactivated, and
+	// Replace makes another world.
 	slots  map[string]uint32
 	chunks []*[chunkSize]record
-	size   uint32 // of the slots, used and free
-	free   []uint32
 
 	groups map[key]*group
 	offers offers
@@ -43,25 +42,10 @@ func (w *world) put(a Agent) {
 	if known {
 		w.unlink(slot)
 	} else {
-		slot = w.slot()
-		w.slots[a.ID] = slot
+		slot = w.slot(a.ID)
 	}
 	a.Capabilities = slices.Clone(a.Capabilities)
 	w.link(slot, &snapshot{Agent: a})
-}
-
-// drop forgets an agent.
-func (w *world) drop(id string) {
-	slot, known := w.slots[id]
-	if !known {
-		return
-	}
-	w.unlink(slot)
-	delete(w.slots, id)
-	r := w.record(slot)
-	r.id, r.group = "", nil
-	r.agent.Store(nil)
-	w.free = append(w.free, slot)
 }
 
 func (w *world) link(slot uint32, s *snapshot) {
@@ -91,18 +75,14 @@ func (w *world) unlink(slot uint32) {
 	}
 }
 
-// slot returns one that is free.
-func (w *world) slot() uint32 {
-	if last := len(w.free) - 1; last >= 0 {
-		s := w.free[last]
-		w.free = w.free[:last]
-		return s
-	}
-	if w.size%chunkSize == 0 {
+// slot gives an agent the next one.
+func (w *world) slot(id string) uint32 {
+	s := uint32(len(w.slots))
+	if s%chunkSize == 0 {
 		w.chunks = append(w.chunks, new([chunkSize]record))
 	}
-	w.size++
-	return w.size - 1
+	w.slots[id] = s
+	return s
 }
 
 // samePlaces reports whether nothing changed of what the world is ordered by.

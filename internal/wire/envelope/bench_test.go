@@ -57,16 +57,3 @@ func benchmarks(b *testing.B) []example {
 		{name: "chunk", sent: string(full)},
 	}
 }
-
-func BenchmarkAssembly(b *testing.B) {
-	chunks := envelope.Split(strings.Repeat("x", 64*envelope.MaxChunk))
-	b.ReportAllocs()
-	for b.Loop() {
-		var a envelope.Assembly
-		for i := range chunks {
-			if _, err := a.Add(chunks[(i*37)%len(chunks)]); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-}

@@ -8,7 +8,7 @@ import (
 // maxSentences is how many problems the text of one error names.
 const maxSentences = 10
 
-// Error is why Parse or Format refused a message, or an Assembly a chunk.
+// Error is why Parse or Format refused a message.
 type Error struct {
 	// Problems are in the order of the document's tables, at least one.
 	Problems []Problem

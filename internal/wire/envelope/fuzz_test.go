@@ -61,52 +61,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzAssembly: the chunks of a text, in any order, repeated and overlapping, with and
-// without a total, give the text.
-func FuzzAssembly(f *testing.F) {
-	f.Add("abcdefghi", []byte{3, 1, 2, 3, 4, 5, 6, 7, 8})
-	f.Add("Größe €😀", []byte{1, 0, 200, 7, 255, 3})
-	f.Add("", []byte{})
-	f.Fuzz(func(t *testing.T, text string, order []byte) {
-		var a envelope.Assembly
-		var output []byte
-		kept := map[int64]bool{}
-		add := func(c envelope.Chunk) {
-			pieces, err := a.Add(c)
-			require.NoError(t, err)
-			for _, p := range pieces {
-				if missing := int(p.To) - len(output); missing > 0 {
-					output = append(output, make([]byte, missing)...)
-				}
-				copy(output[p.From:], p.Text)
-				for i := p.From; i < p.To; i++ {
-					require.False(t, kept[i], "byte %d is kept once", i)
-					kept[i] = true
-				}
-			}
-		}
-		for i := 0; i+1 < len(order) && len(text) > 0; i += 2 {
-			from := int(order[i]) % len(text)
-			to := from + 1 + int(order[i+1])%(len(text)-from)
-			r := envelope.Range{From: int64(from), To: int64(to)}
-			if order[i]%2 == 0 {
-				r.Total = int64(len(text))
-			}
-			add(envelope.Chunk{Range: r, Text: text[from:to]})
-			gap, ok := a.Gap()
-			require.Equal(t, ok, gap.From < gap.To && !kept[gap.From] && !kept[gap.To-1], "%v %v", gap, a.Parts())
-		}
-		for _, c := range envelope.Split(text) {
-			add(c)
-		}
-		require.NoError(t, a.Complete())
-		require.Equal(t, text, string(output))
-		again, err := envelope.Resume(a.Total(), a.Parts())
-		require.NoError(t, err)
-		require.NoError(t, again.Complete())
-	})
-}
-
 // FuzzParseRange: what is read is a range, and is written as what reads the same.
 func FuzzParseRange(f *testing.F) {
 	for _, text := range []string{"bytes 0-262144 of 524288", "bytes 0-256k", "bytes 256k-512k of 1024k", "bytes 9-1", "bytes k-k of k"} {
