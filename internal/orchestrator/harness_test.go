@@ -79,7 +79,7 @@ func ops() models.Principal {
 func (h *house) worker(t *testing.T, id string, places int, capabilities ...string) {
 	t.Helper()
 	h.register(t, id, capabilities...)
-	_, err := h.Join(t.Context(), id, orchestrator.Joining{Dialect: "envelope", Link: "websocket", Places: places})
+	_, err := h.Join(t.Context(), id, orchestrator.Joining{Dialect: "plain", Link: "websocket", Places: places})
 	require.NoError(t, err)
 }
 

@@ -96,7 +96,7 @@ func TestALineOfTasks(t *testing.T) {
 		h.worker(t, "a", 1, "work")
 		h.submit(t, "work", nil)
 		second, third := h.submit(t, "work", nil).ID, h.submit(t, "work", nil).ID
-		_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "envelope", Link: "poll", Places: 2})
+		_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "plain", Link: "poll", Places: 2})
 		require.NoError(t, err)
 		h.until(t, second, func(t models.Task) bool { return t.AgentID == "a" })
 		h.worker(t, "b", 1, "work")

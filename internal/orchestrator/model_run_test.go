@@ -225,7 +225,7 @@ func (r *modelRun) comeOrGo(agent string) error {
 	}
 	r.say("join %s", agent)
 	r.m.sign(w, models.WorkerOnline)
-	_, err := r.Join(ctx, agent, orchestrator.Joining{Dialect: "envelope", Link: "poll", Places: w.places})
+	_, err := r.Join(ctx, agent, orchestrator.Joining{Dialect: "plain", Link: "poll", Places: w.places})
 	return err
 }
 

@@ -117,7 +117,7 @@ func TestTimers(t *testing.T) {
 		task := h.submit(t, "work", nil)
 		require.Equal(t, models.WaitRetry, task.Waits)
 		require.Equal(t, 1, task.Attempt)
-		_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "envelope", Link: "poll"})
+		_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "plain", Link: "poll"})
 		require.NoError(t, err)
 		task = h.pass(t, task.ID, time.Second, waits(models.WaitNothing))
 		require.Equal(t, "a", task.AgentID)
@@ -284,7 +284,7 @@ func TestAWorkerThatFallsSilent(t *testing.T) {
 	rule(t, "OnAnOldLineIsStillOnItsNewOne", func(t *testing.T, h *house) {
 		h.register(t, "a", "work")
 		for _, line := range []string{"old", "new"} {
-			_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "envelope", Link: "websocket", Line: line})
+			_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "plain", Link: "websocket", Line: line})
 			require.NoError(t, err)
 		}
 		for _, c := range []struct {

@@ -147,7 +147,7 @@ func (f *fair) work(ctx context.Context, i int) {
 	offline, err := f.at().Alive(ctx, []string{id})
 	f.allowed(ctx, err)
 	if len(offline) > 0 {
-		_, err := f.at().Join(ctx, id, orchestrator.Joining{Dialect: "envelope", Link: "poll", Places: 1 + i%3})
+		_, err := f.at().Join(ctx, id, orchestrator.Joining{Dialect: "plain", Link: "poll", Places: 1 + i%3})
 		f.allowed(ctx, err)
 	}
 	told, err := f.at().Messages(ctx, id, 10)

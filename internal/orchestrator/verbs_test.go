@@ -170,7 +170,7 @@ func TestWhatAnotherAgentSays(t *testing.T) {
 			} {
 				_, err := say()
 				require.Equal(t, errs.NotFound, errs.CodeOf(err), name)
-				require.True(t, orchestrator.Missing(err))
+				require.True(t, errs.Is(err, errs.NotFound))
 				requireUnchanged(t, h, before, name)
 			}
 		})
