@@ -1,0 +1,231 @@
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"comet/internal/dialect"
+	"comet/internal/errs"
+	wire "comet/internal/wire/pipe"
+	"comet/models"
+)
+
+func asRefusal(err error, r *refusal) bool { return errors.As(err, r) }
+
+// maxOptions is how many answers a user is offered (PROTOCOL_V5 §7.2).
+const maxOptions = 4
+
+// follow says that a request is taken on and, where its asker waits, what came of it: its
+// end, or what the user is asked.
+func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t models.Task, wait time.Duration) (dialect.Answer, error) {
+	w := new(wire.Writer).Flag("accepted")
+	if t.AgentID != "" && !t.State.Ended() {
+		name, err := d.address(ctx, t.AgentID)
+		if err != nil {
+			return dialect.Answer{}, err
+		}
+		w.Add("worker", name.String())
+	}
+	a, err := d.say(m, wire.Ack, state(t), w, true)
+	if err != nil {
+		return a, err
+	}
+	a.Status, a.Location = http.StatusAccepted, "/api/v1/tasks/"+t.ID
+	if t, err = d.await(ctx, s, t, wait); err != nil {
+		return a, err
+	}
+	if !t.State.Ended() && (t.Waits != models.WaitAnswer || wait == 0) {
+		return a, nil
+	}
+	last, err := d.standing(ctx, s, t)
+	if err != nil {
+		return a, err
+	}
+	a.Body = bytes.Join([][]byte{a.Body, last.Body}, []byte{'\n'})
+	a.Status = last.Status
+	return a, nil
+}
+
+// await waits until a task has ended, or asks something.
+func (d *Dialect) await(ctx context.Context, s speaker, t models.Task, wait time.Duration) (models.Task, error) {
+	until := time.Now().Add(wait)
+	for left := wait; left > 0 && !t.State.Ended() && t.Waits != models.WaitAnswer; left = time.Until(until) {
+		select {
+		case <-ctx.Done():
+			return t, nil
+		default:
+		}
+		next, err := d.work.Changed(ctx, s.TokenID, t.ID, t.Version, left)
+		if err != nil {
+			return t, unlessBusy(err)
+		}
+		t = next
+	}
+	return t, nil
+}
+
+// unlessBusy is nil where only too many wait: then this one does not.
+func unlessBusy(err error) error {
+	if errs.Is(err, errs.Busy) {
+		return nil
+	}
+	return err
+}
+
+// standing is the line that says where a task is: its end, what it asks, or how far it
+// is.
+func (d *Dialect) standing(ctx context.Context, s speaker, t models.Task) (dialect.Answer, error) {
+	m, err := d.head(ctx, t)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	m.To = s.address
+	status := http.StatusOK
+	switch {
+	case t.State.Ended():
+		if err := d.end(ctx, &m, t); err != nil {
+			return dialect.Answer{}, err
+		}
+		if m.Err != "" {
+			status = httpStatus(m.Err)
+		}
+		d.close(ctx, t)
+	case t.Waits == models.WaitAnswer:
+		err = d.asked(ctx, &m, t)
+	default:
+		m.Type = wire.Update
+		w := new(wire.Writer).Add("progress", strconv.Itoa(t.Progress)+"%")
+		if t.StepName != "" {
+			w.Text("step", t.StepName)
+		}
+		m.Data, err = w.Data()
+	}
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	line, err := wire.Format(m)
+	return dialect.Answer{Status: status, Body: []byte(line), ContentType: contentType, Reply: true}, err
+}
+
+// close ends the session that was made for a request, once its asker has the end of it
+// (PROTOCOL_V5 §6.2). Where others of its tasks go on, it stays.
+func (d *Dialect) close(ctx context.Context, t models.Task) {
+	if t.Class != Class || t.SessionID == "" {
+		return
+	}
+	order, err := d.work.Order(ctx, t.ID)
+	if err == nil {
+		if kept, bad := metaOf(order.Input); bad != nil || !kept.Closes {
+			return
+		}
+		_, err = d.work.CloseSession(context.WithoutCancel(ctx), t.SessionID)
+	}
+	if err != nil && !errs.Is(err, errs.TaskState) && !isGone(err) {
+		d.log.Warn("a session stays open", "session", t.SessionID, "error", err)
+	}
+}
+
+// asked is what a user is asked (PROTOCOL_V5 §7.2).
+func (d *Dialect) asked(ctx context.Context, m *wire.Message, t models.Task) (err error) {
+	m.Type = wire.Disambiguate
+	text, options, err := d.questionOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	w := new(wire.Writer)
+	for i, o := range options[:min(len(options), maxOptions)] {
+		w.Text("opt"+strconv.Itoa(i+1), o)
+	}
+	opts, err := w.Data()
+	if err != nil {
+		return err
+	}
+	// The question comes first and is shortened rather than the options.
+	w = new(wire.Writer)
+	room := wire.MaxData - len([]rune(string(opts))) - len(`question="";`)
+	w.Text("question", shorten(text, room))
+	question, err := w.Data()
+	if err == nil && len(options) > 0 {
+		question += ";" + opts
+	}
+	m.Data = question
+	return err
+}
+
+// shorten cuts a text to a number of characters.
+func shorten(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:max(most-1, 0)]) + "…"
+	}
+	return text
+}
+
+// questionOf is what a task's agent waits to be told.
+func (d *Dialect) questionOf(ctx context.Context, t models.Task) (text string, options []string, err error) {
+	full, err := d.work.Detail(ctx, t.ID)
+	if err != nil || full.Question == nil {
+		return "?", nil, err
+	}
+	var asked models.TaskChanged
+	err = json.Unmarshal(full.Question.Data, &asked)
+	return asked.Question, asked.Options, err
+}
+
+// answer takes a user's C: answer= as it is, or choice=opt2.
+func (d *Dialect) answer(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (dialect.Answer, error) {
+	t, err := d.mine(ctx, s, m)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	text, ok := m.Data.Get("answer")
+	if choice, chosen := m.Data.Get("choice"); !ok && chosen {
+		_, options, err := d.questionOf(ctx, t)
+		if err != nil {
+			return dialect.Answer{}, err
+		}
+		n, err := strconv.Atoi(strings.TrimPrefix(choice, "opt"))
+		if err != nil || n < 1 || n > len(options) {
+			return dialect.Answer{}, refuse(wire.E10, "", "choice must be opt1 to opt%d, not %s", len(options), choice)
+		}
+		text, ok = options[n-1], true
+	}
+	if !ok {
+		return dialect.Answer{}, refuse(wire.E10, "", "DATA must have answer, or choice such as choice=opt2")
+	}
+	if t, err = d.work.Answer(ctx, t.ID, text); err != nil {
+		return dialect.Answer{}, unknownTask(err, s, m)
+	}
+	return d.follow(ctx, s, m, t, wait)
+}
+
+// cancel takes a user's U with the state X (decisions: “Cancel is a U with state X”).
+func (d *Dialect) cancel(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
+	t, err := d.mine(ctx, s, m)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	why, ok := m.Data.Get("reason")
+	if !ok {
+		why = "cancelled by the asker"
+	}
+	if t, err = d.work.Cancel(ctx, t.ID, why, nil); err != nil {
+		return dialect.Answer{}, unknownTask(err, s, m)
+	}
+	d.close(ctx, t)
+	return d.say(m, wire.Ack, wire.Cancelled, new(wire.Writer).Flag("cancelled"), true)
+}
+
+// mine returns the task that a speaker names, which he has to have asked for.
+func (d *Dialect) mine(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
+	t, err := d.named(ctx, m)
+	if err == nil && !s.owns(t) {
+		err = refuse(wire.E40, "", "there is no task %s in %s", m.Task, m.Context)
+	}
+	return t, err
+}

@@ -1,0 +1,213 @@
+// Package pipe gives the lines of PROTOCOL_V5 their meaning: it turns them into the
+// orchestrator's verbs, and what comes of them, and what agents must be told, into lines.
+// The O1 that answers is this service. How a line is written is for wire/pipe, and how it
+// travels for link.
+//
+// A line names agents, sessions and tasks by short names (W3, S1, T1), which the
+// orchestrator keeps for whoever needs them. A task that was handed off has its source's
+// TID, one deeper, so that on the wire CTX, TID, DEPTH and the worker name it together.
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"comet/internal/dialect"
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	wire "comet/internal/wire/pipe"
+	"comet/models"
+)
+
+// Name is what a worker that speaks it has as its dialect, and Subprotocol its name on a
+// WebSocket.
+const (
+	Name        = "pipe"
+	Subprotocol = "v5"
+)
+
+// Version is the version that is spoken, as a join states it (PROTOCOL_V5 §14).
+const Version = "V5"
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Clock tells the time, default time.Now.
+	Clock func() time.Time
+	// Logger hears of our own failures; default discards.
+	Logger *slog.Logger
+}
+
+// Dialect implements dialect.Dialect. It is safe for concurrent use.
+type Dialect struct {
+	work    *orchestrator.Orchestrator
+	clock   func() time.Time
+	log     *slog.Logger
+	numbers *numbers
+}
+
+var _ dialect.Dialect = (*Dialect)(nil)
+
+// New returns the dialect over the orchestrator.
+func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
+	d := &Dialect{work: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
+	if opts != nil && opts.Clock != nil {
+		d.clock = opts.Clock
+	}
+	if opts != nil && opts.Logger != nil {
+		d.log = opts.Logger
+	}
+	d.numbers = newNumbers(d.clock())
+	return d
+}
+
+// Name implements dialect.Dialect.
+func (d *Dialect) Name() string { return Name }
+
+// Subprotocol implements dialect.Dialect.
+func (d *Dialect) Subprotocol() string { return Subprotocol }
+
+// Plain implements dialect.Dialect: its lines hold nothing but its messages.
+func (d *Dialect) Plain() bool { return true }
+
+// About implements dialect.Dialect: TID and CTX, the fourth segment and the ninth.
+func (d *Dialect) About(raw []byte) string {
+	var task string
+	for n := 1; ; n++ {
+		segment, rest, found := bytes.Cut(raw, []byte{'|'})
+		switch {
+		case !found || n == 4 && (len(segment) < 2 || string(segment) == "T0"):
+			return ""
+		case n == 4:
+			task = string(segment)
+		case n == 9:
+			return task + string(segment)
+		}
+		raw = rest
+	}
+}
+
+// Negotiate implements dialect.Dialect: the version is agreed on in the join.
+func (d *Dialect) Negotiate([]string) (string, error) { return Version, nil }
+
+// Accepts implements dialect.Dialect: every agent can have a number.
+func (d *Dialect) Accepts(models.Agent) error { return nil }
+
+// Token implements dialect.Dialect: the token of a join (decisions: “Who is speaking”).
+func (d *Dialect) Token(raw []byte) (token string, rest []byte) {
+	m, err := wire.Parse(string(raw))
+	if err != nil || m.Type != wire.Join {
+		return "", raw
+	}
+	data, token, found := m.Data.Cut(keyToken)
+	if !found {
+		return "", raw
+	}
+	m.Data = data
+	line, err := wire.Format(m)
+	if err != nil {
+		return "", raw
+	}
+	return token, []byte(line)
+}
+
+// Receive implements dialect.Dialect.
+func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) dialect.Answer {
+	m, err := wire.Parse(string(raw))
+	if err != nil {
+		return d.refuse(m, err)
+	}
+	s, err := d.speaker(ctx, from, m)
+	if err != nil {
+		return d.refuse(m, err)
+	}
+	answer, err := d.receive(ctx, s, m, wait)
+	if err != nil {
+		return d.refuse(m, err)
+	}
+	return answer
+}
+
+func (d *Dialect) receive(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (dialect.Answer, error) {
+	switch m.Type {
+	case wire.Query:
+		return d.query(ctx, s, m)
+	case wire.Request:
+		return d.request(ctx, s, m, wait)
+	}
+	if s.agent == "" {
+		return d.fromUser(ctx, s, m, wait)
+	}
+	return d.fromAgent(ctx, s, m)
+}
+
+// fromUser takes what somebody says of a task that he asked for.
+func (d *Dialect) fromUser(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (dialect.Answer, error) {
+	switch {
+	case m.Type == wire.Clarify:
+		return d.answer(ctx, s, m, wait)
+	case m.Type == wire.Update && m.State == wire.Cancelled:
+		return d.cancel(ctx, s, m)
+	}
+	return dialect.Answer{}, refuse(wire.E14, "", "a user sends R, C, Q and U with the state X, not %s", m.Type)
+}
+
+// fromAgent takes what an agent says of itself, and of the work it has.
+func (d *Dialect) fromAgent(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
+	switch m.Type {
+	case wire.Join:
+		return d.join(ctx, s, m)
+	case wire.Leave:
+		return d.leave(ctx, s, m)
+	case wire.Caps:
+		return d.caps(ctx, s, m)
+	case wire.Heartbeat:
+		return d.heartbeat(ctx, s, m)
+	case wire.Ack:
+		return d.ack(ctx, s, m)
+	case wire.Update:
+		return d.update(ctx, s, m)
+	case wire.Success:
+		return d.success(ctx, s, m)
+	case wire.Failure:
+		return d.failure(ctx, s, m)
+	case wire.Clarify:
+		return d.question(ctx, s, m)
+	case wire.Handoff:
+		return d.handOff(ctx, s, m)
+	}
+	return dialect.Answer{}, refuse(wire.E14, "", "%s is for O1 to send", m.Type)
+}
+
+const contentType = "text/plain; charset=utf-8"
+
+// say answers a message with one of our own. Over a line that stays open it is sent
+// where reply is set.
+func (d *Dialect) say(to wire.Message, t wire.Type, s wire.State, data *wire.Writer, reply bool) (dialect.Answer, error) {
+	text, err := data.Data()
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	m := wire.Reply(to, self, d.numbers.next(to.Context), t, text)
+	m.State = s
+	line, err := wire.Format(m)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	return dialect.Answer{Status: http.StatusOK, Body: []byte(line), ContentType: contentType, Reply: reply}, nil
+}
+
+// noted is the answer to a message whose effect is committed.
+func (d *Dialect) noted(to wire.Message, word string, reply bool) (dialect.Answer, error) {
+	return d.say(to, wire.Ack, to.State, new(wire.Writer).Flag(word), reply)
+}
+
+// orNotFound gives the core's errs.NotFound its code in the protocol.
+func orNotFound(err error, code wire.Code, format string, args ...any) error {
+	if errs.Is(err, errs.NotFound) {
+		return refuse(code, "", format, args...)
+	}
+	return err
+}

@@ -1,0 +1,104 @@
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"slices"
+	"strings"
+	"text/template"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+//go:embed prompts/*.txt
+var promptFiles embed.FS
+
+// prompt is what a prompt is filled in with.
+type prompt struct {
+	// Address and Caps are the agent's whose prompt it is, "" where there is none.
+	Address, Caps string
+	// Analyst is another worker for what a research agent does not do itself.
+	Analyst string
+	Workers []promptWorker
+}
+
+type promptWorker struct{ Address, Name, State, Caps string }
+
+// maxPrompted is how many workers a prompt lists.
+const maxPrompted = 200
+
+// Prompt is one of the system prompts of PROTOCOL_V5 §13, “orchestrator”, “worker” or
+// “research”, filled in with the live registry. language is “fr”, as documented with the
+// decided corrections, or “en”; agentID is whom it is for, "" for nobody in particular.
+// The error is errs.NotFound for a name, a language or an agent that there is not.
+func (d *Dialect) Prompt(ctx context.Context, name, language, agentID string) (string, error) {
+	text, err := promptFiles.ReadFile("prompts/" + name + "." + language + ".txt")
+	if err != nil || strings.ContainsAny(name+language, "/.") {
+		return "", errs.New(errs.NotFound, "there is no prompt %q in the language %q; there are orchestrator, worker and research in fr and en", name, language)
+	}
+	page, err := template.New(name).Parse(string(text))
+	if err != nil {
+		return "", err
+	}
+	p, err := d.prompted(ctx, agentID)
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	err = page.Execute(&out, p)
+	return out.String(), err
+}
+
+func (d *Dialect) prompted(ctx context.Context, agentID string) (p prompt, err error) {
+	if agentID != "" {
+		agent, err := d.work.Agent(ctx, agentID)
+		if err != nil {
+			return p, err
+		}
+		address, err := d.address(ctx, agentID)
+		if err != nil {
+			return p, err
+		}
+		p.Address, p.Caps = address.String(), capsOf(agent)
+	}
+	workers, err := d.work.Workers(ctx, "", maxPrompted)
+	for _, w := range workers {
+		if err != nil {
+			break
+		}
+		err = d.addWorker(ctx, &p, w, agentID)
+	}
+	return p, err
+}
+
+// addWorker lists a worker that is there.
+func (d *Dialect) addWorker(ctx context.Context, p *prompt, w models.Worker, agentID string) error {
+	if w.State == models.WorkerOffline {
+		return nil
+	}
+	agent, err := d.work.Agent(ctx, w.AgentID)
+	if err != nil || !agent.IsActive {
+		return err
+	}
+	address, err := d.address(ctx, w.AgentID)
+	if err != nil {
+		return err
+	}
+	p.Workers = append(p.Workers, promptWorker{address.String(), agent.Name, string(w.State), capsOf(agent)})
+	analyses := slices.ContainsFunc(agent.Capabilities, func(c string) bool { return models.CapabilityKey(c) == "data_analysis" })
+	if analyses && w.AgentID != agentID && p.Analyst == "" {
+		p.Analyst = address.String() + "-ANALYST"
+	}
+	return nil
+}
+
+// capsOf is what an agent offers, as a join declares it.
+func capsOf(a models.Agent) string {
+	names := make([]string, len(a.Capabilities))
+	for i, c := range a.Capabilities {
+		names[i] = models.CapabilityKey(c)
+	}
+	return strings.Join(names, ",")
+}

@@ -1,0 +1,169 @@
+package pipe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	wire "comet/internal/wire/pipe"
+	"comet/models"
+)
+
+// Render implements dialect.Dialect.
+func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, _ int) ([][]byte, error) {
+	t, err := d.work.Task(ctx, m.TaskID)
+	if isGone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := d.head(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if out.To, err = d.address(ctx, agent.ID); err != nil {
+		return nil, err
+	}
+	switch m.Kind {
+	case models.MessageAssign:
+		if t.State.Ended() || t.Attempt != m.Attempt || t.AgentID != agent.ID {
+			return nil, nil
+		}
+		err = d.assignment(ctx, &out, t)
+	case models.MessageCancel:
+		out.Type, out.State = wire.Update, wire.Cancelled
+		out.Data, err = new(wire.Writer).Text("reason", textOf(m.Data, "reason")).Data()
+	case models.MessageAnswer:
+		out.Type = wire.Clarify
+		out.Data, err = new(wire.Writer).Text("answer", textOf(m.Data, "answer")).Data()
+	case models.MessageEnded:
+		if t.AgentID != "" && t.ParentID != nil { // its part answers it (§5.3)
+			if out.From, err = d.address(ctx, t.AgentID); err != nil {
+				return nil, err
+			}
+		}
+		err = d.end(ctx, &out, t)
+	default:
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	line, err := wire.Format(out)
+	return [][]byte{[]byte(line)}, err
+}
+
+// textOf is a member of what an inbox message carries.
+func textOf(data json.RawMessage, name string) string {
+	var members map[string]string
+	_ = json.Unmarshal(data, &members) // written by the core
+	return members[name]
+}
+
+// assignment is the R that gives a task to a worker, and the X that gives it a part of
+// another's (§5.2, §5.3, §8.2).
+func (d *Dialect) assignment(ctx context.Context, out *wire.Message, t models.Task) error {
+	order, err := d.work.Order(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	out.Type, out.State = wire.Request, wire.New
+	if t.ParentID != nil {
+		source, err := d.work.Task(ctx, *t.ParentID)
+		if err != nil {
+			return err
+		}
+		out.Type, out.State = wire.Handoff, wire.Running
+		if source.AgentID != "" {
+			if out.From, err = d.address(ctx, source.AgentID); err != nil {
+				return err
+			}
+		}
+	}
+	again, err := d.retry(ctx, t)
+	if err != nil {
+		return err
+	}
+	out.Data, err = d.call(order.Task, order.Input, out.Task, again)
+	return err
+}
+
+// retry is what a further attempt says of those before it.
+func (d *Dialect) retry(ctx context.Context, t models.Task) (again wire.Retry, err error) {
+	if t.Attempt <= 1 {
+		return again, nil
+	}
+	attempts, err := d.work.Attempts(ctx, t.ID)
+	if err != nil {
+		return again, err
+	}
+	policy := Policy()
+	again.Attempt, again.Max = t.Attempt-1, max(policy.Retries, t.Attempt-1)
+	for i := len(attempts) - 1; i >= 0; i-- {
+		a := attempts[i]
+		if a.Attempt >= t.Attempt || a.AgentID == "" || a.AgentID == t.AgentID {
+			continue
+		}
+		if again.From, err = d.address(ctx, a.AgentID); err != nil {
+			return again, err
+		}
+		again.Reason = string(codeOf(models.Task{ErrorCode: a.ErrorCode, Attempt: a.Attempt}, detail{}))
+		break
+	}
+	return again, nil
+}
+
+// call is the DATA of a request. What was asked for in this protocol is passed on as it
+// came; other parameters become pairs, or a reference where they cannot.
+func (d *Dialect) call(t models.Task, in models.TaskInput, tid wire.Task, again wire.Retry) (wire.Data, error) {
+	if t.Class == Class {
+		kept, err := metaOf(in)
+		if err != nil {
+			return "", err
+		}
+		if data, ok := passedOn(kept.Data, again); ok {
+			return data, nil
+		}
+	}
+	w := new(wire.Writer)
+	if name := callOf(in.Capabilities); name != "" {
+		w.Add("call", name)
+	}
+	if writeParameters(w, in.Parameters) {
+		if data, err := w.Retry(again).Data(); err == nil {
+			return data, nil
+		}
+	}
+	w = new(wire.Writer)
+	if name := callOf(in.Capabilities); name != "" {
+		w.Add("call", name)
+	}
+	w.Ref("params", wire.Ref{Kind: wire.RefTask, Task: tid, Field: "params"})
+	data, err := w.Retry(again).Data()
+	var e *wire.Error
+	if errors.As(err, &e) { // a name that DATA cannot say: the parameters have it all
+		return new(wire.Writer).Ref("params", wire.Ref{Kind: wire.RefTask, Task: tid, Field: "params"}).Data()
+	}
+	return data, err
+}
+
+// passedOn is DATA as the asker wrote it, with what is to be said of attempts before and
+// without what is for O1.
+func passedOn(data wire.Data, again wire.Retry) (wire.Data, bool) {
+	for _, key := range []string{keyTimeout, keyKeep, "retry", "fallback_from"} {
+		data, _, _ = data.Cut(key)
+	}
+	more, err := new(wire.Writer).Retry(again).Data()
+	if err != nil {
+		return "", false
+	}
+	switch {
+	case more == "-":
+		return data, true
+	case data == "-":
+		return more, true
+	}
+	data += ";" + more
+	return data, len([]rune(string(data))) <= wire.MaxData
+}

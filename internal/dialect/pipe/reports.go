@@ -1,0 +1,229 @@
+package pipe
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"comet/internal/dialect"
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	wire "comet/internal/wire/pipe"
+	"comet/models"
+)
+
+// unknownTask gives the core's refusals of a report their codes.
+func unknownTask(err error, s speaker, m wire.Message) error {
+	switch {
+	case errs.Is(err, errs.NotFound):
+		return refuse(wire.E40, "", "%s has no task %s in %s", s.address, m.Task, m.Context)
+	case errs.Is(err, errs.TaskState):
+		return wrongState(err, m)
+	}
+	return err
+}
+
+// wrongState is the refusal of what cannot be done with a task as it is.
+func wrongState(err error, m wire.Message) error {
+	desc := fmt.Sprintf("%s does not take %s now", m.Task, m.Type)
+	if state, ok := errs.From(err).Meta["state"].(models.TaskState); ok {
+		desc = fmt.Sprintf("%s is %s and does not take %s now", m.Task, state, m.Type)
+	}
+	return refusal{code: wire.E15, reason: wire.ReasonTransition, desc: desc, cause: err}
+}
+
+// once names a message, so that the same line has its effect once in an attempt.
+func once(m wire.Message, t models.Task) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d|%s|%s|%s|%s|%d|%s|%s|%s", m.Number, m.From, m.To, m.Type, m.Task, m.Depth, m.Context, m.Budget, m.Data))
+	return "v5:" + t.ID + ":" + strconv.Itoa(t.Attempt) + ":" + hex.EncodeToString(sum[:8])
+}
+
+// update takes U (PROTOCOL_V5 §12.1): progress=50% is how far the work is, step= or desc=
+// what it is about, and all of it goes into the log.
+func (d *Dialect) update(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
+	if m.State == wire.Cancelled {
+		return dialect.Answer{}, refuse(wire.E15, wire.ReasonTransition, "an agent gives work up with E, not by the state X")
+	}
+	t, err := d.had(ctx, s, m)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	p := orchestrator.Progress{MessageID: once(m, t)}
+	if m.Data != "-" {
+		p.Log = []byte(string(m.Data) + "\n")
+	}
+	if text, ok := m.Data.Get("progress"); ok {
+		n, ok := percent(text)
+		if !ok {
+			return dialect.Answer{}, refuse(wire.E10, "", "progress must be 0%% to 100%%, not %s", text)
+		}
+		p.Percent = &n
+	}
+	for _, key := range []string{"step", "desc"} {
+		if text, ok := m.Data.Get(key); ok && p.Name == "" {
+			p.Name, p.Step = text, max(t.Step, 1)
+			if text != t.StepName && t.StepName != "" {
+				p.Step = t.Step + 1
+			}
+		}
+	}
+	if _, err := d.work.Progress(ctx, s.agent, t.ID, p); err != nil {
+		return dialect.Answer{}, unknownTask(err, s, m)
+	}
+	return d.noted(m, "noted", false)
+}
+
+// success takes S: DATA is the result. One that comes when the task has ended otherwise
+// is taken too: what it used is charged.
+func (d *Dialect) success(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
+	t, err := d.had(ctx, s, m)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	r := orchestrator.Result{Tokens: used(t, m)}
+	if m.Data != "-" {
+		r.Output = []byte(m.Data)
+	}
+	return d.complete(ctx, s, m, t, r)
+}
+
+// failure takes E (§8.3).
+func (d *Dialect) failure(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
+	t, err := d.had(ctx, s, m)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	if m.Err == "" || m.Err == wire.E00 {
+		return dialect.Answer{}, refuse(wire.E10, "", "ERR must say what went wrong, such as E99, not %s", orNone(string(m.Err)))
+	}
+	kept := detail{Code: m.Err, Data: m.Data, Needed: tokensIn(m.Data, "needed"), Have: tokensIn(m.Data, "have")}
+	raw, err := json.Marshal(kept)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	text, ok := m.Data.Get("desc")
+	if !ok {
+		text = string(m.Data)
+	}
+	return d.complete(ctx, s, m, t, orchestrator.Result{Failure: failureOf(m.Err), Text: text, Detail: raw, Tokens: used(t, m)})
+}
+
+func (d *Dialect) complete(ctx context.Context, s speaker, m wire.Message, t models.Task, r orchestrator.Result) (dialect.Answer, error) {
+	r.MessageID = once(m, t)
+	if _, err := d.work.Complete(ctx, s.agent, t.ID, r); err != nil && !errs.Is(err, errs.TaskState) {
+		return dialect.Answer{}, unknownTask(err, s, m)
+	}
+	return d.noted(m, "noted", true)
+}
+
+// used is what an agent has used: what it says with tokens=, and otherwise by how much
+// the budget that it got has become less (§9.1).
+func used(t models.Task, m wire.Message) int64 {
+	if _, ok := m.Data.Pair("tokens"); ok {
+		return tokensIn(m.Data, "tokens")
+	}
+	left, ok := m.Budget.Tokens()
+	if !ok || t.Budget == nil {
+		return 0
+	}
+	had, _ := wire.BudgetOf(*t.Budget - t.Tokens).Tokens()
+	return max(int64(had-left), 0)
+}
+
+// tokensIn reads a number of tokens, 0 for none.
+func tokensIn(data wire.Data, key string) int64 {
+	text, _ := data.Get(key)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > models.MaxTokens {
+		return 0
+	}
+	return n
+}
+
+// question takes an agent's C (§7.1): question= and, in a list, options=.
+func (d *Dialect) question(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
+	t, err := d.had(ctx, s, m)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	q := orchestrator.Question{}
+	var ok bool
+	if q.Text, ok = m.Data.Get("question"); !ok {
+		return dialect.Answer{}, refuse(wire.E10, "", "DATA must have question, such as question=which format?;options=json,txt")
+	}
+	if p, ok := m.Data.Pair("options"); ok {
+		q.Options = slices.Collect(p.List())
+	}
+	for n := 1; n <= maxOptions; n++ {
+		if text, ok := m.Data.Get("opt" + strconv.Itoa(n)); ok {
+			q.Options = append(q.Options, text)
+		}
+	}
+	if _, err := d.work.Clarify(ctx, s.agent, t.ID, q); err != nil {
+		return dialect.Answer{}, unknownTask(err, s, m)
+	}
+	return d.noted(m, "asked", true)
+}
+
+// handOff takes X (§5.3): another worker does a part of what this one has. DEPTH is that
+// of the part, one deeper than its source, and BUDGET what it may use of its source's.
+func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
+	if m.Depth < 1 {
+		return dialect.Answer{}, refuse(wire.E16, wire.ReasonDepth, "DEPTH of a hand-off must be one more than its source's")
+	}
+	target, err := d.agentAt(ctx, m.To)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	source := m
+	source.Depth--
+	t, err := d.had(ctx, s, source)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	sub := orchestrator.Submission{
+		Class: Class, Agent: target, Priority: priorityOf(m.Priority), RequestID: once(m, t),
+	}
+	if call := m.Data.Call(); call != "" {
+		sub.Capabilities = []string{call}
+	}
+	if tokens, ok := m.Budget.Tokens(); ok && t.Budget != nil {
+		if tokens == 0 {
+			return dialect.Answer{}, refusal{code: wire.E17, needed: 1}
+		}
+		sub.Budget = new(int64(tokens))
+	}
+	if sub.Parameters, err = parametersOf(m.Data); err != nil {
+		return dialect.Answer{}, err
+	}
+	root, err := d.root(ctx, t)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	name, err := d.work.Handle(ctx, root.ID, root.SessionID)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	if sub.Parameters, err = d.refer(ctx, place{session: root.SessionID, name: name}, sub.Parameters); err != nil {
+		return dialect.Answer{}, err
+	}
+	if sub.Meta, err = json.Marshal(meta{Data: m.Data}); err != nil {
+		return dialect.Answer{}, err
+	}
+	if _, err := d.work.HandOff(ctx, s.Principal, s.agent, t.ID, sub); err != nil {
+		return dialect.Answer{}, handOffError(err, s, m)
+	}
+	return d.noted(m, "approved", true)
+}
+
+// handOffError gives the core's refusals of a hand-off their codes.
+func handOffError(err error, s speaker, m wire.Message) error {
+	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.TaskState) {
+		return unknownTask(err, s, m)
+	}
+	return requestError(err)
+}

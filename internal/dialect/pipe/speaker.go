@@ -1,0 +1,46 @@
+package pipe
+
+import (
+	"context"
+
+	wire "comet/internal/wire/pipe"
+	"comet/models"
+)
+
+// speaker is who sends a message: an agent, or somebody who asks for work.
+type speaker struct {
+	models.Principal
+	// agent is the agent's id and address its name, "" and User for somebody else.
+	agent   string
+	address wire.Address
+}
+
+// speaker returns who sends a message. The token names the agent, and FROM must be the
+// number it has; only a join may propose another one, which it does not get.
+func (d *Dialect) speaker(ctx context.Context, from models.Principal, m wire.Message) (speaker, error) {
+	s := speaker{Principal: from, address: wire.Address{Role: wire.User}}
+	if from.AgentID == nil {
+		switch {
+		case m.From.Role != wire.User:
+			return s, refuse(wire.E13, "from", "the token belongs to no agent: FROM must be User, not %s", m.From)
+		case !s.mayAsk():
+			return s, refuse(wire.E90, "scope", "the token lacks the scope messages:send")
+		}
+		return s, nil
+	}
+	s.agent = *from.AgentID
+	var err error
+	if s.address, err = d.address(ctx, s.agent); err != nil {
+		return s, err
+	}
+	if m.From != s.address && (m.Type != wire.Join || m.From.Role != wire.Worker) {
+		return s, refuse(wire.E13, "from", "FROM must be %s, which the token is for, not %s", s.address, m.From)
+	}
+	return s, nil
+}
+
+// mayAsk reports whether the speaker may ask for work.
+func (s speaker) mayAsk() bool { return s.Has(models.ScopeMessagesSend) }
+
+// owns reports whether the speaker asked for a task, or may do as if.
+func (s speaker) owns(t models.Task) bool { return t.Owner == s.TokenID || s.Has(models.ScopeAdmin) }

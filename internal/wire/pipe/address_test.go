@@ -1,0 +1,140 @@
+package pipe_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/wire/pipe"
+)
+
+// TestAddresses: the bounds of §2.1, one dot, ten characters.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]struct {
+		role   pipe.Role
+		number uint8
+		sub    string
+		many   bool
+	}{
+		"O1":         {pipe.Orchestrator, 1, "", false},
+		"O9":         {pipe.Orchestrator, 9, "", false},
+		"O1.W1":      {pipe.Orchestrator, 1, "W1", false},
+		"W1":         {pipe.Worker, 1, "", false},
+		"W42":        {pipe.Worker, 42, "", false},
+		"W99":        {pipe.Worker, 99, "", false},
+		"W1.2":       {pipe.Worker, 1, "2", false},
+		"W99.123456": {pipe.Worker, 99, "123456", false},
+		"W1.1234567": {pipe.Worker, 1, "1234567", false},
+		"W1.aZ":      {pipe.Worker, 1, "aZ", false},
+		"R9":         {pipe.Router, 9, "", false},
+		"G1":         {pipe.Group, 1, "", true},
+		"User":       {pipe.User, 0, "", false},
+		"*":          {pipe.Everyone, 0, "", true},
+		"W*":         {pipe.Workers, 0, "", true},
+	} {
+		a, err := pipe.ParseAddress(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want.role, a.Role, text)
+		require.Equal(t, want.number, a.Number, text)
+		require.Equal(t, want.sub, a.Sub(), text)
+		require.Equal(t, want.many, a.Many(), text)
+		require.Equal(t, text, a.String())
+	}
+}
+
+// TestAddressesThatAreNone answer with E13.
+func TestAddressesThatAreNone(t *testing.T) {
+	t.Parallel()
+	for text, detail := range map[string]string{
+		"": "must be an id such as", "O": "must be an id", "1": "must be an id", "X1": "must be an id", "o1": "must be an id",
+		"U1": "must be an id", "*1": "must be an id", "w1": "must be an id", "w*": "must be an id", "G*": "must be an id", "user": "must be an id", "User.1": "must be an id",
+		"O0": "not 1 to 9", "O10": "not 1 to 9", "R12": "not 1 to 9", "G0": "not 1 to 9", "W0": "not 1 to 99", "W01": "not 1 to 99",
+		"W100": "more after its number", "W1x": "more after its number", "W1.": "more after its number", "W1.2.3": "more after its number",
+		"W1.é": "more after its number", "W1.-": "more after its number", "W1 ": "more after its number", "W1.*": "more after its number",
+		"W99.1234567": "longer than 10 characters", "W1.12345678": "longer than 10 characters", "W*.1": "must be an id",
+	} {
+		_, err := pipe.ParseAddress(text)
+		var e *pipe.Error
+		require.ErrorAs(t, err, &e, text)
+		require.Equal(t, pipe.E13, e.Code())
+		require.Contains(t, e.Error(), detail, text)
+	}
+}
+
+// TestNthWorker: the hundredth worker is the first with a dot.
+func TestNthWorker(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{1: "W1", 2: "W2", 99: "W99", 100: "W1.1", 198: "W99.1", 199: "W1.2", 1_000_000: "W1.10101"} {
+		a := pipe.NthWorker(n)
+		require.Equal(t, want, a.String())
+		again, err := pipe.ParseAddress(want)
+		require.NoError(t, err)
+		require.Equal(t, a, again)
+	}
+	seen := map[pipe.Address]bool{}
+	for n := 1; n <= 1000; n++ {
+		seen[pipe.NthWorker(n)] = true
+	}
+	require.Len(t, seen, 1000)
+	_, err := pipe.ParseAddress(pipe.NthWorker(0).String())
+	require.Error(t, err)
+}
+
+// TestTasksAndBudgets keep none apart from 0.
+func TestTasksAndBudgets(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "-", pipe.Task{}.String())
+	require.Equal(t, "T0", pipe.TaskOf(0).String())
+	require.Equal(t, "T999", pipe.TaskOf(999).String())
+	task, ok := pipe.ParseTask("T7")
+	require.True(t, ok)
+	require.Equal(t, pipe.TaskOf(7), task)
+	n, ok := task.Number()
+	require.True(t, ok)
+	require.Equal(t, 7, n)
+	for _, text := range []string{"", "-", "7", "T", "T1000", "t7"} {
+		_, ok := pipe.ParseTask(text)
+		require.False(t, ok, text)
+	}
+	for _, n := range []int{-1, 1000, 1 << 20} {
+		_, ok := pipe.TaskOf(n).Number()
+		require.False(t, ok)
+		require.NotEqual(t, pipe.Task{}, pipe.TaskOf(n), "out of range is not none")
+	}
+
+	for tokens, want := range map[int64]string{0: "B0", 500: "B500", 9999: "B9999", 10_000: "B9999", 1 << 40: "B9999", -5: "B0"} {
+		require.Equal(t, want, pipe.BudgetOf(tokens).String())
+	}
+	require.Equal(t, "-", pipe.Budget{}.String())
+	n, ok = pipe.BudgetOf(0).Tokens()
+	require.True(t, ok)
+	require.Zero(t, n)
+}
+
+// TestRoute: check 3, with the place of the end that is wrong.
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	route := offset(pipe.SegmentRoute)
+	for bad, at := range map[string]int{
+		"": 0, "O1": 0, "O1-W1": 0, ">W1": 0, "O1>": 3, "O1>W1>W2": 3, "O1>>W1": 3, "O1 >W1": 0, "O1> W1": 3,
+		"*>O1": 0, "W*>O1": 0, "G1>O1": 0, "G1.a>O1": 0, "O1>O*": 3, "O1>-": 3, "O1>user": 3,
+	} {
+		m, e := refused(t, with(pipe.SegmentRoute, bad))
+		require.Len(t, e.Problems, 1, bad)
+		require.Equal(t, pipe.E13, e.Code(), bad)
+		require.Equal(t, pipe.SegmentRoute, e.Problems[0].Segment, bad)
+		require.Equal(t, route+at, e.Problems[0].At, bad)
+		if at == 0 {
+			require.Zero(t, m.From, "nobody is answered but one agent: %s", bad)
+		}
+	}
+	_, e := refused(t, with(pipe.SegmentRoute, "*>X1"))
+	require.Len(t, e.Problems, 2)
+	_, e = refused(t, "M1|O|R")
+	require.Len(t, e.Problems, 1, "of a line that lacks a segment only that is said")
+	for _, fine := range []string{"W1>O1", "O1>O1", "O1>*", "O1>W*", "R1>G9", "O1>User", "User>O1", "W99.abc123>O1.W1"} {
+		m := parse(t, with(pipe.SegmentRoute, fine))
+		require.Equal(t, fine, m.From.String()+">"+m.To.String())
+	}
+}

@@ -1,0 +1,85 @@
+package pipe_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/wire/pipe"
+)
+
+// TestCalls: a call has its parameters in params= (§5.2), as pairs of their own (§12),
+// or both.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	for data, want := range map[string]struct {
+		capability        string
+		params, arguments []pipe.Param
+	}{
+		`call=web_search;params=query:"AI, or ""so"" it; seems",max:3`: {
+			"web_search", []pipe.Param{{"query", `"AI, or ""so"" it; seems"`}, {"max", "3"}}, []pipe.Param{{"query", `"AI, or ""so"" it; seems"`}, {"max", "3"}},
+		},
+		`call=x;params="a:1,b:2"`:  {"x", []pipe.Param{{"a", "1"}, {"b", "2"}}, []pipe.Param{{"a", "1"}, {"b", "2"}}},
+		`call=x;params=main.py,,:`: {"x", []pipe.Param{{"main.py", ""}, {"", ""}}, []pipe.Param{{"main.py", ""}, {"", ""}}},
+		"call=web_search;query=AI": {"web_search", nil, []pipe.Param{{"query", "AI"}}},
+		"call=web_search;params=a:1;b=2;verbose;max=10;retried": {
+			"web_search", []pipe.Param{{"a", "1"}}, []pipe.Param{{"a", "1"}, {"b", "2"}, {"verbose", ""}, {"max", "10"}, {"retried", ""}},
+		},
+		"call=x;retry=1;max=2;fallback=W2;fallback_from=W1;reason=E31;pid=M1;justify=deep;y=z": {"x", nil, []pipe.Param{{"y", "z"}}},
+		"answer=json": {"", nil, []pipe.Param{{"answer", "json"}}},
+		"call":        {"", nil, nil},
+		"-":           {"", nil, nil},
+	} {
+		d := pipe.Data(data)
+		require.Equal(t, want.capability, d.Call(), data)
+		require.Equal(t, want.params, slices.Collect(d.Params()), data)
+		require.Equal(t, want.arguments, slices.Collect(d.Arguments()), data)
+	}
+	for range pipe.Data("params=a:1,b:2;c=3").Arguments() {
+		break // a walk may end early, in params or behind it
+	}
+	for p := range pipe.Data("params=a:1;c=3;d=4").Arguments() {
+		if p.Name == "c" {
+			break
+		}
+	}
+}
+
+// TestRefs: what §6.3 prints, typed and written again.
+func TestRefs(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]pipe.Ref{
+		"#REF:T1:S":      {Kind: pipe.RefTask, Task: pipe.TaskOf(1), Field: "S"},
+		"#REF:T41:raw":   {Kind: pipe.RefTask, Task: pipe.TaskOf(41), Field: "raw"},
+		"#REF:T1":        {Kind: pipe.RefTask, Task: pipe.TaskOf(1)},
+		"#REF:id":        {Kind: pipe.RefTask, Field: "id"},
+		"#REF:T1000":     {Kind: pipe.RefTask, Field: "T1000"},
+		"#CTX:key":       {Kind: pipe.RefContext, Field: "key"},
+		"#CTX:clé.a/b-c": {Kind: pipe.RefContext, Field: "clé.a/b-c"},
+		"#MSG:M3":        {Kind: pipe.RefMessage, Number: 3},
+		"#MSG:M9999":     {Kind: pipe.RefMessage, Number: 9999},
+	} {
+		require.True(t, pipe.IsRef(text))
+		r, err := pipe.ParseRef(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, r, text)
+		require.Equal(t, text, r.String())
+	}
+	for _, text := range []string{
+		"", "x", "#REF:", "#REF:T1:", "#REF::raw", "#REF:T1:a:b", "#REF:x:y", "#REF:a b", "#REF:T1:a,b", `#REF:T1:"a"`, "#REF:T1:a|b", "#REF:T1:a\xff",
+		"#CTX:", "#CTX:a:b", "#CTX:a=b", "#CTX:a;b", "#CTX:#a", "#MSG:", "#MSG:3", "#MSG:M0", "#MSG:M10000", "#ref:T1", "see #REF:T1:raw",
+	} {
+		_, err := pipe.ParseRef(text)
+		var e *pipe.Error
+		require.ErrorAs(t, err, &e, text)
+		require.Equal(t, pipe.E43, e.Code())
+	}
+	require.False(t, pipe.IsRef("see #REF:T1:raw"))
+	for _, unsayable := range []pipe.Ref{
+		{}, {Kind: pipe.RefTask}, {Kind: pipe.RefTask, Field: "T1"}, {Kind: pipe.RefContext}, {Kind: pipe.RefMessage}, {Kind: pipe.RefContext, Field: "a b"},
+		{Kind: pipe.RefMessage, Number: 10_000}, {Kind: pipe.RefMessage, Number: 1, Field: "x"}, {Kind: pipe.RefTask, Task: pipe.TaskOf(-1), Field: "x"},
+	} {
+		require.Empty(t, unsayable.String())
+	}
+}
