@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"comet/internal/dialect"
 	"comet/internal/errs"
 	"comet/models"
 )
@@ -41,19 +42,26 @@ func (l *Links) Mount(r chi.Router) {
 	r.Put(root+"push", l.door(ofAgent(l.putPush)))
 	r.Get(root+"push", l.door(ofAgent(l.getPush)))
 	r.Delete(root+"push", l.door(ofAgent(l.deletePush)))
+	if speech := l.plain(); speech != nil {
+		r.Post(textRoot+"messages", l.doorIn(speech, l.texts(speech)))
+		r.Get(textRoot+"prompts/{name}", l.doorIn(speech, prompts(speech)))
+	}
 }
 
 // Endless selects the requests that set their own limits of time.
 func Endless(r *http.Request) bool {
 	switch r.URL.Path {
-	case root + "message", root + "connect", root + "inbox", root + "stream":
+	case root + "message", root + "connect", root + "inbox", root + "stream", textRoot + "messages":
 		return true
 	}
 	return false
 }
 
 // door lets in whoever has a token and does not ask too often.
-func (l *Links) door(next handler) http.HandlerFunc {
+func (l *Links) door(next handler) http.HandlerFunc { return l.doorIn(l.speech, next) }
+
+// doorIn is door with refusals in the words of a dialect.
+func (l *Links) doorIn(speech dialect.Dialect, next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		p, token, err := l.doorman.request(r)
 		if err == nil {
@@ -67,7 +75,7 @@ func (l *Links) door(next handler) http.HandlerFunc {
 			err = next(w, r, visitor{p, token})
 		}
 		if err != nil {
-			l.refuse(w, r, err)
+			l.refuse(w, r, speech, err)
 		}
 	}
 }
@@ -104,7 +112,7 @@ func beginning(r *http.Request) []byte {
 }
 
 // refuse answers with an error in the dialect's words.
-func (l *Links) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (l *Links) refuse(w http.ResponseWriter, r *http.Request, speech dialect.Dialect, err error) {
 	var raw []byte
 	if isUnread(err) {
 		raw = beginning(r)
@@ -126,7 +134,7 @@ func (l *Links) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errs.Internal:
 		l.log.ErrorContext(r.Context(), "a request of an agent failed", "path", r.URL.Path, "error", err)
 	}
-	a := l.speech.Refuse(err, raw)
+	a := speech.Refuse(err, raw)
 	if status != 0 {
 		a.Status = status
 	}

@@ -38,7 +38,7 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 			d.Verdict = selection.Saturated
 		}
 	}
-	tried, refused, eligible := len(exclude), 0, d.Eligible
+	tried, refused, eligible, full := len(exclude), 0, d.Eligible, someoneIsFull(d)
 	for d.Verdict == selection.Chosen {
 		chosen, over, err := s.takeFirst(t, &d)
 		if err != nil {
@@ -65,7 +65,7 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 	}
 	if d.Verdict == selection.Chosen {
 		d.Verdict = selection.Saturated
-		if refused > 0 && refused >= eligible {
+		if refused > 0 && refused >= eligible && !(full && t.Waits == models.WaitAgent) { // who waits goes on waiting for them
 			d.Verdict = overBudget
 		}
 	}
@@ -73,6 +73,16 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 	text, err := json.Marshal(d)
 	t.Decision = text
 	return d.Verdict, err
+}
+
+// someoneIsFull reports whether somebody could do the work and has no place free now. They
+// are the nearest misses, which a decision lists first.
+func someoneIsFull(d selection.Decision) bool {
+	if len(d.Rejected) == 0 {
+		return false
+	}
+	why := d.Rejected[0].Reason
+	return why == selection.ReasonSaturated || why == selection.ReasonBusy
 }
 
 // maxTried bounds how many agents one assignment asks for a place.

@@ -32,6 +32,7 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 		return Submitted{}, err
 	}
 	sub.Session, sub.parent = source.SessionID, &source.ID
+	sub.Fingerprint += "\x00" + agentID + "\x00" + source.ID // out of another task it is another request
 	ctx, span := o.traced(ctx, &sub)
 	o.resolve(ctx, by, &sub)
 	var out Submitted
@@ -50,6 +51,10 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 	if err != nil {
 		return Submitted{}, err
 	}
+	if out, replayed, err := s.claim(by, sub); err != nil || replayed {
+		return out, err
+	}
+	sub.claimed = true
 	a, p, err := s.underway(t, agentID, s.lastTerms)
 	if err != nil {
 		return Submitted{}, err
@@ -66,10 +71,6 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 	if n >= maxChildren {
 		return Submitted{}, errs.New(errs.LimitReached, "a task may be handed off into %d others", maxChildren).With("limit", maxChildren)
 	}
-	if out, replayed, err := s.claim(by, sub); err != nil || replayed {
-		return out, err
-	}
-	sub.claimed = true
 	if err := s.carve(&t, &a, sub.Budget); err != nil {
 		return Submitted{}, err
 	}

@@ -29,7 +29,8 @@ func newLines() *lines {
 }
 
 // serve gives the tasks that wait to agents that have a place free, each line in its
-// order, until nobody is free or nobody waits.
+// order, until nobody is free or nobody waits. A line that fails does not hold up the
+// others; the error is that of the first.
 func (o *Orchestrator) serve(ctx context.Context) error {
 	all, err := o.store.WaitingLines(ctx, maxLines)
 	if err != nil {
@@ -41,11 +42,14 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 	}
 	o.lines.waiting.Store(n)
 	for _, l := range all {
-		if err := o.serveLine(ctx, l.Route); err != nil || ctx.Err() != nil {
-			return err
+		if failed := o.serveLine(ctx, l.Route); err == nil {
+			err = failed
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return err
 }
 
 func (o *Orchestrator) serveLine(ctx context.Context, route string) error {

@@ -67,7 +67,7 @@ const maxPassed = 16
 // line.
 func (s *step) next(route string) (more bool, err error) {
 	var passed []string
-	for len(passed) < maxPassed {
+	for len(passed) <= maxPassed {
 		t, found, err := s.tx.FirstInLine(route, passed...)
 		if err != nil || !found {
 			return false, err

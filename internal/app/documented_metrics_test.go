@@ -1,0 +1,161 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/app"
+	"comet/store/storetest"
+)
+
+// TestTheDocumentedMetrics has a server do some of everything: every metric that the
+// documents name is shown then, with what was done in it.
+func TestTheDocumentedMetrics(t *testing.T) {
+	t.Parallel()
+	for _, name := range storetest.Databases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := configured(t, name)
+			cfg.Links.RedeliverAfter = time.Millisecond
+			a, err := app.New(t.Context(), cfg, nil)
+			require.NoError(t, err)
+			require.NoError(t, a.Start(t.Context()))
+			t.Cleanup(func() { require.NoError(t, a.Stop(context.Background())) })
+			c := newClient(t, a.URL(), adminToken(t, cfg.Data))
+			someWork(t, c)
+
+			for _, d := range documented(t) {
+				eventually(t, func() bool { // the counters follow the commits
+					_, is := d.among(exposed(t, a.URL()))
+					return is
+				}, d.name+" is shown")
+			}
+			text := eventuallyShows(t, a.URL(),
+				`comet_tasks_submitted_total{class="default"} 3`,
+				`comet_tasks_ended_total{class="default",failure="",state="done"} 1`,
+				`comet_tasks_ended_total{class="default",failure="",state="cancelled"} 1`,
+				`comet_attempt_duration_seconds_count{result="succeeded"} 1`,
+				`comet_tasks_open{waits="result"} 1`, `comet_tasks_open{waits="agent"} 0`,
+				`comet_workers{state="online"} 1`, `comet_worker_places{use="taken"} 1`, `comet_worker_breakers{state="closed"} 1`,
+				`comet_ledger_facts_total 1`, `comet_ledger_tokens_total 70`, `comet_ledger_reservations_total{result="granted"} 3`,
+			)
+			require.Regexp(t, `(?m)^comet_link_redeliveries_total\{link="poll"\} [1-9]`, text)
+		})
+	}
+}
+
+// someWork has three tasks asked for: one is done within a budget, one is cancelled, and
+// one goes on. Their agent asks for its inbox, and is told again what it does not
+// acknowledge.
+func someWork(t *testing.T, c *client) {
+	t.Helper()
+	agent := newClient(t, c.url, hire(t, c, "digger"))
+	told := func() (messages []word) {
+		t.Helper()
+		status, body, err := agent.do(t.Context(), http.MethodGet, "/api/agent/inbox?places=2", nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status, "%s", body)
+		var got struct{ Messages []word }
+		require.NoError(t, json.Unmarshal(body, &got))
+		return got.Messages
+	}
+	require.Empty(t, told())
+	var ids []string
+	for range 3 {
+		status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"custom:dig"}, "budget": 100})
+		require.NoError(t, err)
+		require.Equal(t, http.StatusAccepted, status, "%s", body)
+		var made struct{ ID string }
+		require.NoError(t, json.Unmarshal(body, &made))
+		ids = append(ids, made.ID)
+	}
+	require.NotEmpty(t, told())
+	eventually(t, func() bool { return len(told()) > 0 }, "what is not acknowledged comes again")
+	status, body, err := agent.do(t.Context(), http.MethodPost, "/api/agent/message", letter("infra", "orchestrator", "work_result", map[string]any{
+		"task_id": ids[0], "status": "success", "exit_code": 0, "output": "a hole",
+		"resources_used": map[string]any{"duration_seconds": 1, "gpu_vram_mb": 0, "cpu_time_ms": 1, "tokens": 70},
+	}))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusAccepted, status, "%s", body)
+	status, body, err = c.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+ids[1]+"/cancel", nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status, "%s", body)
+}
+
+// eventuallyShows waits until the metrics have all of the lines, and returns them.
+func eventuallyShows(t *testing.T, url string, lines ...string) (text string) {
+	t.Helper()
+	eventually(t, func() bool {
+		_, text = read(t, url+"/metrics")
+		return !slices.ContainsFunc(lines, func(line string) bool { return !strings.Contains(text, "\n"+line+"\n") })
+	}, strings.Join(lines, "\n"))
+	return text
+}
+
+// exposed returns the metrics that are shown with the names of their labels.
+func exposed(t *testing.T, url string) map[string][]string {
+	t.Helper()
+	_, text := read(t, url+"/metrics")
+	out := map[string][]string{}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (comet_\S+) (\S+)$`).FindAllStringSubmatch(text, -1) {
+		suffix := map[string]string{"histogram": "_count"}[m[2]]
+		series := regexp.MustCompile(`(?m)^` + m[1] + suffix + `(?:\{(.*)\})? `).FindStringSubmatch(text)
+		require.NotNil(t, series, m[1])
+		out[m[1]] = []string{}
+		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(series[1], -1) {
+			out[m[1]] = append(out[m[1]], l[1])
+		}
+	}
+	require.NotEmpty(t, out)
+	return out
+}
+
+// metric is one that a document tells of: its name, or how several begin.
+type metric struct {
+	name   string // may end in "*"
+	labels []string
+}
+
+// among returns one of those that are shown which the document means.
+func (m metric) among(shown map[string][]string) (name string, is bool) {
+	prefix, many := strings.CutSuffix(m.name, "*")
+	for name := range shown {
+		if name == m.name || many && strings.HasPrefix(name, prefix) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// documented returns what the tables of the documents tell of.
+func documented(t *testing.T) (all []metric) {
+	t.Helper()
+	row := regexp.MustCompile("(?m)^\\| (`comet_[^|]*) \\|([^|]*)\\|")
+	for _, file := range []string{"observability.md", "links.md"} {
+		text, err := os.ReadFile("../../docs/" + file)
+		require.NoError(t, err)
+		rows := row.FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, rows, file)
+		for _, r := range rows {
+			labels := []string{}
+			for l := range strings.SplitSeq(regexp.MustCompile(`\(.*?\)`).ReplaceAllString(r[2], ""), ",") {
+				if l = strings.Trim(l, " `"); l != "" {
+					labels = append(labels, l)
+				}
+			}
+			for _, name := range regexp.MustCompile(`comet_[a-z_]+\*?`).FindAllString(r[1], -1) {
+				all = append(all, metric{name, labels})
+			}
+		}
+	}
+	return all
+}

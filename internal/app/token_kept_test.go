@@ -1,0 +1,273 @@
+package app_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/app"
+	"comet/internal/config"
+	"comet/store/storetest"
+)
+
+// secret begins every token that is put into a message.
+const secret = "open-sesame"
+
+// harmless is the text of a custom field beside the token, which is to be kept.
+const harmless = "harmless-field"
+
+// carriers are the custom fields of messages that carry a token, as they may be written.
+func carriers(token string) map[string]string {
+	kept := `"other":"` + harmless + `"`
+	return map[string]string{
+		"first":                     `{"auth_token":"` + token + `",` + kept + `}`,
+		"last, with room":           `{ ` + kept + ` , "auth_token" : "` + token + `" }`,
+		"alone":                     `{"auth_token":"` + token + `"}`,
+		"under an escaped name":     `{"auth\u005ftoken":"` + token + `",` + kept + `}`,
+		"as a list":                 `{"auth_token":["` + token + `"],` + kept + `}`,
+		"as an object":              `{"auth_token":{"is":"` + token + `"},` + kept + `}`,
+		"twice":                     `{"auth_token":"` + token + `","auth_token":"` + token + `"}`,
+		"beside half a character":   `{"auth_token":"` + token + `","odd":"\ud800"}`,
+		"beside what is no UTF-8":   `{"auth_token":"` + token + "\",\"odd\":\"\xff\"}",
+		"in two sets of fields":     `{"auth_token":"` + token + `"},"x_custom_fields":{"auth_token":"` + token + `"}`,
+		"in fields that do not end": `{"auth_token":"` + token + `"`,
+	}
+}
+
+// sealed is a message whose custom fields are written as they are given.
+func sealed(t *testing.T, w word, custom string) (message string) {
+	t.Helper()
+	raw, err := json.Marshal(w)
+	require.NoError(t, err)
+	return strings.TrimSuffix(string(raw), "}") + `,"x_custom_fields":` + custom + "}"
+}
+
+// post sends a message as it is over HTTP.
+func (c *client) post(t *testing.T, message string) (status int, body string) {
+	t.Helper()
+	status, answer, err := c.do(t.Context(), http.MethodPost, "/api/agent/message", json.RawMessage(message))
+	if err != nil { // it is no JSON
+		req, e := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/api/agent/message", strings.NewReader(message))
+		require.NoError(t, e)
+		req.Header.Set("Authorization", "Bearer "+c.token)
+		resp, e := c.http.Do(req)
+		require.NoError(t, e)
+		defer func() { require.NoError(t, resp.Body.Close()) }()
+		var all strings.Builder
+		require.NoError(t, resp.Write(&all))
+		return resp.StatusCode, all.String()
+	}
+	return status, string(answer)
+}
+
+// heard returns all that is said on the line until a message is acknowledged.
+func (l *line) heard(messageID string) (all string) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), long)
+	defer cancel()
+	for {
+		_, raw, err := l.conn.Read(ctx)
+		require.NoError(l.t, err)
+		all += string(raw) + "\n"
+		var w word
+		require.NoError(l.t, json.Unmarshal(raw, &w))
+		if len(w.Ack) == 1 && w.Ack[0] == messageID {
+			return all
+		}
+	}
+}
+
+// sent sends a message as it is and returns what is said until it is acknowledged.
+func (l *line) sent(message, messageID string) string {
+	l.t.Helper()
+	require.NoError(l.t, l.conn.Write(l.t.Context(), websocket.MessageText, []byte(message)))
+	return l.heard(messageID)
+}
+
+// TestATokenInAMessageIsNotKept (Chiffon §Authentication, “message field”): whoever puts
+// one into a message that does not need it finds it in no row, no file, no line of the
+// log, no answer and nothing that others are told.
+func TestATokenInAMessageIsNotKept(t *testing.T) {
+	t.Parallel()
+	for _, name := range storetest.Databases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, log := configured(t, name), &output{}
+			cfg.Links.MaxFailures = 1000
+			logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			a, err := app.New(t.Context(), cfg, &app.Options{Logger: logger})
+			require.NoError(t, err)
+			require.NoError(t, a.Start(t.Context()))
+			t.Cleanup(func() { require.NoError(t, a.Stop(context.Background())) })
+			c := newClient(t, a.URL(), adminToken(t, cfg.Data))
+			own := hire(t, c, "digger")
+			s := &smuggler{t: t, c: c, agent: newClient(t, a.URL(), own), line: dial(t, a.URL(), own)}
+			for what, custom := range carriers(secret + "-1") {
+				s.work(what, custom)
+				s.refused(custom)
+			}
+			s.work("which is its own", `{"auth_token":"`+own+`"}`)
+			require.Equal(t, 7, s.done, "the messages that break no rule are taken")
+			require.NoError(t, s.line.conn.Close(websocket.StatusNormalClosure, ""))
+			require.NoError(t, a.Stop(t.Context()))
+
+			kept, files := rows(t, cfg), contents(t, cfg.Data)
+			require.Contains(t, kept, harmless, "what else the fields hold is kept")
+			require.Contains(t, log.String(), "a message was refused", "something was logged of it")
+			for _, token := range []string{secret, own} {
+				for place, text := range map[string]string{"a row": kept, "a file": files, "the log": log.String(), "what was answered": s.told.String()} {
+					if at := strings.Index(text, token); at >= 0 {
+						t.Errorf("the token is in %s: %q", place, text[max(0, at-200):min(len(text), at+50)])
+					}
+				}
+			}
+		})
+	}
+}
+
+// smuggler sends tokens in every message there is, and notes what it is told.
+type smuggler struct {
+	t        *testing.T
+	c, agent *client
+	line     *line
+	told     strings.Builder
+	done     int // tasks that went all the way
+}
+
+// overHTTP sends a message and reports whether it was taken.
+func (s *smuggler) overHTTP(who *client, message string) bool {
+	s.t.Helper()
+	status, body := who.post(s.t, message)
+	require.Less(s.t, status, http.StatusInternalServerError, "%s", body)
+	s.told.WriteString(body)
+	return status < http.StatusBadRequest
+}
+
+// overTheLine sends a message of the agent, which may also be refused.
+func (s *smuggler) overTheLine(w word, custom string) {
+	s.t.Helper()
+	s.told.WriteString(s.line.sent(sealed(s.t, w, custom), w.MessageID))
+}
+
+// work has a task asked for, reported on and done with messages that carry a token. What
+// breaks a rule is refused, and the task done without.
+func (s *smuggler) work(what, custom string) {
+	s.t.Helper()
+	order := letter("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{}})
+	taken := s.overHTTP(s.c, sealed(s.t, order, custom))
+	if !taken {
+		require.True(s.t, s.overHTTP(s.c, sealed(s.t, order, "{}")), what)
+	}
+	_, raw, err := s.line.conn.Read(s.t.Context())
+	require.NoError(s.t, err)
+	require.Contains(s.t, string(raw), "work_request")
+	s.told.Write(raw)
+
+	task := order.Payload["task_id"]
+	status := map[string]any{"task_id": task, "status": "running", "progress": 10, "output_chunk": "half"}
+	s.overHTTP(s.agent, sealed(s.t, letter("infra", "orchestrator", "work_status", status), custom))
+	s.overTheLine(letter("infra", "orchestrator", "work_status", status), custom)
+	s.overHTTP(s.agent, sealed(s.t, letter("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"}), custom))
+	s.overTheLine(letter("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"}), custom)
+	result := letter("infra", "orchestrator", "work_result", map[string]any{
+		"task_id": task, "status": "success", "exit_code": 0, "output": "a hole", "resources_used": map[string]any{"duration_seconds": 1, "gpu_vram_mb": 0, "cpu_time_ms": 1},
+	})
+	s.overTheLine(result, custom)
+	if !taken {
+		s.overTheLine(result, "{}")
+	}
+	s.overHTTP(s.agent, sealed(s.t, result, custom)) // said twice
+	require.Equal(s.t, taken, s.overHTTP(s.c, sealed(s.t, order, custom)), "asked twice")
+	if taken {
+		s.done++
+	}
+	require.Equal(s.t, "done", get[struct{ State string }](s.t, s.c, fmt.Sprintf("/api/v1/tasks/%s", task)).State, what)
+}
+
+// refused sends messages that are wrong besides.
+func (s *smuggler) refused(custom string) {
+	s.t.Helper()
+	ask := func(kind string) word {
+		return letter("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": kind, "parameters": map[string]any{}})
+	}
+	nobody := newClient(s.t, s.c.url, strings.Repeat("0", 64))
+	for _, who := range []*client{s.c, s.agent, nobody} {
+		require.False(s.t, s.overHTTP(who, sealed(s.t, ask("fly"), custom)), "nobody does such work, or asks for it so")
+	}
+	odd := ask("dig")
+	odd.Version = "9.0"
+	require.False(s.t, s.overHTTP(s.c, sealed(s.t, odd, custom)))
+	require.False(s.t, s.overHTTP(s.c, sealed(s.t, ask("dig"), custom)[1:]))
+	s.overTheLine(letter("infra", "orchestrator", "work_status", map[string]any{"agent_id": "nova", "status": "online"}), custom)
+	s.overTheLine(letter("infra", "orchestrator", "work_result", map[string]any{"task_id": uuid.NewString()}), custom)
+	s.overTheLine(letter("infra", "orchestrator", "gossip", map[string]any{}), custom)
+}
+
+// rows are all rows of all tables, as text.
+func rows(t *testing.T, cfg config.Config) string {
+	t.Helper()
+	driver, source, list := "sqlite", filepath.Join(cfg.Data, "comet.db"), "SELECT name FROM sqlite_master WHERE type = 'table'"
+	if cfg.DatabaseURL != "" {
+		driver, source, list = "pgx", cfg.DatabaseURL, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+	}
+	db, err := sql.Open(driver, source)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	var out strings.Builder
+	tables := scanned(t, db, list)
+	require.Greater(t, len(tables), 20)
+	for _, table := range tables {
+		out.WriteString(strings.Join(scanned(t, db, `SELECT * FROM "`+table+`"`), "\n"))
+	}
+	return out.String()
+}
+
+// scanned returns the rows of a query, each as a line.
+func scanned(t *testing.T, db *sql.DB, query string) (lines []string) {
+	t.Helper()
+	found, err := db.QueryContext(context.Background(), query)
+	require.NoError(t, err, query)
+	defer func() { require.NoError(t, found.Close()) }()
+	columns, err := found.Columns()
+	require.NoError(t, err)
+	for found.Next() {
+		values, dest := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		require.NoError(t, found.Scan(dest...))
+		var text []string
+		for _, v := range values {
+			text = append(text, string(v))
+		}
+		lines = append(lines, strings.Join(text, "\t"))
+	}
+	require.NoError(t, found.Err())
+	return lines
+}
+
+// contents are all files of a directory in a row.
+func contents(t *testing.T, dir string) string {
+	t.Helper()
+	var out strings.Builder
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		out.Write(text)
+		return err
+	}))
+	return out.String()
+}

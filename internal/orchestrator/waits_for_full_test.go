@@ -1,0 +1,78 @@
+package orchestrator_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+// TestATaskThatWaitsForWhoIsFull: one agent could do it and is full, another is free
+// and its budget does not cover it.
+func TestATaskThatWaitsForWhoIsFull(t *testing.T) {
+	t.Parallel()
+	rule(t, "IsPassedOverAndNotFailed", func(t *testing.T, h *house) {
+		h.worker(t, "rich", 1, "work")
+		h.worker(t, "poor", 1, "work")
+		of := func(agent string) func(*orchestrator.Submission) {
+			return func(s *orchestrator.Submission) { patient(s); s.Agent = agent }
+		}
+		onRich, onPoor := h.submit(t, "work", of("rich")).ID, h.submit(t, "work", of("poor")).ID
+		dear := h.submit(t, "work", withBudget(1000)).ID
+		cheap := h.submit(t, "work", withBudget(100)).ID
+		_, err := h.Complete(t.Context(), "poor", onPoor, orchestrator.Result{Tokens: 49_500})
+		require.NoError(t, err)
+		h.has(t, cheap, "poor")
+		task, err := h.Task(t.Context(), dear)
+		require.NoError(t, err)
+		require.Equal(t, models.WaitAgent, task.Waits, "%s %s", task.State, task.Error)
+		_, err = h.Complete(t.Context(), "rich", onRich, orchestrator.Result{})
+		require.NoError(t, err)
+		h.has(t, dear, "rich")
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+}
+
+// TestAHandOffOutOfAnotherTask gets the same answer, whatever became of its source.
+func TestAHandOffOutOfAnotherTask(t *testing.T) {
+	t.Parallel()
+	rule(t, "WhenItsSourceHasEnded", func(t *testing.T, h *house) {
+		id := h.source(t)
+		first, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+		require.NoError(t, err)
+		_, err = h.Complete(t.Context(), "w-1", id, orchestrator.Result{})
+		require.NoError(t, err)
+		again, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+		require.NoError(t, err)
+		require.Equal(t, first.Task.ID, again.Task.ID)
+	})
+	rule(t, "WhenItsSourceHasAsManyPartsAsItMay", func(t *testing.T, h *house) {
+		h.worker(t, "w-1", 200, "code_write", "generate_tests")
+		id := h.submit(t, "code_write", nil).ID
+		sub := orchestrator.Submission{Capabilities: []string{"generate_tests"}}
+		for range 99 {
+			_, err := h.HandOff(t.Context(), ops(), "w-1", id, sub)
+			require.NoError(t, err)
+		}
+		sub.RequestID = "m-100"
+		first, err := h.HandOff(t.Context(), ops(), "w-1", id, sub)
+		require.NoError(t, err)
+		again, err := h.HandOff(t.Context(), ops(), "w-1", id, sub)
+		require.NoError(t, err)
+		require.Equal(t, first.Task.ID, again.Task.ID)
+	})
+	rule(t, "OutOfAnotherTaskIsAnotherRequest", func(t *testing.T, h *house) {
+		id := h.source(t)
+		other := h.submit(t, "code_write", withBudget(1000)).ID
+		_, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+		require.NoError(t, err)
+		before := everything(t, h)
+		out, err := h.HandOff(t.Context(), ops(), "w-1", other, part("m-1", 300))
+		require.Equal(t, errs.RequestIDReused, errs.CodeOf(err), "got the part of %v, not of %s", out.Task.ParentID, other)
+		requireUnchanged(t, h, before, "HandOff")
+	})
+}
