@@ -122,7 +122,7 @@ func hold(addr, token string) (net.Conn, error) {
 	got := make([]byte, 0, 2048)
 	for !bytes.Contains(got, []byte(`{"hello"`)) {
 		n, err := c.Read(got[len(got):cap(got)])
-		if err != nil || len(got)+n == cap(got) {
+		if err != nil || len(got)+n == cap(got) || bytes.HasPrefix(got, []byte("HTTP/1.1 4")) {
 			return nil, fmt.Errorf("no hello but %q: %w", got, err)
 		}
 		got = got[:len(got)+n]

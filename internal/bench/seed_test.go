@@ -91,7 +91,7 @@ func seedAgent(at time.Time, id, parent string, level models.Level, sphere, n in
 		"data_analysis", "reporting", "forecasting", "writing", "editing", "design", "scheduling", "task_management",
 	}
 	return models.Agent{
-		ID: id, Name: fmt.Sprintf("Agent of matter %06d", n), Level: level, SphereID: &sphere,
+		ID: id, Name: fmt.Sprintf("Agent of matter %06d", n), Level: level, Type: "clerk", SphereID: &sphere,
 		Capabilities: []string{words[n%len(words)], words[(n+1)%len(words)], "custom:matter_" + fmt.Sprint(n%100)},
 		Description:  "Looks after one matter of its sphere and reports to whoever stands above it",
 		ParentID:     &parent, TokenBudget: level.DefaultBudget(), IsActive: true, Version: 1, CreatedAt: at, UpdatedAt: at,
