@@ -78,6 +78,7 @@ type App struct {
 	tracing  *telemetry.Tracing
 	services lifecycle.Group
 	http     *httpServer
+	lines    *link.Listener // nil for none
 
 	// freshToken is the admin token of a first start, shown once.
 	freshToken string
@@ -147,6 +148,10 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the orchestrator", work)
 	a.services.Add("the jobs", a.newJobs(ledger, hooks, work))
 	a.services.Add("the lines to agents", lines)
+	if a.cfg.Links.V5Listen != "" {
+		a.lines = link.NewListener(lines, a.cfg.Links.V5Listen, &link.ListenerOptions{Enroll: enrolling(reg)})
+		a.services.Add("the lines of text", a.lines)
+	}
 	a.services.Add("the HTTP server", a.http)
 	return nil
 }
@@ -247,6 +252,15 @@ func (a *App) Start(ctx context.Context) error { return a.services.Start(ctx) }
 // URL is where a client on this machine finds the server; it is known once Start
 // has returned.
 func (a *App) URL() string { return a.http.url() }
+
+// V5Addr is where lines of PROTOCOL_V5 are taken over TCP, once Start has returned, ""
+// for nowhere.
+func (a *App) V5Addr() string {
+	if a.lines == nil {
+		return ""
+	}
+	return a.lines.Addr().String()
+}
 
 // Stop drains: no new connections, requests in flight finish until ctx ends,
 // then the services and the store stop. It may be called at any time, twice too.

@@ -8,6 +8,7 @@ import (
 	"comet/internal/bus"
 	"comet/internal/dialect"
 	"comet/internal/dialect/envelope"
+	"comet/internal/dialect/pipe"
 	"comet/internal/link"
 	"comet/internal/netguard"
 	"comet/internal/orchestrator"
@@ -25,7 +26,7 @@ func (a *App) silence() time.Duration { return max(3*a.cfg.Links.Heartbeat, leas
 
 // classes are the policies of the dialects' tasks.
 func classes() map[string]orchestrator.Policy {
-	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}
+	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), pipe.Class: pipe.Policy()}
 }
 
 // newLinks returns the lines to agents, and what is spoken on them. admit is asked for
@@ -33,7 +34,10 @@ func classes() map[string]orchestrator.Policy {
 func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, admit admission) *link.Links {
 	return link.New(link.Core{
 		Work: work, Auth: a.tokens, Bus: motion,
-		Dialects: []dialect.Dialect{envelope.New(work, &envelope.Options{Logger: a.log})},
+		Dialects: []dialect.Dialect{
+			envelope.New(work, &envelope.Options{Logger: a.log}),
+			pipe.New(work, &pipe.Options{Logger: a.log}),
+		},
 	}, &link.Options{
 		Heartbeat:   a.cfg.Links.Heartbeat,
 		Redeliver:   a.cfg.Links.RedeliverAfter,

@@ -136,6 +136,8 @@ type Links struct {
 	// RedeliverAfter is when an inbox that is asked for hands over again what was not
 	// acknowledged.
 	RedeliverAfter time.Duration `koanf:"redeliver_after"`
+	// V5Listen is where lines of PROTOCOL_V5 are taken over TCP, "" for nowhere.
+	V5Listen string `koanf:"v5_listen"`
 }
 
 // Webhooks says where events may be delivered to, and how.

@@ -112,6 +112,8 @@ func settings() []setting {
 			help: "How often a line to an agent has to show that it lives; an agent is offline after three of them without a sign, but not before 45s"},
 		{key: "links.redeliver_after", def: 30 * time.Second, check: between(time.Second, time.Hour),
 			help: "When an agent that asks for its inbox is told again what it did not acknowledge"},
+		{key: "links.v5_listen", flag: "v5-listen", def: "", check: localAddress,
+			help: "Where PROTOCOL_V5 is taken over TCP, a message a line, from this machine only, such as `127.0.0.1:7005`; nowhere without it"},
 
 		{key: "webhooks.allow_networks", flag: "webhooks-allow-networks", def: []string{}, check: networks,
 			help: "Addresses and ranges that webhooks may be delivered to although they are not public, such as `127.0.0.0/8`; a list in the file, elsewhere separated by commas"},

@@ -113,6 +113,20 @@ func (d *Dialect) Token(raw []byte) (token string, rest []byte) {
 	return token, []byte(line)
 }
 
+// Introduction returns the name that a join proposes with name=, for an agent that is not
+// registered yet. Its error is for Refuse: it is no join.
+func (d *Dialect) Introduction(raw []byte) (name string, err error) {
+	m, err := wire.Parse(string(raw))
+	if err != nil {
+		return "", err
+	}
+	if m.Type != wire.Join || m.From.Role != wire.Worker {
+		return "", refuse(wire.E13, "from", "the first line must be a worker's J, not %s of %s", m.Type, m.From)
+	}
+	name, _ = m.Data.Get("name")
+	return name, nil
+}
+
 // Receive implements dialect.Dialect.
 func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) dialect.Answer {
 	m, err := wire.Parse(string(raw))

@@ -1,0 +1,88 @@
+package link
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"github.com/coder/websocket"
+	"golang.org/x/time/rate"
+)
+
+// maxTextLine is the longest line that is read from TCP, in bytes. What is longer is cut
+// off, and refused as too long.
+const maxTextLine = 64 << 10
+
+// tcpConn is a TCP connection with a text a line.
+type tcpConn struct {
+	net.Conn
+	in *bufio.Reader
+	// first is a line that was read before, nil for none.
+	first []byte
+	// pace bounds how many lines are read a second; who is faster is read later.
+	pace *rate.Limiter
+	// idle is how long the other end may say nothing.
+	idle time.Duration
+	// lives is told when the other end is asked whether it is there: TCP's own keep-alive
+	// finds out where it is not.
+	lives func()
+}
+
+func newTCPConn(c net.Conn, pace *rate.Limiter, idle time.Duration) *tcpConn {
+	return &tcpConn{Conn: c, in: bufio.NewReaderSize(c, maxTextLine+2), pace: pace, idle: idle, lives: func() {}}
+}
+
+func (c *tcpConn) read(ctx context.Context) ([]byte, error) {
+	if line := c.first; line != nil {
+		c.first = nil
+		return line, nil
+	}
+	for {
+		if err := c.pace.Wait(ctx); err != nil {
+			return nil, err
+		}
+		line, err := c.line(ctx)
+		if err != nil || len(line) > 0 {
+			return line, err
+		}
+	}
+}
+
+// line reads the next line without its line break. The last one may have none.
+func (c *tcpConn) line(ctx context.Context) ([]byte, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.idle)); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	text, err := c.in.ReadSlice('\n')
+	line := bytes.Clone(bytes.TrimRight(text, "\r\n"))
+	for errors.Is(err, bufio.ErrBufferFull) { // the rest of it is passed over
+		_, err = c.in.ReadSlice('\n')
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		err = nil
+	}
+	return line, err
+}
+
+func (c *tcpConn) write(ctx context.Context, text []byte) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := c.SetWriteDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	_, err := c.Write(append(bytes.Clone(text), '\n'))
+	return err
+}
+
+func (c *tcpConn) ping(context.Context) error {
+	c.lives()
+	return nil
+}
+
+func (c *tcpConn) close(websocket.StatusCode, string) { _ = c.Close() }
