@@ -13,6 +13,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/dialect"
 	"comet/internal/dialect/envelope"
+	"comet/internal/dialect/pipe"
 	"comet/internal/events"
 	"comet/internal/link"
 	"comet/internal/orchestrator"
@@ -73,11 +74,11 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	core := Core{
 		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
 		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{
-			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
+			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), pipe.Class: pipe.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
 		}),
 	}
 	lines := link.New(link.Core{
-		Work: core.Orchestrator, Auth: tokens, Dialects: []dialect.Dialect{envelope.New(core.Orchestrator, nil)},
+		Work: core.Orchestrator, Auth: tokens, Dialects: []dialect.Dialect{envelope.New(core.Orchestrator, nil), pipe.New(core.Orchestrator, nil)},
 	}, &link.Options{MaxFailures: 1000})
 	d := &describedDoor{
 		Server: New(core, &Options{Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Endless: link.Endless}), core: core, store: s, auth: tokens,

@@ -147,6 +147,9 @@ func TestEveryOperation(t *testing.T) {
 			if isAgentDoor(route) {
 				failure, forbidden = "application/json", false // 5004 is 401 in any case
 			}
+			if strings.Contains(route, " /api/v5/") {
+				failure, forbidden = "text/plain", false // and so is E90
+			}
 			if len(op.Security) > 0 {
 				require.Contains(t, op.Responses, "401", route)
 			}

@@ -27,6 +27,7 @@ type prompter interface {
 //	@Param			lang	query	string	false	"The language"	enums(fr,en)	default(fr)	example(en)
 //	@Success		200	{string}	string	"The prompt"
 //	@Failure		404	{string}	string	"E40: there is no such prompt"
+//	@x-comet-failures	"line"
 //	@Router			/api/v5/prompts/{name} [get]
 func prompts(speech dialect.Dialect) handler {
 	return func(w http.ResponseWriter, r *http.Request, who visitor) error {

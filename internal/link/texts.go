@@ -52,6 +52,7 @@ func (l *Links) plain() dialect.Dialect {
 //	@Header			202	{string}	Location			"The task, under /api/v1/tasks"
 //	@Header			202	{string}	Preference-Applied
 //	@Failure		400	{string}	string	"E10 to E16: no line is accepted"
+//	@x-comet-failures	"line"
 //	@Router			/api/v5/messages [post]
 func (l *Links) texts(speech dialect.Dialect) handler {
 	return func(w http.ResponseWriter, r *http.Request, who visitor) error {

@@ -1345,6 +1345,45 @@ func (e ListDeliveriesParamsEvent) Valid() bool {
 	}
 }
 
+// Defines values for GetPromptParamsLang.
+const (
+	GetPromptParamsLangEn GetPromptParamsLang = "en"
+	GetPromptParamsLangFr GetPromptParamsLang = "fr"
+)
+
+// Valid indicates whether the value is a known member of the GetPromptParamsLang enum.
+func (e GetPromptParamsLang) Valid() bool {
+	switch e {
+	case GetPromptParamsLangEn:
+		return true
+	case GetPromptParamsLangFr:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetPromptParamsName.
+const (
+	GetPromptParamsNameOrchestrator GetPromptParamsName = "orchestrator"
+	GetPromptParamsNameResearch     GetPromptParamsName = "research"
+	GetPromptParamsNameWorker       GetPromptParamsName = "worker"
+)
+
+// Valid indicates whether the value is a known member of the GetPromptParamsName enum.
+func (e GetPromptParamsName) Valid() bool {
+	switch e {
+	case GetPromptParamsNameOrchestrator:
+		return true
+	case GetPromptParamsNameResearch:
+		return true
+	case GetPromptParamsNameWorker:
+		return true
+	default:
+		return false
+	}
+}
+
 // Acknowledged defines model for Acknowledged.
 type Acknowledged struct {
 	// Acknowledged How many of them were in the inbox.
@@ -4755,6 +4794,27 @@ type GetWorkerParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// SendTextsTextBody defines parameters for SendTexts.
+type SendTextsTextBody = string
+
+// SendTextsParams defines parameters for SendTexts.
+type SendTextsParams struct {
+	// Prefer For how many seconds each answer may wait for the end of the work, 60 at most altogether (RFC 7240)
+	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
+}
+
+// GetPromptParams defines parameters for GetPrompt.
+type GetPromptParams struct {
+	// Lang The language
+	Lang *GetPromptParamsLang `form:"lang,omitempty" json:"lang,omitempty" yaml:"lang,omitempty"`
+}
+
+// GetPromptParamsLang defines parameters for GetPrompt.
+type GetPromptParamsLang string
+
+// GetPromptParamsName defines parameters for GetPrompt.
+type GetPromptParamsName string
+
 // GetDocsParams defines parameters for GetDocs.
 type GetDocsParams struct {
 	// IfNoneMatch The ETag of the copy you have
@@ -4844,6 +4904,9 @@ type RedeliverWebhookJSONRequestBody = Redelivery
 
 // RotateWebhookSecretJSONRequestBody defines body for RotateWebhookSecret for application/json ContentType.
 type RotateWebhookSecretJSONRequestBody = Rotation
+
+// SendTextsTextRequestBody defines body for SendTexts for text/plain ContentType.
+type SendTextsTextRequestBody = SendTextsTextBody
 
 // AsWorkRequestEnvelope returns the union data inside the Envelope as a WorkRequestEnvelope
 func (t Envelope) AsWorkRequestEnvelope() (WorkRequestEnvelope, error) {
@@ -6104,6 +6167,35 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendTextsWithBody Send lines of PROTOCOL_V5
+	//
+	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over.
+	//
+	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
+	SendTextsWithBody(ctx context.Context, params *SendTextsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendTextsWithTextBody Send lines of PROTOCOL_V5
+	//
+	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over.
+	//
+	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+	//
+	// Takes a body of the `text/plain` content type.
+	//
+	// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
+	SendTextsWithTextBody(ctx context.Context, params *SendTextsParams, body SendTextsTextRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPrompt A system prompt
+	//
+	// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+	//
+	// Corresponds with GET /api/v5/prompts/{name} (the `GetPrompt` operationId).
+	GetPrompt(ctx context.Context, name GetPromptParamsName, params *GetPromptParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetDocs Read the API description in a browser
 	//
@@ -7802,6 +7894,65 @@ func (c *Client) ListWorkers(ctx context.Context, params *ListWorkersParams, req
 // Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetWorkerRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendTextsWithBody Send lines of PROTOCOL_V5
+//
+// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over.
+//
+// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
+func (c *Client) SendTextsWithBody(ctx context.Context, params *SendTextsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendTextsRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendTextsWithTextBody Send lines of PROTOCOL_V5
+//
+// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over.
+//
+// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+//
+// Takes a body of the `text/plain` content type.
+//
+// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
+func (c *Client) SendTextsWithTextBody(ctx context.Context, params *SendTextsParams, body SendTextsTextRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendTextsRequestWithTextBody(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPrompt A system prompt
+//
+// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+//
+// Corresponds with GET /api/v5/prompts/{name} (the `GetPrompt` operationId).
+func (c *Client) GetPrompt(ctx context.Context, name GetPromptParamsName, params *GetPromptParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPromptRequest(c.Server, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -11958,6 +12109,122 @@ func NewGetWorkerRequest(server string, agentID string, params *GetWorkerParams)
 	return req, nil
 }
 
+// NewSendTextsRequestWithTextBody calls the generic SendTexts builder with text/plain body
+func NewSendTextsRequestWithTextBody(server string, params *SendTextsParams, body SendTextsTextRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	if stringer, ok := interface{}(body).(fmt.Stringer); ok {
+		bodyReader = strings.NewReader(stringer.String())
+	} else {
+		bodyReader = strings.NewReader(fmt.Sprint(body))
+	}
+	return NewSendTextsRequestWithBody(server, params, "text/plain", bodyReader)
+}
+
+// NewSendTextsRequestWithBody constructs an http.Request for the SendTexts method, with any body, and a specified content type
+func NewSendTextsRequestWithBody(server string, params *SendTextsParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v5/messages")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.Prefer != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Prefer", *params.Prefer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Prefer", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetPromptRequest constructs an http.Request for the GetPrompt method
+func NewGetPromptRequest(server string, name GetPromptParamsName, params *GetPromptParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v5/prompts/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Lang != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lang", *params.Lang, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetDocsRequest constructs an http.Request for the GetDocs method
 func NewGetDocsRequest(server string, params *GetDocsParams) (*http.Request, error) {
 	var err error
@@ -13166,6 +13433,37 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorkerWithResponse(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*GetWorkerResponse, error)
+
+	// SendTextsWithBodyWithResponse Send lines of PROTOCOL_V5
+	//
+	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over.
+	//
+	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
+	SendTextsWithBodyWithResponse(ctx context.Context, params *SendTextsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendTextsResponse, error)
+
+	// SendTextsWithTextBodyWithResponse Send lines of PROTOCOL_V5
+	//
+	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over.
+	//
+	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+	//
+	// Takes a body of the `text/plain` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
+	SendTextsWithTextBodyWithResponse(ctx context.Context, params *SendTextsParams, body SendTextsTextRequestBody, reqEditors ...RequestEditorFn) (*SendTextsResponse, error)
+
+	// GetPromptWithResponse A system prompt
+	//
+	// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v5/prompts/{name} (the `GetPrompt` operationId).
+	GetPromptWithResponse(ctx context.Context, name GetPromptParamsName, params *GetPromptParams, reqEditors ...RequestEditorFn) (*GetPromptResponse, error)
 
 	// GetDocsWithResponse Read the API description in a browser
 	//
@@ -18525,6 +18823,74 @@ func (r GetWorkerResponse) ContentType() string {
 	return ""
 }
 
+type SendTextsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+}
+
+// GetBody returns the raw response body bytes
+func (r SendTextsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SendTextsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SendTextsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SendTextsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPromptResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPromptResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPromptResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPromptResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPromptResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetDocsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -20266,6 +20632,55 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 		return nil, err
 	}
 	return ParseGetWorkerResponse(rsp)
+}
+
+// SendTextsWithBodyWithResponse Send lines of PROTOCOL_V5
+//
+// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over.
+//
+// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
+func (c *ClientWithResponses) SendTextsWithBodyWithResponse(ctx context.Context, params *SendTextsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendTextsResponse, error) {
+	rsp, err := c.SendTextsWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendTextsResponse(rsp)
+}
+
+// SendTextsWithTextBodyWithResponse Send lines of PROTOCOL_V5
+//
+// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over.
+//
+// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+//
+// Takes a body of the `text/plain` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
+func (c *ClientWithResponses) SendTextsWithTextBodyWithResponse(ctx context.Context, params *SendTextsParams, body SendTextsTextRequestBody, reqEditors ...RequestEditorFn) (*SendTextsResponse, error) {
+	rsp, err := c.SendTextsWithTextBody(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendTextsResponse(rsp)
+}
+
+// GetPromptWithResponse A system prompt
+//
+// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v5/prompts/{name} (the `GetPrompt` operationId).
+func (c *ClientWithResponses) GetPromptWithResponse(ctx context.Context, name GetPromptParamsName, params *GetPromptParams, reqEditors ...RequestEditorFn) (*GetPromptResponse, error) {
+	rsp, err := c.GetPrompt(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPromptResponse(rsp)
 }
 
 // GetDocsWithResponse Read the API description in a browser
@@ -24840,6 +25255,38 @@ func ParseGetWorkerResponse(rsp *http.Response) (*GetWorkerResponse, error) {
 		}
 		response.ApplicationProblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseSendTextsResponse parses an HTTP response from a SendTextsWithResponse call
+func ParseSendTextsResponse(rsp *http.Response) (*SendTextsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SendTextsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	return response, nil
+}
+
+// ParseGetPromptResponse parses an HTTP response from a GetPromptWithResponse call
+func ParseGetPromptResponse(rsp *http.Response) (*GetPromptResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPromptResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
 	}
 
 	return response, nil

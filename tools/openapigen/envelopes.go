@@ -6,13 +6,24 @@ import (
 
 const (
 	// failuresMember marks an operation whose failures are no problem documents: it
-	// names the schema that they have.
+	// names the schema that they have, or says "line".
 	failuresMember = "x-comet-failures"
 	// exampleMember is the example of an operation's body. Swagger 2.0 has no place
 	// for one.
 	exampleMember = "x-comet-example"
 	jsonType      = "application/json"
+	// lineFailures in the place of a schema says that the failures are lines of text.
+	lineFailures = "line"
+	textType     = "text/plain"
 )
+
+// failureBody is the body of failures that have a schema, or are lines.
+func failureBody(schema string) openapi3.Content {
+	if schema == lineFailures {
+		return openapi3.Content{textType: &openapi3.MediaType{Schema: openapi3.NewStringSchema().NewRef()}}
+	}
+	return openapi3.Content{jsonType: &openapi3.MediaType{Schema: openapi3.NewSchemaRef(schemasRef+schema, nil)}}
+}
 
 // failuresOf returns the schema of an operation's failures, "" where they are problem
 // documents.
@@ -28,7 +39,7 @@ func failureContent(op *openapi3.Operation, r *openapi3.Response) {
 		problemContent(r)
 		return
 	}
-	r.Content = openapi3.Content{jsonType: &openapi3.MediaType{Schema: openapi3.NewSchemaRef(schemasRef+name, nil)}}
+	r.Content = failureBody(name)
 }
 
 // body completes the request's body.

@@ -60,7 +60,7 @@ func sharedResponses() []sharedResponse {
 	always := func(*openapi3.Operation) bool { return true }
 	hasBody := func(op *openapi3.Operation) bool { return op.RequestBody != nil }
 	problems := func(op *openapi3.Operation) bool { return secured(op) && failuresOf(op) == "" }
-	return append(envelopeResponses(hasBody), []sharedResponse{
+	return append(append(envelopeResponses(hasBody), lineResponses(hasBody)...), []sharedResponse{
 		{"401", "Unauthenticated", "The token is missing, unknown, expired or revoked.", []string{"WWW-Authenticate"}, secured, ""},
 		{"403", "Forbidden", "The token lacks a scope, which `scope` names, or its agent is inactive.", []string{"WWW-Authenticate"}, problems, ""},
 		{"413", "BodyTooLarge", "The body is larger than the route takes.", nil, hasBody, ""},
@@ -69,6 +69,21 @@ func sharedResponses() []sharedResponse {
 			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, secured, ""},
 		{"default", "Failure", "Any other failure; `type` and `status` tell which.", []string{"Retry-After"}, always, ""},
 	}...)
+}
+
+// lineResponses are the same answers as lines of PROTOCOL_V5.
+func lineResponses(hasBody func(*openapi3.Operation) bool) []sharedResponse {
+	door := func(op *openapi3.Operation) bool { return failuresOf(op) == lineFailures }
+	doorWithBody := func(op *openapi3.Operation) bool { return door(op) && hasBody(op) }
+	return []sharedResponse{
+		{"401", "LineUnauthenticated", "E90: the token is missing, unknown, expired or revoked, or has no right to this, or its agent is inactive.",
+			[]string{"WWW-Authenticate"}, door, lineFailures},
+		{"413", "LineBodyTooLarge", "E10: the body is larger than the route takes.", nil, doorWithBody, lineFailures},
+		{"415", "LineUnsupportedMediaType", "E10: the body is of a type the route does not take.", nil, doorWithBody, lineFailures},
+		{"429", "LineTooManyRequests", "E31: the token asks too often, or too much waits to be done. E90: too many tokens that are not accepted came from the address. E17: no budget.",
+			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, door, lineFailures},
+		{"default", "LineFailure", "Any other failure; the seventh segment, ERR, tells which.", []string{"Retry-After"}, door, lineFailures},
+	}
 }
 
 // envelopeResponses are the same answers as messages of the envelope protocol, with a
@@ -93,7 +108,7 @@ func (r sharedResponse) content(out *openapi3.Response) {
 		problemContent(out)
 		return
 	}
-	out.Content = openapi3.Content{jsonType: &openapi3.MediaType{Schema: openapi3.NewSchemaRef(schemasRef+r.schema, nil)}}
+	out.Content = failureBody(r.schema)
 }
 
 // shared adds the components every description has.
