@@ -67,27 +67,49 @@ func (o *Orchestrator) Answer(ctx context.Context, taskID, answer string) (out m
 		}
 		before := t
 		_, p, err := s.terms(t)
-		if err != nil {
-			return err
+		if err == nil {
+			err = s.answer(&t, answer, p)
 		}
-		data, err := json.Marshal(map[string]string{"answer": answer})
 		if err != nil {
-			return err
-		}
-		t.Waits, t.Deadline = models.WaitNothing, s.tx.Now().Add(p.Timeout)
-		_, err = s.tx.Tell(models.InboxMessage{
-			AgentID: t.AgentID, Kind: models.MessageAnswer, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt, Data: data,
-		})
-		if err != nil {
-			return err
-		}
-		s.wake(WakeInbox, t.AgentID)
-		if err := s.emit(models.EventTaskAnswered, t, func(d *models.TaskChanged) { d.Answer = answer }); err != nil {
 			return err
 		}
 		out = t
-		err = s.save(before, &out)
-		return err
+		return s.save(before, &out)
 	})
 	return out, err
+}
+
+// answer tells a task's agent what it has asked. The task is not saved yet.
+func (s *step) answer(t *models.Task, answer string, p Policy) error {
+	data, err := json.Marshal(map[string]string{"answer": answer})
+	if err != nil {
+		return err
+	}
+	t.Waits, t.Deadline = models.WaitNothing, s.tx.Now().Add(p.Timeout)
+	_, err = s.tx.Tell(models.InboxMessage{
+		AgentID: t.AgentID, Kind: models.MessageAnswer, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt, Data: data,
+	})
+	if err != nil {
+		return err
+	}
+	s.wake(WakeInbox, t.AgentID)
+	return s.emit(models.EventTaskAnswered, *t, func(d *models.TaskChanged) { d.Answer = answer })
+}
+
+// firstOption is the first answer that a task's agent offers to what it waits to be
+// told, "" where there is none. What is asked does not change while it waits.
+func (o *Orchestrator) firstOption(ctx context.Context, taskID string) (string, error) {
+	t, err := o.store.Task(ctx, taskID)
+	if err != nil || t.Waits != models.WaitAnswer {
+		return "", err
+	}
+	question, err := o.store.NewestEvent(ctx, taskID, models.EventTaskQuestion)
+	if err != nil {
+		return "", err
+	}
+	var asked models.TaskChanged
+	if err := json.Unmarshal(question.Data, &asked); err != nil || len(asked.Options) == 0 {
+		return "", err
+	}
+	return asked.Options[0], nil
 }

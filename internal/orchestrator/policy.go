@@ -28,6 +28,9 @@ type Policy struct {
 	Backoff []time.Duration
 	// Retry lists the failures after which a further attempt is made.
 	Retry []Failure
+	// Limits is how many attempts follow a failure at most, where that is less than
+	// Retries.
+	Limits map[Failure]int
 	// Elsewhere lists those after which another agent is preferred for it.
 	Elsewhere []Failure
 	// BreakerFailures in a row open an agent's breaker for BreakerPause.
@@ -37,6 +40,9 @@ type Policy struct {
 	// clarifications.
 	MaxDepth     int
 	MaxQuestions int
+	// FirstOption answers a question that nobody answers in time with the first of its
+	// options, where it has any.
+	FirstOption bool
 	// Threshold is the least part of the capabilities that an agent must have, 0 for
 	// selection.DefaultThreshold.
 	Threshold float64
@@ -95,6 +101,8 @@ type Override struct {
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// Retries replaces Policy.Retries.
 	Retries *int `json:"retries,omitempty"`
+	// FirstOption replaces Policy.FirstOption.
+	FirstOption *bool `json:"first_option,omitempty"`
 	// Notify has the agent that asked told of the end, in its inbox.
 	Notify bool `json:"notify,omitempty"`
 }
@@ -106,6 +114,9 @@ func (p Policy) with(o Override) Policy {
 	}
 	if o.Retries != nil {
 		p.Retries = *o.Retries
+	}
+	if o.FirstOption != nil {
+		p.FirstOption = *o.FirstOption
 	}
 	return p
 }
@@ -120,5 +131,9 @@ func (p Policy) pause(attempts int) time.Duration {
 
 // again reports whether an attempt follows one that failed so.
 func (p Policy) again(f Failure, t models.Task) bool {
-	return slices.Contains(p.Retry, f) && t.Attempt <= p.Retries
+	most := p.Retries
+	if limit, ok := p.Limits[f]; ok {
+		most = min(most, limit)
+	}
+	return slices.Contains(p.Retry, f) && t.Attempt <= most
 }

@@ -13,6 +13,10 @@ import (
 // long, a wait in the line or for an answer, or begins the next attempt. One that comes
 // too early, because the deadline has moved, is set again.
 func (o *Orchestrator) timer(ctx context.Context, job *jobs.Job) error {
+	first, err := o.firstOption(ctx, job.Key)
+	if err != nil && !errs.Is(err, errs.NotFound) {
+		return err
+	}
 	return o.do(ctx, func(s *step) error {
 		t, err := s.tx.Task(job.Key) // before its timer, as in every verb
 		if err != nil && !errs.Is(err, errs.NotFound) {
@@ -27,7 +31,7 @@ func (o *Orchestrator) timer(ctx context.Context, job *jobs.Job) error {
 		if s.slept(t) {
 			return s.extend(t)
 		}
-		return s.due(t)
+		return s.due(t, first)
 	})
 }
 
@@ -56,7 +60,8 @@ func (s *step) extend(t models.Task) error {
 	return s.arm(t)
 }
 
-func (s *step) due(t models.Task) error {
+// due is what happens at the deadline. first is the first answer to what is asked.
+func (s *step) due(t models.Task, first string) error {
 	before := t
 	in, p, err := s.lastTerms(t)
 	if err != nil {
@@ -68,6 +73,10 @@ func (s *step) due(t models.Task) error {
 	case models.WaitRetry:
 		err = s.retry(&t, in, p)
 	case models.WaitAnswer:
+		if p.FirstOption && first != "" { // PROTOCOL_V5 §7.2
+			err = s.answer(&t, first, p)
+			break
+		}
 		err = s.giveUp(&t, report{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "nobody answered the agent's question in time", outcome: models.OutcomeTimeout}, p)
 	default:
 		err = s.giveUp(&t, report{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: models.OutcomeTimeout}, p)

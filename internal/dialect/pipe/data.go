@@ -17,6 +17,9 @@ const (
 	keyToken   = "token"
 	keyTimeout = "timeout" // seconds
 	keyKeep    = "keep"    // the session stays open behind the task
+	// keyUnanswered says what becomes of a question that nobody answers in time: its
+	// first option, or that the work is given up.
+	keyUnanswered = "unanswered"
 )
 
 // maxName is the longest name of a parameter that goes into DATA.
@@ -39,7 +42,7 @@ func parametersOf(data wire.Data) (json.RawMessage, error) {
 	}
 	for p := range data.Pairs() {
 		switch {
-		case data.Own(p.Key) || p.Key == keyTimeout || p.Key == keyKeep:
+		case data.Own(p.Key) || isOurs(p.Key):
 		case p.Flag:
 			add(p.Key, json.RawMessage("true"))
 		default:
@@ -63,6 +66,9 @@ func parametersOf(data wire.Data) (json.RawMessage, error) {
 	out.WriteByte('}')
 	return out.Bytes(), nil
 }
+
+// isOurs reports whether a pair of a request is for O1.
+func isOurs(key string) bool { return key == keyTimeout || key == keyKeep || key == keyUnanswered }
 
 // valueOf is a value of DATA in JSON.
 func valueOf(text string, quoted bool) json.RawMessage {
@@ -98,7 +104,7 @@ func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
 	for i, name := range names {
 		value := values[i]
 		switch {
-		case own.Own(name) || len(name) > maxName || name == keyTimeout || name == keyKeep:
+		case own.Own(name) || len(name) > maxName || isOurs(name):
 			return false
 		case value[0] == '{' || value[0] == '[' || value[0] == 'n':
 			return false

@@ -151,7 +151,7 @@ func (d *Dialect) call(t models.Task, in models.TaskInput, tid wire.Task, again 
 // passedOn is DATA as the asker wrote it, with what is to be said of attempts before and
 // without what is for O1.
 func passedOn(data wire.Data, again wire.Retry) (wire.Data, bool) {
-	for _, key := range []string{keyTimeout, keyKeep, "retry", "fallback_from"} {
+	for _, key := range []string{keyTimeout, keyKeep, keyUnanswered, "retry", "fallback_from"} {
 		data, _, _ = data.Cut(key)
 	}
 	more, err := new(wire.Writer).Retry(again).Data()

@@ -170,6 +170,13 @@ func (d *Dialect) submission(ctx context.Context, s speaker, m wire.Message) (or
 		return sub, err
 	}
 	sub.Override.TimeoutMS = int64(seconds) * 1000
+	switch text, _ := m.Data.Get(keyUnanswered); text {
+	case "":
+	case "first", "abandon":
+		sub.Override.FirstOption = new(text == "first")
+	default:
+		return sub, refuse(wire.E10, "", "unanswered must be first or abandon, not %s", text)
+	}
 	sub.Parameters, err = parametersOf(m.Data)
 	return sub, err
 }

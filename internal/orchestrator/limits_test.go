@@ -1,0 +1,66 @@
+package orchestrator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator"
+	"comet/models"
+	"comet/store/storetest"
+)
+
+// TestFirstOption: a question that nobody answers in time.
+func TestFirstOption(t *testing.T) {
+	t.Parallel()
+	asked := func(t *testing.T, h *house, options ...string) string {
+		t.Helper()
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.FirstOption = new(true) }).ID
+		_, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "which?", Options: options})
+		require.NoError(t, err)
+		return id
+	}
+	rule(t, "IsAnsweredWithItsFirstOption", func(t *testing.T, h *house) {
+		id := asked(t, h, "quick", "thorough")
+		task := h.pass(t, id, time.Minute, waits(models.WaitNothing))
+		require.Equal(t, models.TaskRunning, task.State)
+		told, err := h.Messages(t.Context(), "a", 10)
+		require.NoError(t, err)
+		require.Len(t, told, 1)
+		require.Equal(t, models.MessageAnswer, told[0].Kind)
+		require.JSONEq(t, `{"answer":"quick"}`, string(told[0].Data))
+		require.Equal(t, h.db.Now().Add(30*time.Second), h.armed(t, id).Deadline, "it works on")
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+	rule(t, "EndsTheAttemptWhereItHasNone", func(t *testing.T, h *house) {
+		task := h.pass(t, asked(t, h), time.Minute, ended)
+		require.Equal(t, string(orchestrator.FailureUnanswered), task.ErrorCode)
+		requireSound(t, h)
+	})
+}
+
+// TestLimits: some failures are tried again less often than others.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	onFresh(t, "AFailureThatIsTriedAgainOnce", func(t *testing.T, db *storetest.DB) {
+		h := open(t, db, &orchestrator.Options{Classes: map[string]orchestrator.Policy{"limited": {
+			Timeout: time.Hour, Line: time.Hour, Retries: 3, Backoff: []time.Duration{time.Second}, Retry: []orchestrator.Failure{orchestrator.FailureResource},
+			Limits: map[orchestrator.Failure]int{orchestrator.FailureResource: 1},
+		}}})
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Class = "limited" }).ID
+		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
+		require.NoError(t, err)
+		task := h.pass(t, id, time.Second, waits(models.WaitNothing))
+		require.Equal(t, 2, task.Attempt)
+		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
+		require.NoError(t, err)
+		task, err = h.Task(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, models.TaskFailed, task.State)
+		requireSound(t, h)
+	})
+}
