@@ -20,6 +20,7 @@ func (o *Orchestrator) Purge(ctx context.Context) error {
 	for _, purge := range []func(tx *store.Tx) (int64, error){
 		func(tx *store.Tx) (int64, error) { return tx.PurgeTasks(ended, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeSessions(ended, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeContexts(ended, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeRequests(replayed, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeHeard(replayed, purgeBatch) },
 	} {

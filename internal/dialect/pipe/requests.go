@@ -154,9 +154,12 @@ func (d *Dialect) submission(ctx context.Context, s speaker, m wire.Message) (or
 		if sub.Agent, err = d.agentAt(ctx, m.To); err != nil {
 			return sub, err
 		}
+	case m.To.Role == wire.Group: // the agents of a sphere
+		sub.Sphere = int(m.To.Number)
 	case m.To != self:
-		return sub, refuse(wire.E13, "to", "a request goes to O1 or to a worker, not to %s", m.To)
-	case len(sub.Capabilities) == 0:
+		return sub, refuse(wire.E13, "to", "a request goes to O1, to a worker or to a group, not to %s", m.To)
+	}
+	if sub.Agent == "" && len(sub.Capabilities) == 0 {
 		return sub, refuse(wire.E10, "", "DATA must have call, a capability such as call=web_search")
 	}
 	if tokens, ok := m.Budget.Tokens(); ok {
