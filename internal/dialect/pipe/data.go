@@ -20,6 +20,9 @@ const (
 	// keyUnanswered says what becomes of a question that nobody answers in time: its
 	// first option, or that the work is given up.
 	keyUnanswered = "unanswered"
+	// factMark begins the keys that set what the session's tasks read with #CTX:, in the
+	// request that makes the session: ctx.lang=fr is #CTX:lang.
+	factMark = "ctx."
 )
 
 // maxName is the longest name of a parameter that goes into DATA.
@@ -68,7 +71,24 @@ func parametersOf(data wire.Data) (json.RawMessage, error) {
 }
 
 // isOurs reports whether a pair of a request is for O1.
-func isOurs(key string) bool { return key == keyTimeout || key == keyKeep || key == keyUnanswered }
+func isOurs(key string) bool {
+	return key == keyTimeout || key == keyKeep || key == keyUnanswered || strings.HasPrefix(key, factMark)
+}
+
+// factsOf are the facts that a request sets for the session that is made for it, nil for
+// none.
+func factsOf(data wire.Data) (json.RawMessage, error) {
+	facts := map[string]json.RawMessage{}
+	for p := range data.Pairs() {
+		if name, is := strings.CutPrefix(p.Key, factMark); is && name != "" {
+			facts[name] = valueOf(p.Value(), p.Quoted())
+		}
+	}
+	if len(facts) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(facts)
+}
 
 // valueOf is a value of DATA in JSON.
 func valueOf(text string, quoted bool) json.RawMessage {

@@ -155,10 +155,11 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 	if err != nil {
 		return dialect.Answer{}, err
 	}
+	meant := m
 	if ref.Task != (wire.Task{}) {
-		m.Task = ref.Task
+		meant.Task = ref.Task
 	}
-	t, err := d.named(ctx, m)
+	t, err := d.named(ctx, meant)
 	if err != nil {
 		return dialect.Answer{}, err
 	}

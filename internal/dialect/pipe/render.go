@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	wire "comet/internal/wire/pipe"
 	"comet/models"
@@ -151,8 +152,11 @@ func (d *Dialect) call(t models.Task, in models.TaskInput, tid wire.Task, again 
 // passedOn is DATA as the asker wrote it, with what is to be said of attempts before and
 // without what is for O1.
 func passedOn(data wire.Data, again wire.Retry) (wire.Data, bool) {
-	for _, key := range []string{keyTimeout, keyKeep, keyUnanswered, "retry", "fallback_from"} {
-		data, _, _ = data.Cut(key)
+	for p := range data.Pairs() {
+		if isOurs(p.Key) || p.Key == "retry" || p.Key == "fallback_from" {
+			data, _, _ = data.Cut(p.Key)
+			data = wire.Data(strings.TrimSuffix(string(data), ";"))
+		}
 	}
 	more, err := new(wire.Writer).Retry(again).Data()
 	if err != nil {

@@ -188,7 +188,11 @@ func (d *Dialect) submission(ctx context.Context, s speaker, m wire.Message) (or
 func (d *Dialect) place(ctx context.Context, s speaker, m wire.Message, taskID string) (p place, err error) {
 	if m.Context == "" || m.Context == wire.SystemContext {
 		p.made = true
-		if p.name.Context, err = d.work.OpenContext(ctx, s.Principal, nil, contextName); err != nil {
+		facts, err := factsOf(m.Data)
+		if err != nil {
+			return p, err
+		}
+		if p.name.Context, err = d.work.OpenContext(ctx, s.Principal, facts, contextName); err != nil {
 			return p, err
 		}
 		p.session = contextName(p.name.Context)
