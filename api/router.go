@@ -105,6 +105,8 @@ func (s *Server) router() http.Handler {
 		r.With(send).Post("/api/v1/sessions", s.handle(s.openSession))
 		r.With(own).Get("/api/v1/sessions/{session_id}", s.handle(s.getSession))
 		r.With(send).Post("/api/v1/sessions/{session_id}/close", s.handle(s.closeSession))
+		r.With(own).Get("/api/v1/sessions/{session_id}/questions", s.handle(s.listQuestions))
+		r.With(send).Post("/api/v1/sessions/{session_id}/answer", s.handle(s.answerSession))
 
 		watch := s.require(models.ScopeTasksRead)
 		r.With(watch).Get("/api/v1/workers", s.handle(s.listWorkers))

@@ -103,12 +103,8 @@ func (o *Orchestrator) firstOption(ctx context.Context, taskID string) (string, 
 	if err != nil || t.Waits != models.WaitAnswer {
 		return "", err
 	}
-	question, err := o.store.NewestEvent(ctx, taskID, models.EventTaskQuestion)
-	if err != nil {
-		return "", err
-	}
-	var asked models.TaskChanged
-	if err := json.Unmarshal(question.Data, &asked); err != nil || len(asked.Options) == 0 {
+	asked, err := o.asked(ctx, t)
+	if err != nil || len(asked.Options) == 0 {
 		return "", err
 	}
 	return asked.Options[0], nil

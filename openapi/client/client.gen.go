@@ -2796,6 +2796,36 @@ type PushRegistration struct {
 	URL string `json:"url" yaml:"url"`
 }
 
+// QuestionList defines model for QuestionList.
+type QuestionList struct {
+	Questions []QuestionView `json:"questions" yaml:"questions"`
+}
+
+// QuestionView defines model for QuestionView.
+type QuestionView struct {
+	// AgentID Who asks.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id" yaml:"agent_id"`
+
+	// AskedAt Example: 2026-01-10T15:30:00Z
+	AskedAt time.Time `json:"asked_at" yaml:"asked_at"`
+
+	// Deadline What then happens is the task's policy: its first option is taken, or it is given up.
+	//
+	// Example: 2026-01-10T15:31:00Z
+	Deadline time.Time `json:"deadline" yaml:"deadline"`
+
+	// Options Example: ["2025","2026"]
+	Options []string `json:"options" yaml:"options"`
+
+	// TaskID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	TaskID string `json:"task_id" yaml:"task_id"`
+
+	// Text Example: Which year?
+	Text string `json:"text" yaml:"text"`
+}
+
 // Redelivered defines model for Redelivered.
 type Redelivered struct {
 	// Redelivered Example: 12
@@ -3004,6 +3034,24 @@ type SessionList struct {
 	// Example: MTc2ODA1OTAwMDAwMDAwMC4wMTg5
 	NextCursor *string       `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 	Sessions   []SessionView `json:"sessions" yaml:"sessions"`
+}
+
+// SessionReply defines model for SessionReply.
+type SessionReply struct {
+	// Answer The answer in words, or
+	//
+	// Example: 2026
+	Answer *string `json:"answer,omitempty" yaml:"answer,omitempty"`
+
+	// Choice the number of one of the options, from 1.
+	//
+	// Example: 2
+	Choice *int `json:"choice,omitempty" yaml:"choice,omitempty"`
+
+	// TaskID Whose question; may be left out where there is only one.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
 }
 
 // SessionView defines model for SessionView.
@@ -4596,6 +4644,12 @@ type GetSessionParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// ListQuestionsParams defines parameters for ListQuestions.
+type ListQuestionsParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // ListTasksParams defines parameters for ListTasks.
 type ListTasksParams struct {
 	// State Only tasks in this state
@@ -4877,6 +4931,9 @@ type ImportRosterJSONRequestBody = RosterDocument
 
 // OpenSessionJSONRequestBody defines body for OpenSession for application/json ContentType.
 type OpenSessionJSONRequestBody = SessionDraft
+
+// AnswerSessionJSONRequestBody defines body for AnswerSession for application/json ContentType.
+type AnswerSessionJSONRequestBody = SessionReply
 
 // SubmitTaskJSONRequestBody defines body for SubmitTask for application/json ContentType.
 type SubmitTaskJSONRequestBody = TaskDraft
@@ -5822,6 +5879,28 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
 	GetSession(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// AnswerSessionWithBody Answer a session's question
+	//
+	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
+	AnswerSessionWithBody(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AnswerSession Answer a session's question
+	//
+	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
+	AnswerSession(ctx context.Context, sessionID string, body AnswerSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CloseSession Close a session
 	//
 	// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
@@ -5830,6 +5909,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/sessions/{session_id}/close (the `CloseSession` operationId).
 	CloseSession(ctx context.Context, sessionID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListQuestions List a session's questions
+	//
+	// What the agents at work in the session have asked back and wait to be told, up to 1,000, the oldest task first (PROTOCOL_V5 §7.2).
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
+	ListQuestions(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTasks List tasks
 	//
@@ -7218,6 +7306,48 @@ func (c *Client) GetSession(ctx context.Context, sessionID string, params *GetSe
 	return c.Client.Do(req)
 }
 
+// AnswerSessionWithBody Answer a session's question
+//
+// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
+func (c *Client) AnswerSessionWithBody(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerSessionRequestWithBody(c.Server, sessionID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AnswerSession Answer a session's question
+//
+// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
+func (c *Client) AnswerSession(ctx context.Context, sessionID string, body AnswerSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerSessionRequest(c.Server, sessionID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // CloseSession Close a session
 //
 // It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
@@ -7227,6 +7357,25 @@ func (c *Client) GetSession(ctx context.Context, sessionID string, params *GetSe
 // Corresponds with POST /api/v1/sessions/{session_id}/close (the `CloseSession` operationId).
 func (c *Client) CloseSession(ctx context.Context, sessionID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCloseSessionRequest(c.Server, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListQuestions List a session's questions
+//
+// What the agents at work in the session have asked back and wait to be told, up to 1,000, the oldest task first (PROTOCOL_V5 §7.2).
+//
+// Needs the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
+func (c *Client) ListQuestions(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListQuestionsRequest(c.Server, sessionID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10485,6 +10634,53 @@ func NewGetSessionRequest(server string, sessionID string, params *GetSessionPar
 	return req, nil
 }
 
+// NewAnswerSessionRequest calls the generic AnswerSession builder with application/json body
+func NewAnswerSessionRequest(server string, sessionID string, body AnswerSessionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAnswerSessionRequestWithBody(server, sessionID, "application/json", bodyReader)
+}
+
+// NewAnswerSessionRequestWithBody constructs an http.Request for the AnswerSession method, with any body, and a specified content type
+func NewAnswerSessionRequestWithBody(server string, sessionID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "session_id", sessionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/sessions/%s/answer", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewCloseSessionRequest constructs an http.Request for the CloseSession method
 func NewCloseSessionRequest(server string, sessionID string) (*http.Request, error) {
 	var err error
@@ -10514,6 +10710,55 @@ func NewCloseSessionRequest(server string, sessionID string) (*http.Request, err
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListQuestionsRequest constructs an http.Request for the ListQuestions method
+func NewListQuestionsRequest(server string, sessionID string, params *ListQuestionsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "session_id", sessionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/sessions/%s/questions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -13054,6 +13299,28 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
 	GetSessionWithResponse(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*GetSessionResponse, error)
 
+	// AnswerSessionWithBodyWithResponse Answer a session's question
+	//
+	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
+	AnswerSessionWithBodyWithResponse(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerSessionResponse, error)
+
+	// AnswerSessionWithResponse Answer a session's question
+	//
+	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
+	AnswerSessionWithResponse(ctx context.Context, sessionID string, body AnswerSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerSessionResponse, error)
+
 	// CloseSessionWithResponse Close a session
 	//
 	// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
@@ -13064,6 +13331,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/sessions/{session_id}/close (the `CloseSession` operationId).
 	CloseSessionWithResponse(ctx context.Context, sessionID string, reqEditors ...RequestEditorFn) (*CloseSessionResponse, error)
+
+	// ListQuestionsWithResponse List a session's questions
+	//
+	// What the agents at work in the session have asked back and wait to be told, up to 1,000, the oldest task first (PROTOCOL_V5 §7.2).
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
+	ListQuestionsWithResponse(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*ListQuestionsResponse, error)
 
 	// ListTasksWithResponse List tasks
 	//
@@ -16629,6 +16907,110 @@ func (r GetSessionResponse) ContentType() string {
 	return ""
 }
 
+type AnswerSessionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AnswerSessionResponse) GetJSON200() *TaskView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r AnswerSessionResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r AnswerSessionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r AnswerSessionResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r AnswerSessionResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r AnswerSessionResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r AnswerSessionResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r AnswerSessionResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r AnswerSessionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AnswerSessionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AnswerSessionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AnswerSessionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AnswerSessionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AnswerSessionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type CloseSessionResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -16706,6 +17088,82 @@ func (r CloseSessionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CloseSessionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListQuestionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *QuestionList
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListQuestionsResponse) GetJSON200() *QuestionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListQuestionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListQuestionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListQuestionsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListQuestionsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListQuestionsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListQuestionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListQuestionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListQuestionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListQuestionsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -20050,6 +20508,40 @@ func (c *ClientWithResponses) GetSessionWithResponse(ctx context.Context, sessio
 	return ParseGetSessionResponse(rsp)
 }
 
+// AnswerSessionWithBodyWithResponse Answer a session's question
+//
+// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
+func (c *ClientWithResponses) AnswerSessionWithBodyWithResponse(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerSessionResponse, error) {
+	rsp, err := c.AnswerSessionWithBody(ctx, sessionID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAnswerSessionResponse(rsp)
+}
+
+// AnswerSessionWithResponse Answer a session's question
+//
+// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
+func (c *ClientWithResponses) AnswerSessionWithResponse(ctx context.Context, sessionID string, body AnswerSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerSessionResponse, error) {
+	rsp, err := c.AnswerSession(ctx, sessionID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAnswerSessionResponse(rsp)
+}
+
 // CloseSessionWithResponse Close a session
 //
 // It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
@@ -20065,6 +20557,23 @@ func (c *ClientWithResponses) CloseSessionWithResponse(ctx context.Context, sess
 		return nil, err
 	}
 	return ParseCloseSessionResponse(rsp)
+}
+
+// ListQuestionsWithResponse List a session's questions
+//
+// What the agents at work in the session have asked back and wait to be told, up to 1,000, the oldest task first (PROTOCOL_V5 §7.2).
+//
+// Needs the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
+func (c *ClientWithResponses) ListQuestionsWithResponse(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*ListQuestionsResponse, error) {
+	rsp, err := c.ListQuestions(ctx, sessionID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListQuestionsResponse(rsp)
 }
 
 // ListTasksWithResponse List tasks
@@ -23405,6 +23914,95 @@ func ParseGetSessionResponse(rsp *http.Response) (*GetSessionResponse, error) {
 	return response, nil
 }
 
+// ParseAnswerSessionResponse parses an HTTP response from a AnswerSessionWithResponse call
+func ParseAnswerSessionResponse(rsp *http.Response) (*AnswerSessionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AnswerSessionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseCloseSessionResponse parses an HTTP response from a CloseSessionWithResponse call
 func ParseCloseSessionResponse(rsp *http.Response) (*CloseSessionResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -23453,6 +24051,70 @@ func ParseCloseSessionResponse(rsp *http.Response) (*CloseSessionResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListQuestionsResponse parses an HTTP response from a ListQuestionsWithResponse call
+func ParseListQuestionsResponse(rsp *http.Response) (*ListQuestionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListQuestionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest QuestionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
