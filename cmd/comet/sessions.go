@@ -16,7 +16,8 @@ import (
 func newSessionsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "sessions", Aliases: []string{"session"}, Short: "Keep tasks together that belong together"}
 	flags := addClientFlags(cmd)
-	cmd.AddCommand(newSessionsListCommand(flags), newSessionsGetCommand(flags), newSessionsOpenCommand(flags), newSessionsCloseCommand(flags))
+	cmd.AddCommand(newSessionsListCommand(flags), newSessionsGetCommand(flags), newSessionsOpenCommand(flags), newSessionsCloseCommand(flags),
+		newSessionsQuestionsCommand(flags), newSessionsAnswerCommand(flags))
 	return cmd
 }
 
