@@ -64,3 +64,37 @@ func TestLimits(t *testing.T) {
 		requireSound(t, h)
 	})
 }
+
+// TestFallback: the asker has named who is asked next.
+func TestFallback(t *testing.T) {
+	t.Parallel()
+	begun := func(t *testing.T, h *house, fallback string) string {
+		t.Helper()
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Fallback = fallback }).ID
+		h.worker(t, "b", 5, "work")
+		h.worker(t, "c", 1, "work")
+		_, err := h.Heartbeat(t.Context(), "c", orchestrator.Heartbeat{Load: new(90)}) // it would be the last
+		require.NoError(t, err)
+		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureUnavailable})
+		require.NoError(t, err)
+		return id
+	}
+	rule(t, "HasTheNextAttempt", func(t *testing.T, h *house) {
+		task := h.pass(t, begun(t, h, "c"), time.Second, waits(models.WaitNothing))
+		require.Equal(t, "c", task.AgentID)
+		requireSound(t, h)
+	})
+	rule(t, "IsPassedOverWhereItIsNotThere", func(t *testing.T, h *house) {
+		id := begun(t, h, "c")
+		require.NoError(t, h.Leave(t.Context(), "c", false))
+		task := h.pass(t, id, time.Second, waits(models.WaitNothing))
+		require.Equal(t, "b", task.AgentID)
+		requireSound(t, h)
+	})
+	rule(t, "IsNotAskedAgainWhereItFailedItself", func(t *testing.T, h *house) {
+		task := h.pass(t, begun(t, h, "a"), time.Second, waits(models.WaitNothing))
+		require.Equal(t, "b", task.AgentID)
+		requireSound(t, h)
+	})
+}

@@ -101,6 +101,9 @@ type Override struct {
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// Retries replaces Policy.Retries.
 	Retries *int `json:"retries,omitempty"`
+	// Fallback is the id of the agent that is asked next after a failure for which
+	// another one is preferred, "" for the best.
+	Fallback string `json:"fallback,omitempty"`
 	// FirstOption replaces Policy.FirstOption.
 	FirstOption *bool `json:"first_option,omitempty"`
 	// Notify has the agent that asked told of the end, in its inbox.

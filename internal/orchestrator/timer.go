@@ -2,10 +2,12 @@ package orchestrator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"comet/internal/errs"
 	"comet/internal/jobs"
+	"comet/internal/orchestrator/selection"
 	"comet/models"
 )
 
@@ -96,11 +98,26 @@ func (s *step) retry(t *models.Task, in models.TaskInput, p Policy) error {
 	if err != nil {
 		return err
 	}
+	if taken, err := s.fallBack(t, in, p, exclude); err != nil || taken {
+		return err
+	}
 	failure, err := s.place(t, in, p, exclude)
 	if err != nil || failure == "" {
 		return err
 	}
 	return s.fail(t, failure, why(failure))
+}
+
+// fallBack gives a task that failed elsewhere to the agent that its asker has named for
+// that, and reports whether that one takes it.
+func (s *step) fallBack(t *models.Task, in models.TaskInput, p Policy, exclude []string) (bool, error) {
+	o, err := override(in)
+	if err != nil || o.Fallback == "" || len(exclude) == 0 || slices.Contains(exclude, o.Fallback) {
+		return false, err
+	}
+	in.Wanted = o.Fallback
+	verdict, err := s.assign(t, in, p, nil)
+	return verdict == selection.Chosen, err
 }
 
 // giveUp ends the newest attempt and goes on.

@@ -173,6 +173,15 @@ func (d *Dialect) submission(ctx context.Context, s speaker, m wire.Message) (or
 		return sub, err
 	}
 	sub.Override.TimeoutMS = int64(seconds) * 1000
+	again, err := m.Data.Retry()
+	if err != nil {
+		return sub, err
+	}
+	if again.Fallback != (wire.Address{}) {
+		if sub.Override.Fallback, err = d.agentAt(ctx, again.Fallback); err != nil {
+			return sub, err
+		}
+	}
 	switch text, _ := m.Data.Get(keyUnanswered); text {
 	case "":
 	case "first", "abandon":
