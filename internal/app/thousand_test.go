@@ -1,0 +1,128 @@
+package app_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/app"
+	"comet/internal/wire/pipe"
+	"comet/store/storetest"
+)
+
+// TestAThousandLines: so many workers register themselves over TCP, and each piece of
+// work that is asked for is done once, by one of them.
+func TestAThousandLines(t *testing.T) {
+	t.Parallel()
+	const workers, requests, askers = 1000, 1500, 16
+	for _, name := range storetest.Databases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := configured(t, name)
+			cfg.Links.V5Listen, cfg.Log.Level = "127.0.0.1:0", "warn"
+			a, err := app.New(t.Context(), cfg, nil)
+			require.NoError(t, err)
+			require.NoError(t, a.Start(t.Context()))
+			t.Cleanup(func() { require.NoError(t, a.Stop(context.Background())) })
+			c := newClient(t, a.URL(), adminToken(t, cfg.Data))
+
+			var done, busy atomic.Int64
+			var running sync.WaitGroup
+			t.Cleanup(running.Wait)
+			ctx, end := context.WithCancel(context.Background())
+			t.Cleanup(end)
+			joining := make(chan int, workers)
+			for n := range workers {
+				joining <- n
+			}
+			close(joining)
+			var comers sync.WaitGroup
+			for range askers {
+				comers.Go(func() {
+					for n := range joining {
+						conn, in := digger(ctx, t, a.V5Addr(), n)
+						running.Go(func() {
+							if dig(conn, in) {
+								busy.Add(1)
+							}
+						})
+					}
+				})
+			}
+			comers.Wait()
+			var asking sync.WaitGroup
+			for n := range askers {
+				asking.Go(func() {
+					for i := n; i < requests; i += askers {
+						status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/tasks",
+							map[string]any{"capabilities": []string{"custom:dig"}, "parameters": map[string]any{"n": i}}, "Prefer", "wait=60")
+						if err != nil || status != http.StatusOK || !strings.Contains(string(body), fmt.Sprintf(`"text":"hole %d"`, i)) {
+							t.Errorf("%d %v %s", status, err, body)
+							return
+						}
+						done.Add(1)
+					}
+				})
+			}
+			asking.Wait()
+			require.EqualValues(t, requests, done.Load())
+			end()
+			running.Wait()
+			require.Greater(t, busy.Load(), int64(workers/4), "the work is spread over them")
+		})
+	}
+}
+
+// digger is the line of a worker that has joined.
+func digger(ctx context.Context, t *testing.T, addr string, n int) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		t.Error(err)
+		return nil, nil
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	_, err = fmt.Fprintf(conn, "M1|W1>O1|J|T0|-|-|-|0|S0|-|name=digger-%d;caps=custom:dig\n", n)
+	in := bufio.NewReader(conn)
+	if err == nil {
+		_, err = in.ReadString('\n')
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return conn, in
+}
+
+// dig does what comes until the line ends, and reports whether anything came.
+func dig(conn net.Conn, in *bufio.Reader) (came bool) {
+	for conn != nil {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return came
+		}
+		m, err := pipe.Parse(line)
+		if err != nil || m.Type != pipe.Request {
+			continue
+		}
+		came = true
+		n, _ := m.Data.Get("n")
+		said, err := pipe.Format(pipe.Message{
+			Number: 2, From: m.To, To: m.From, Type: pipe.Success, Task: m.Task, State: pipe.Done, Context: m.Context, Data: pipe.Data("hole " + n),
+		})
+		if err == nil {
+			_, err = conn.Write([]byte(said + "\n"))
+		}
+		if err != nil {
+			return came
+		}
+	}
+	return came
+}
