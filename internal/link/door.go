@@ -135,6 +135,9 @@ func (l *Links) refuse(w http.ResponseWriter, r *http.Request, speech dialect.Di
 		l.log.ErrorContext(r.Context(), "a request of an agent failed", "path", r.URL.Path, "error", err)
 	}
 	a := speech.Refuse(err, raw)
+	if speech.Plain() {
+		a.Body = append(a.Body, '\n')
+	}
 	if status != 0 {
 		a.Status = status
 	}

@@ -25,6 +25,9 @@ const maxOptions = 4
 // end, or what the user is asked.
 func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t models.Task, wait time.Duration) (dialect.Answer, error) {
 	w := new(wire.Writer).Flag("accepted")
+	if m.Warnings != 0 {
+		w.List("warn", strings.Split(m.Warnings.String(), ",")...)
+	}
 	if t.AgentID != "" && !t.State.Ended() {
 		name, err := d.address(ctx, t.AgentID)
 		if err != nil {

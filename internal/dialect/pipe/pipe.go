@@ -13,6 +13,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"comet/internal/dialect"
@@ -124,7 +125,8 @@ func (d *Dialect) Introduction(raw []byte) (name string, err error) {
 		return "", refuse(wire.E13, "from", "the first line must be a worker's J, not %s of %s", m.Type, m.From)
 	}
 	name, _ = m.Data.Get("name")
-	return name, nil
+	_, err = checkJoin(m)
+	return name, err
 }
 
 // Receive implements dialect.Dialect.
@@ -182,12 +184,18 @@ func (d *Dialect) fromAgent(ctx context.Context, s speaker, m wire.Message) (dia
 	case wire.Ack:
 		return d.ack(ctx, s, m)
 	case wire.Update:
+		if m.State == wire.Cancelled {
+			return d.cancel(ctx, s, m) // of what it asked for itself
+		}
 		return d.update(ctx, s, m)
 	case wire.Success:
 		return d.success(ctx, s, m)
 	case wire.Failure:
 		return d.failure(ctx, s, m)
 	case wire.Clarify:
+		if has(m.Data, "answer") || has(m.Data, "choice") {
+			return d.answer(ctx, s, m, 0)
+		}
 		return d.question(ctx, s, m)
 	case wire.Handoff:
 		return d.handOff(ctx, s, m)
@@ -215,7 +223,12 @@ func (d *Dialect) say(to wire.Message, t wire.Type, s wire.State, data *wire.Wri
 
 // noted is the answer to a message whose effect is committed.
 func (d *Dialect) noted(to wire.Message, word string, reply bool) (dialect.Answer, error) {
-	return d.say(to, wire.Ack, to.State, new(wire.Writer).Flag(word), reply)
+	w := new(wire.Writer).Flag(word)
+	if to.Warnings != 0 { // what was put right is told in any case
+		w.List("warn", strings.Split(to.Warnings.String(), ",")...)
+		reply = true
+	}
+	return d.say(to, wire.Ack, to.State, w, reply)
 }
 
 // orNotFound gives the core's errs.NotFound its code in the protocol.

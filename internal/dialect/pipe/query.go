@@ -70,7 +70,7 @@ func (d *Dialect) roll(ctx context.Context, m wire.Message) (dialect.Answer, err
 	slices.Sort(found)
 	pages := max((len(found)+agentsOnPage-1)/agentsOnPage, 1)
 	if page > pages {
-		return dialect.Answer{}, refuse(wire.E10, "", "there are %d pages, and no page %d", pages, page)
+		return dialect.Answer{}, refuse(wire.E10, "", "page %d is behind the last one, %d", page, pages)
 	}
 	w := new(wire.Writer)
 	var names []wire.Address
@@ -151,9 +151,15 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	ref, err := wire.ParseRef("#REF:" + strings.TrimPrefix(text, "#REF:"))
+	if !wire.IsRef(text) {
+		text = "#REF:" + text
+	}
+	ref, err := wire.ParseRef(text)
 	if err != nil {
 		return dialect.Answer{}, err
+	}
+	if ref.Kind == wire.RefMessage {
+		return dialect.Answer{}, refuse(wire.E43, "", "messages are not kept: there is no %s", text)
 	}
 	meant := m
 	if ref.Task != (wire.Task{}) {
@@ -169,7 +175,12 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 		}
 		return dialect.Answer{}, err
 	}
-	value, err := d.stored(ctx, t, ref.Field)
+	var value string
+	if ref.Kind == wire.RefContext {
+		value, err = d.fact(ctx, t, ref.Field)
+	} else {
+		value, err = d.stored(ctx, t, ref.Field)
+	}
 	if err != nil {
 		return dialect.Answer{}, err
 	}
@@ -178,6 +189,18 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 		return dialect.Answer{}, err
 	}
 	return d.say(m, wire.Success, wire.Done, w, true)
+}
+
+// fact is what the session of a task has under a key.
+func (d *Dialect) fact(ctx context.Context, t models.Task, key string) (string, error) {
+	session, err := d.work.Session(ctx, t.SessionID)
+	if err != nil && !isGone(err) {
+		return "", err
+	}
+	if value, ok := fieldOf(string(session.Facts), key); ok && err == nil {
+		return value, nil
+	}
+	return "", refuse(wire.E43, "", "the session has nothing under %s", key)
 }
 
 // mayRead reports whether somebody may read what belongs to a task: whoever asked for
@@ -218,7 +241,7 @@ func pageOf(text string, page int) (*wire.Writer, error) {
 	}
 	pages = append(pages, []string{""}[min(len(pages), 1):]...) // an empty text has one page
 	if page > len(pages) {
-		return nil, refuse(wire.E10, "", "there are %d pages, and no page %d", len(pages), page)
+		return nil, refuse(wire.E10, "", "page %d is behind the last one, %d", page, len(pages))
 	}
 	w := new(wire.Writer).Number("page", int64(page)).Number("of", int64(len(pages)))
 	if plain {

@@ -23,13 +23,7 @@ const (
 // join takes J (PROTOCOL_V5 §2.4, §12.4, §14.3): the agent says what it can do, and gets
 // the number it has for good. places= is how many tasks it takes at a time.
 func (d *Dialect) join(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
-	if v, ok := m.Data.Get("version"); ok && !strings.EqualFold(v, Version) {
-		return dialect.Answer{}, refuse(wire.E90, wire.ReasonVersion, "version %s is not spoken here; V5 is", v)
-	}
-	if _, err := numberIn(m.Data, "max_depth", 1, maxDeclaredDepth, 1); err != nil {
-		return dialect.Answer{}, err
-	}
-	places, err := numberIn(m.Data, "places", 1, orchestrator.MaxPlaces, 1)
+	places, err := checkJoin(m)
 	if err != nil {
 		return dialect.Answer{}, err
 	}
@@ -43,6 +37,21 @@ func (d *Dialect) join(ctx context.Context, s speaker, m wire.Message) (dialect.
 	a, err := d.say(m, wire.Ack, wire.Done, w, true)
 	a.Present, a.Places = err == nil, places
 	return a, err
+}
+
+// checkJoin judges a join by itself, and returns how many tasks the agent takes at a
+// time, 0 where it does not say.
+func checkJoin(m wire.Message) (places int, err error) {
+	if v, ok := m.Data.Get("version"); ok && !strings.EqualFold(v, Version) {
+		return 0, refuse(wire.E90, wire.ReasonVersion, "version %s is not spoken here; V5 is", v)
+	}
+	if _, err := numberIn(m.Data, "max_depth", 1, maxDeclaredDepth, 1); err != nil {
+		return 0, err
+	}
+	if p, ok := m.Data.Pair("caps"); ok && len(slices.Collect(p.List())) > maxCaps {
+		return 0, refuse(wire.E10, "", "caps must have at most %d entries", maxCaps)
+	}
+	return numberIn(m.Data, "places", 1, orchestrator.MaxPlaces, 0)
 }
 
 // numberIn reads a number of DATA, otherwise where there is none.
@@ -61,9 +70,6 @@ func numberIn(data wire.Data, key string, low, high, otherwise int) (int, error)
 // declare has an agent offer what it says, in the place of what it did before. The
 // agent itself says so, which no right to change agents is needed for.
 func (d *Dialect) declare(ctx context.Context, agentID string, caps []string) error {
-	if len(caps) > maxCaps {
-		return refuse(wire.E10, "", "caps must have at most %d entries, not %d", maxCaps, len(caps))
-	}
 	agent, err := d.work.Agent(ctx, agentID)
 	if err != nil || sameCaps(agent.Capabilities, caps) {
 		return err

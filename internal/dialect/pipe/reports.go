@@ -45,9 +45,6 @@ func once(m wire.Message, t models.Task) string {
 // update takes U (PROTOCOL_V5 §12.1): progress=50% is how far the work is, step= or desc=
 // what it is about, and all of it goes into the log.
 func (d *Dialect) update(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
-	if m.State == wire.Cancelled {
-		return dialect.Answer{}, refuse(wire.E15, wire.ReasonTransition, "an agent gives work up with E, not by the state X")
-	}
 	t, err := d.had(ctx, s, m)
 	if err != nil {
 		return dialect.Answer{}, err
