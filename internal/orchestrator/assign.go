@@ -134,6 +134,7 @@ func (s *step) take(t *models.Task, agentID string) (selection.Reason, error) {
 				return selection.ReasonInactive, nil
 			}
 			s.remaining, s.overBudget = max(s.remaining, left(err)), true
+			s.refusing = append(s.refusing, agentID)
 			return ReasonOverBudget, nil
 		}
 		if err != nil {

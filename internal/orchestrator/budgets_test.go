@@ -2,6 +2,8 @@ package orchestrator_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,10 +105,14 @@ func TestABudget(t *testing.T) {
 			h.spend(t, id, 49_500+int64(i))
 		}
 		before := everything(t, h)
-		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(501)), RequestID: "r"}, nil)
-		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
-		require.EqualValues(t, 500, errs.From(err).Meta["remaining"], "the most that any has left")
-		requireUnchanged(t, h, before, "Submit")
+		for range 2 {
+			_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(501)), RequestID: "r"}, nil)
+			require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
+			require.EqualValues(t, 500, errs.From(err).Meta["remaining"], "the most that any has left")
+			require.Equal(t, []string{"a0", "a1", "a2"}, h.look(t, "SELECT key FROM events WHERE type = 'agent.budget_exceeded' ORDER BY key"), "each has told once")
+		}
+		told := func(row string) bool { return strings.HasPrefix(row, "usage_accounts ") } // that it has told
+		requireSame(t, slices.DeleteFunc(before, told), slices.DeleteFunc(everything(t, h), told), "Submit")
 	})
 
 	rule(t, "ThatIsSpentWhileATaskWaitsFailsItWhenItsTurnComes", func(t *testing.T, h *house) {

@@ -24,8 +24,9 @@ type step struct {
 	after     []func(context.Context) // what else follows the commit
 	// remaining is the most that a budget has left of those that refused the task.
 	remaining int64
-	// overBudget is set when a budget refused a task.
+	// overBudget is set when a budget refused a task; refusing are the agents whose did.
 	overBudget bool
+	refusing   []string
 }
 
 // do runs a verb's transaction and wakes whom it concerns once it is committed.

@@ -5,14 +5,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store"
 )
 
 // Submission is a piece of work that is asked for.
@@ -76,15 +79,44 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 	ctx, span := o.traced(ctx, &sub)
 	o.resolve(ctx, by, &sub)
 	var out Submitted
+	var refusing []string
 	err := o.again(ctx, func() error {
 		return o.once(ctx, once, func(s *step) (result any, err error) {
 			out, err = s.submit(by, sub)
+			refusing = s.refusing
 			return out, err
 		})
 	})
+	if errs.Is(err, errs.BudgetExceeded) {
+		o.tellRefused(ctx, refusing, *sub.Budget)
+	}
 	finish(span, err)
 	return out, err
 }
+
+// tellRefused has the ledger tell of budgets that refused a submission: nothing is kept of
+// that, so the events that told of it are gone as well. One that would cover it by now
+// tells nothing.
+func (o *Orchestrator) tellRefused(ctx context.Context, agents []string, tokens int64) {
+	for _, id := range agents {
+		err := o.ledger.Write(ctx, func(tx *store.Tx) error {
+			_, err := o.ledger.ReserveIn(tx, id, tokens, time.Second)
+			switch {
+			case errs.Is(err, errs.BudgetExceeded):
+				return nil
+			case err == nil:
+				return errCovered
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, errCovered) {
+			o.report(ctx, "telling of a budget that refused", err)
+		}
+	}
+}
+
+// errCovered takes a reservation back that nobody asked for.
+var errCovered = errors.New("the budget covers it by now")
 
 // complete judges a submission by itself and sets what is left out.
 func (sub *Submission) complete(classes map[string]Policy) error {
