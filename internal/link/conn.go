@@ -17,6 +17,8 @@ type conn interface {
 	ping(ctx context.Context) error
 	// close ends the connection, with a code and a word where it can carry them.
 	close(code websocket.StatusCode, word string)
+	// cut ends the connection without a word. It may be over already.
+	cut()
 }
 
 // webConn is a WebSocket.
@@ -34,3 +36,5 @@ func (c webConn) write(ctx context.Context, text []byte) error {
 func (c webConn) ping(ctx context.Context) error { return c.Ping(ctx) }
 
 func (c webConn) close(code websocket.StatusCode, word string) { _ = c.Close(code, word) }
+
+func (c webConn) cut() { _ = c.CloseNow() }

@@ -135,7 +135,10 @@ func (s *Listener) accept() {
 func (s *Listener) greet(conn net.Conn) {
 	defer func() { <-s.strangers }()
 	c := newTCPConn(conn, rate.NewLimiter(rate.Limit(s.opts.Pace), s.opts.Pace), s.opts.Greeting)
-	first, err := c.read(s.ctx)
+	// The time is for all that comes before it says who it is, empty lines too.
+	soon, done := context.WithTimeout(s.ctx, s.opts.Greeting)
+	defer done()
+	first, err := c.read(soon)
 	if err != nil {
 		_ = conn.Close()
 		return

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,11 @@ type socket struct {
 	here chan struct{}
 	// group are the reader and the pings that are under way.
 	group sync.WaitGroup
+
+	mu sync.Mutex // is held while a message is written on a plain line
+	// written are the messages that a plain line has taken whole and whose agent has not
+	// spoken since, or whose acknowledgement is not noted yet.
+	written map[string]bool
 }
 
 // verified returns whose token it is, for as long as it is accepted.
@@ -39,6 +45,8 @@ func (l *Links) verified(token string) func(context.Context) (models.Principal, 
 // run is the line, from its first to its last moment.
 func (s *socket) run(ctx context.Context, version string) {
 	defer s.l.lines.leave(s.held)
+	defer s.conn.cut() // once what was under way is answered
+	defer context.AfterFunc(ctx, s.conn.cut)()
 	reading, cut := context.WithCancel(ctx)
 	defer s.group.Wait()
 	defer cut()
@@ -47,7 +55,7 @@ func (s *socket) run(ctx context.Context, version string) {
 		return
 	}
 	s.group.Go(func() { s.read(reading) })
-	s.serve(ctx)
+	s.serve(reading) // what waits for a pong ends with the line
 	s.close(cut)
 	if s.joined.Load() {
 		s.l.hangup(ctx, s.held)
@@ -98,13 +106,25 @@ func (s *socket) serve(ctx context.Context) {
 	}
 }
 
-// hand writes one message.
+// hand writes one message. On a plain line nothing counts as said after it until it is
+// written.
 func (s *socket) hand(p parcel) error {
+	if s.speech.Plain() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
 	for _, part := range p.parts {
 		if err := s.write(part); err != nil {
 			return err
 		}
 	}
+	if !s.speech.Plain() {
+		return nil
+	}
+	if s.written == nil {
+		s.written = map[string]bool{}
+	}
+	s.written[p.id] = true
 	return nil
 }
 
@@ -193,10 +213,23 @@ func (s *socket) read(ctx context.Context) {
 // work: that it has to speak of.
 func (s *socket) acknowledged(raw []byte) (ids []string, isFrame bool) {
 	if s.speech.Plain() {
-		return s.sent.toldOnly(), false
+		return s.received(), false
 	}
 	f, ok := parseFrame(raw)
 	return f.Ack, ok
+}
+
+// received returns the messages that are no work and that an agent has which speaks now:
+// those that were written, and not one that is still being written.
+func (s *socket) received() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	told := slices.DeleteFunc(s.sent.toldOnly(), func(id string) bool { return !s.written[id] })
+	clear(s.written)
+	for _, id := range told { // until that is noted
+		s.written[id] = true
+	}
+	return told
 }
 
 // take takes one message. An error ends the line.
@@ -216,6 +249,9 @@ func (s *socket) take(ctx context.Context, raw []byte) error {
 	defer cancel()
 	a := s.speech.Receive(within, who, raw, 0)
 	if s.speech.Plain() {
+		if _, work := s.sent.count(); s.joined.Load() && work >= s.places {
+			s.wake() // what it spoke of may make room for more
+		}
 		return s.answer(within, a, raw)
 	}
 	if a.Refused || a.Reply && len(a.Body) > 0 {

@@ -60,7 +60,10 @@ func (c *tcpConn) line(ctx context.Context) ([]byte, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	text, err := c.in.ReadSlice('\n')
-	line := bytes.Clone(bytes.TrimRight(text, "\r\n"))
+	line := bytes.Clone(text)
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		line = bytes.TrimRight(line, "\r\n")
+	}
 	for errors.Is(err, bufio.ErrBufferFull) { // the rest of it is passed over
 		_, err = c.in.ReadSlice('\n')
 	}
@@ -85,4 +88,6 @@ func (c *tcpConn) ping(context.Context) error {
 	return nil
 }
 
-func (c *tcpConn) close(websocket.StatusCode, string) { _ = c.Close() }
+func (c *tcpConn) close(websocket.StatusCode, string) { c.cut() }
+
+func (c *tcpConn) cut() { _ = c.Close() }

@@ -70,23 +70,27 @@ func (l *Links) texts(speech dialect.Dialect) handler {
 		until := time.Now().Add(wait)
 		var out dialect.Answer
 		var first int // the status of the first, while all are refused
-		refused := true
+		refused, taken := true, false
 		for _, line := range lines {
 			l.counts.heard("http")
 			a := speech.Receive(ctx, who.Principal, line, max(time.Until(until), 0))
-			if refused = refused && a.Refused; first == 0 {
-				first = a.Status
+			failed := a.Refused || a.Status >= http.StatusBadRequest // or ended so
+			if refused = refused && failed; first == 0 {
+				first, out.RetryAfter = a.Status, a.RetryAfter
 			}
 			if !a.Refused {
-				out.Status, out.Location = a.Status, a.Location
+				taken, out.Location = true, a.Location
 			}
-			out.ContentType, out.RetryAfter = a.ContentType, a.RetryAfter
+			if !failed {
+				out.Status, out.RetryAfter = a.Status, 0
+			}
+			out.ContentType = a.ContentType
 			out.Body = append(append(out.Body, a.Body...), '\n')
 		}
 		if refused {
 			out.Status = first
 		}
-		if asked && !refused {
+		if asked && taken {
 			w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(wait.Seconds())))
 		}
 		write(w, out)

@@ -73,13 +73,14 @@ func (d *Dialect) Subprotocol() string { return Subprotocol }
 // Plain implements dialect.Dialect: its lines hold nothing but its messages.
 func (d *Dialect) Plain() bool { return true }
 
-// About implements dialect.Dialect: TID and CTX, the fourth segment and the ninth.
+// About implements dialect.Dialect: TID and CTX, the fourth segment and the ninth. A join
+// is about everything, whatever it has there.
 func (d *Dialect) About(raw []byte) string {
 	var task string
 	for n := 1; ; n++ {
 		segment, rest, found := bytes.Cut(raw, []byte{'|'})
 		switch {
-		case !found || n == 4 && (len(segment) < 2 || string(segment) == "T0"):
+		case !found || n == 3 && string(segment) == "J" || n == 4 && (len(segment) < 2 || string(segment) == "T0"):
 			return ""
 		case n == 4:
 			task = string(segment)
