@@ -67,6 +67,12 @@ func (tx *Tx) TakeHandle(taskID string, name models.Handle) error {
 	return err
 }
 
+// DropHandle takes a task's name back, where it has one.
+func (tx *Tx) DropHandle(taskID string) error {
+	_, err := tx.exec("DELETE FROM context_tasks WHERE task_id = ?", taskID)
+	return err
+}
+
 // NameContext has a context stand for a session.
 func (tx *Tx) NameContext(number int64, sessionID string) error {
 	_, err := tx.exec("UPDATE contexts SET session_id = ? WHERE number = ?", sessionID, number)

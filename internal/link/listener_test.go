@@ -191,7 +191,7 @@ func TestAnAgentWithoutAToken(t *testing.T) {
 			h.worker(t, "ada", offline)
 		}
 	})
-	refusing := link.ListenerOptions{Enroll: func(context.Context, string) (string, error) { 
+	refusing := link.ListenerOptions{Enroll: func(context.Context, string) (string, error) {
 		return "", errs.New(errs.InvalidRequest, "nobody of that name is wanted")
 	}}
 	plainRule(t, "is told why where it cannot be", link.Options{}, refusing, func(t *testing.T, h *inn) {

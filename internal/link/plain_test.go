@@ -161,7 +161,7 @@ func (h *inn) enter(t *testing.T, way, token string) *talker {
 		g, _ := h.dialLine(t)
 		return g
 	}
-	conn, _, err := websocket.Dial(t.Context(), h.url+"/api/agent/connect", &websocket.DialOptions{ //nolint:bodyclose // the library's
+	conn, _, err := websocket.Dial(t.Context(), h.url+"/api/agent/connect", &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: []string{"v5"},
 	})
 	require.NoError(t, err)

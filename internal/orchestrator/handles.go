@@ -54,6 +54,11 @@ func (o *Orchestrator) TakeHandle(ctx context.Context, taskID string, h models.H
 	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.TakeHandle(taskID, h) })
 }
 
+// DropHandle takes the short name back of a task that was not submitted after all.
+func (o *Orchestrator) DropHandle(ctx context.Context, taskID string) error {
+	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.DropHandle(taskID) })
+}
+
 // TaskOfHandle returns the task that has a short name, or errs.NotFound.
 func (o *Orchestrator) TaskOfHandle(ctx context.Context, h models.Handle) (models.Task, error) {
 	id, err := o.store.TaskOfHandle(ctx, h)

@@ -65,29 +65,37 @@ func (d *Dialect) request(ctx context.Context, s speaker, m wire.Message, wait t
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	sub.Session = p.session
-	if sub.Parameters, err = d.refer(ctx, p, sub.Parameters); err != nil {
-		return dialect.Answer{}, err
-	}
-	if sub.Meta, err = json.Marshal(meta{Data: m.Data, Closes: p.made && !has(m.Data, keyKeep)}); err != nil {
-		return dialect.Answer{}, err
-	}
-	m.Context, m.Task = contextName(p.name.Context), wire.TaskOf(p.name.Task)
-	done, err := d.work.Submit(ctx, s.Principal, sub, nil)
+	t, err := d.submit(ctx, s, m, p, sub)
 	if err != nil {
-		d.giveBack(ctx, p)
+		d.giveBack(context.WithoutCancel(ctx), p, sub.ID)
 		return dialect.Answer{}, requestError(err)
 	}
-	return d.follow(ctx, s, m, done.Task, wait)
+	m.Context, m.Task = contextName(p.name.Context), wire.TaskOf(p.name.Task)
+	return d.follow(ctx, s, m, t, wait)
 }
 
-// giveBack closes the session of a request that was refused.
-func (d *Dialect) giveBack(ctx context.Context, p place) {
-	if !p.made {
-		return
+// submit submits a request that has its place.
+func (d *Dialect) submit(ctx context.Context, s speaker, m wire.Message, p place, sub orchestrator.Submission) (t models.Task, err error) {
+	sub.Session = p.session
+	if sub.Parameters, err = d.refer(ctx, p, sub.Parameters); err != nil {
+		return t, err
 	}
-	if _, err := d.work.CloseSession(context.WithoutCancel(ctx), p.session); err != nil {
-		d.log.Warn("the session of a request that was refused stays open", "session", p.session, "error", err)
+	if sub.Meta, err = json.Marshal(meta{Data: m.Data, Closes: p.made && !has(m.Data, keyKeep)}); err != nil {
+		return t, err
+	}
+	done, err := d.work.Submit(ctx, s.Principal, sub, nil)
+	return done.Task, err
+}
+
+// giveBack takes the place of a request back that was refused: its name, and the session
+// that was made for it.
+func (d *Dialect) giveBack(ctx context.Context, p place, taskID string) {
+	err := d.work.DropHandle(ctx, taskID)
+	if p.made && err == nil {
+		_, err = d.work.CloseSession(ctx, p.session)
+	}
+	if err != nil {
+		d.log.Warn("the place of a request that was refused stays taken", "session", p.session, "error", err)
 	}
 }
 
