@@ -67,9 +67,9 @@ func (tx *Tx) TakeHandle(taskID string, name models.Handle) error {
 	return err
 }
 
-// DropHandle takes a task's name back, where it has one.
+// DropHandle takes the name back of a task that is not there.
 func (tx *Tx) DropHandle(taskID string) error {
-	_, err := tx.exec("DELETE FROM context_tasks WHERE task_id = ?", taskID)
+	_, err := tx.exec("DELETE FROM context_tasks WHERE task_id = ? AND NOT EXISTS (SELECT 1 FROM tasks WHERE id = ?)", taskID, taskID)
 	return err
 }
 

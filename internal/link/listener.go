@@ -41,6 +41,12 @@ type ListenerOptions struct {
 	MaxStrangers int
 }
 
+// How many agents may register themselves a second in the long run, and at once.
+const (
+	enrollments    = 10
+	maxEnrollments = 2000
+)
+
 // Listener takes lines of text over TCP: the plain dialect of its links, without HTTP
 // around it. It implements lifecycle.Service and is stopped before its Links.
 type Listener struct {
@@ -51,6 +57,7 @@ type Listener struct {
 
 	listener  net.Listener
 	strangers chan struct{}
+	enrolling *rate.Limiter
 	ctx       context.Context
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
@@ -72,6 +79,7 @@ func NewListener(l *Links, address string, opts *ListenerOptions) *Listener {
 		}
 	}
 	s.strangers = make(chan struct{}, s.opts.MaxStrangers)
+	s.enrolling = rate.NewLimiter(enrollments, maxEnrollments)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -201,6 +209,12 @@ func (s *Listener) who(c *tcpConn, first []byte) (func(context.Context) (models.
 	if token, _ := s.speech.Token(first); token != "" {
 		_, err := s.l.doorman.verify(s.ctx, token, netip.PrefixFrom(from.Addr().Unmap(), from.Addr().Unmap().BitLen()))
 		return s.l.verified(token), err
+	}
+	if err := s.l.lines.room(); err != nil {
+		return nil, err
+	}
+	if !s.enrolling.Allow() {
+		return nil, errs.New(errs.Busy, "too many agents register themselves; try again in a second")
 	}
 	id, err := s.opts.Enroll(s.ctx, name)
 	if err != nil {

@@ -128,6 +128,16 @@ func TestATokenOverTCP(t *testing.T) {
 		h.deactivate(t, "ada")
 		require.Equal(t, refusedToken, h.turnedAway(t, token))
 	})
+	plainRule(t, "that is cut off with the end of DATA registers nobody", link.Options{}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		token := h.first(t, "ada")
+		g, _ := h.dialLine(t)
+		g.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|desc=" + strings.Repeat("x", 200) + ";token=" + token)
+		require.Contains(t, strings.Join(g.over(), "\n"), "|F|E10|0|S0|-|desc=")
+		require.Empty(t, h.names)
+		g, _ = h.dialLine(t)
+		g.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";desc=" + strings.Repeat("x", 200))
+		require.Contains(t, g.hear(), "registered;id=W1", "one that stands before that is found")
+	})
 	plainRule(t, "is not shown in what is said of a J that is wrong", link.Options{}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
 		token := h.first(t, "ada")
 		for _, line := range []string{

@@ -355,6 +355,13 @@ func TestAPlainLine(t *testing.T) {
 		require.Empty(t, g.over())
 		h.worker(t, "ada", offline)
 	})
+	plainRule(t, "ends when its token is revoked, also before J", link.Options{Heartbeat: 15 * time.Millisecond}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		h.first(t, "ada")
+		issued := h.token(t, "ada")
+		g := h.enter(t, link.WebSocket, issued.Secret)
+		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.Empty(t, g.over())
+	})
 	ways(t, "says why to an agent whose token was revoked and who says something", link.Options{Heartbeat: time.Hour}, func(t *testing.T, h *inn, way string) {
 		h.first(t, "ada")
 		issued := h.token(t, "ada")

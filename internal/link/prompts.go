@@ -8,6 +8,7 @@ import (
 
 	"comet/internal/dialect"
 	"comet/internal/errs"
+	"comet/models"
 )
 
 // prompter is a dialect that tells agents which are language models how it is spoken.
@@ -31,6 +32,9 @@ type prompter interface {
 //	@Router			/api/v5/prompts/{name} [get]
 func prompts(speech dialect.Dialect) handler {
 	return func(w http.ResponseWriter, r *http.Request, who visitor) error {
+		if err := maySend(who.Principal); err != nil && !who.Has(models.ScopeAgentsRead) {
+			return err
+		}
 		p, ok := speech.(prompter)
 		if !ok {
 			return errs.New(errs.NotFound, "there are no prompts here")

@@ -87,12 +87,7 @@ func (s *socket) join(ctx context.Context) error {
 
 // serve hands over until the line is over.
 func (s *socket) serve(ctx context.Context) {
-	select {
-	case <-s.here:
-	case <-s.over:
-		return
-	case <-ctx.Done():
-		s.end(endDraining)
+	if !s.awaited(ctx) {
 		return
 	}
 	c := &courier{l: s.l, line: s.held, agent: s.agent}
@@ -103,6 +98,31 @@ func (s *socket) serve(ctx context.Context) {
 		s.end(endDraining)
 	default:
 		s.end(endHungUp)
+	}
+}
+
+// awaited waits until the agent has said that it is there, and looks after the line
+// meanwhile. It reports false where the line is over before.
+func (s *socket) awaited(ctx context.Context) bool {
+	beat := time.NewTicker(s.l.opts.Heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-s.here:
+			return true
+		case <-s.over:
+			return false
+		case <-ctx.Done():
+			s.end(endDraining)
+			return false
+		case <-beat.C:
+			if s.shown.Swap(false) {
+				s.missed.Store(0)
+			} else {
+				s.missed.Add(1)
+			}
+			_ = s.attend(ctx) // which ends the line
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -26,14 +27,16 @@ type tcpConn struct {
 	// pace bounds how many lines are read a second; who is faster is read later.
 	pace *rate.Limiter
 	// idle is how long the other end may say nothing.
-	idle time.Duration
+	idle   time.Duration
+	out    sync.Mutex // held while a line is written
+	broken bool       // one could not be written whole
 	// lives is told when the other end is asked whether it is there: TCP's own keep-alive
 	// finds out where it is not.
 	lives func()
 }
 
 func newTCPConn(c net.Conn, pace *rate.Limiter, idle time.Duration) *tcpConn {
-	return &tcpConn{Conn: c, in: bufio.NewReaderSize(c, maxTextLine+2), pace: pace, idle: idle, lives: func() {}}
+	return &tcpConn{Conn: c, in: bufio.NewReaderSize(c, 4<<10), pace: pace, idle: idle, lives: func() {}}
 }
 
 func (c *tcpConn) read(ctx context.Context) ([]byte, error) {
@@ -59,12 +62,20 @@ func (c *tcpConn) line(ctx context.Context) ([]byte, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	text, err := c.in.ReadSlice('\n')
-	line := bytes.Clone(text)
-	if !errors.Is(err, bufio.ErrBufferFull) {
-		line = bytes.TrimRight(line, "\r\n")
+	var line []byte
+	part, err := c.in.ReadSlice('\n')
+	for len(line)+len(part) <= maxTextLine+2 {
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			line, part = bytes.TrimRight(line, "\r\n"), nil
+			break
+		}
+		part, err = c.in.ReadSlice('\n')
 	}
-	for errors.Is(err, bufio.ErrBufferFull) { // the rest of it is passed over
+	if part != nil { // it is too long to be taken, and the rest of it is passed over
+		line = append(line, part[:min(len(part), maxTextLine+2-len(line))]...)
+	}
+	for errors.Is(err, bufio.ErrBufferFull) {
 		_, err = c.in.ReadSlice('\n')
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 {
@@ -74,12 +85,24 @@ func (c *tcpConn) line(ctx context.Context) ([]byte, error) {
 }
 
 func (c *tcpConn) write(ctx context.Context, text []byte) error {
+	c.out.Lock()
+	defer c.out.Unlock()
+	if c.broken {
+		return net.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := c.SetWriteDeadline(deadline); err != nil {
 			return err
 		}
 	}
 	_, err := c.Write(append(bytes.Clone(text), '\n'))
+	if err != nil { // half a line may be out, behind which nothing may stand
+		c.broken = true
+		c.cut()
+	}
 	return err
 }
 

@@ -229,7 +229,7 @@ func TestTextsOverHTTP(t *testing.T) {
 func TestPromptsOverHTTP(t *testing.T) {
 	t.Parallel()
 	plainRule(t, "they are served in two languages, to an agent its own", link.Options{}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
-		user, digger := h.token(t, "", models.ScopeTasksRead).Secret, h.digger(t)
+		user, digger := h.token(t, "", models.ScopeAgentsRead).Secret, h.digger(t)
 		for path, want := range map[string]string{
 			"orchestrator": "Tu es COMET", "orchestrator?lang=fr": "Tu es COMET", "orchestrator?lang=en": "You are COMET", "worker?lang=en": "WORKER", "research": "RESEARCH",
 		} {
@@ -241,13 +241,14 @@ func TestPromptsOverHTTP(t *testing.T) {
 		require.Contains(t, h.do(t, http.MethodGet, "/api/v5/prompts/worker?lang=en", digger, "").body, "You are W1, a WORKER")
 	})
 	plainRule(t, "others there are not", link.Options{}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
-		token := h.token(t, "", models.ScopeTasksRead).Secret
+		token := h.token(t, "", models.ScopeMessagesSend).Secret
 		for _, path := range []string{"poet", "worker?lang=de", "worker.fr", "..%2Fpipe", "worker?lang=..%2Ffr"} {
 			a := h.do(t, http.MethodGet, "/api/v5/prompts/"+path, token, "")
 			require.Equal(t, http.StatusNotFound, a.StatusCode, path)
 			require.Contains(t, h.lines(t, a)[0], "O1>User|E|-|-|F|E40|0|-|-|desc=", path)
 		}
-		a := h.do(t, http.MethodGet, "/api/v5/prompts/worker", "nonsense", "")
-		require.Equal(t, http.StatusUnauthorized, a.StatusCode)
+		for _, bad := range []string{"nonsense", h.token(t, "", models.ScopeTasksRead).Secret} { // who may see no agents
+			require.Equal(t, http.StatusUnauthorized, h.do(t, http.MethodGet, "/api/v5/prompts/worker", bad, "").StatusCode)
+		}
 	})
 }

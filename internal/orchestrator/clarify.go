@@ -95,17 +95,3 @@ func (s *step) answer(t *models.Task, answer string, p Policy) error {
 	s.wake(WakeInbox, t.AgentID)
 	return s.emit(models.EventTaskAnswered, *t, func(d *models.TaskChanged) { d.Answer = answer })
 }
-
-// firstOption is the first answer that a task's agent offers to what it waits to be
-// told, "" where there is none. What is asked does not change while it waits.
-func (o *Orchestrator) firstOption(ctx context.Context, taskID string) (string, error) {
-	t, err := o.store.Task(ctx, taskID)
-	if err != nil || t.Waits != models.WaitAnswer {
-		return "", err
-	}
-	asked, err := o.asked(ctx, t)
-	if err != nil || len(asked.Options) == 0 {
-		return "", err
-	}
-	return asked.Options[0], nil
-}

@@ -236,16 +236,19 @@ func (r *modelRun) advance() {
 	r.say("advance")
 	r.due()
 	r.requireSame(-1)
-	var alive []string
-	for _, w := range r.m.workers {
-		if w.state != models.WorkerOffline {
-			alive = append(alive, w.id)
-			r.m.sign(w, w.state)
+	// One after the other: who comes back first is given what waits, before the next one
+	// is there.
+	for _, id := range slices.Sorted(maps.Keys(r.m.workers)) {
+		w := r.m.workers[id]
+		if w.state == models.WorkerOffline {
+			continue
 		}
+		r.m.sign(w, w.state)
+		_, err := r.Alive(r.t.Context(), []string{id})
+		require.NoError(r.t, err)
+		r.m.serve()
+		r.requireSame(-1)
 	}
-	_, err := r.Alive(r.t.Context(), alive)
-	require.NoError(r.t, err)
-	r.m.serve()
 }
 
 // requireSame waits until the timers and the line have done what they shall, and

@@ -53,7 +53,11 @@ func (o *Orchestrator) Progress(ctx context.Context, agentID, taskID string, p P
 
 func (s *step) progress(agentID, taskID string, p Progress) (models.Task, error) {
 	t, fresh, err := s.heard(agentID, taskID, p.MessageID)
-	if err != nil || !fresh {
+	if err != nil {
+		return t, err
+	}
+	if !fresh {
+		err = s.lives(&t, agentID)
 		return t, err
 	}
 	a, policy, err := s.underway(t, agentID, s.terms)
@@ -85,6 +89,22 @@ func (s *step) progress(agentID, taskID string, p Progress) (models.Task, error)
 	}
 	err = s.save(before, &t)
 	return t, err
+}
+
+// lives notes that an agent is at work which says again what it has said: its deadline
+// moves, and nothing else.
+func (s *step) lives(t *models.Task, agentID string) error {
+	a, err := s.current(*t, agentID)
+	if err != nil || t.State.Ended() || a.State != models.AttemptRunning || a.Attempt != t.Attempt || t.Waits != models.WaitNothing {
+		return err
+	}
+	_, p, err := s.terms(*t)
+	if err != nil {
+		return err
+	}
+	before := *t
+	t.Deadline = s.tx.Now().Add(p.Timeout)
+	return s.save(before, t)
 }
 
 // accept makes an assigned attempt a running one. It is a step of its own, which before

@@ -15,10 +15,6 @@ import (
 // long, a wait in the line or for an answer, or begins the next attempt. One that comes
 // too early, because the deadline has moved, is set again.
 func (o *Orchestrator) timer(ctx context.Context, job *jobs.Job) error {
-	first, err := o.firstOption(ctx, job.Key)
-	if err != nil && !errs.Is(err, errs.NotFound) {
-		return err
-	}
 	return o.do(ctx, func(s *step) error {
 		t, err := s.tx.Task(job.Key) // before its timer, as in every verb
 		if err != nil && !errs.Is(err, errs.NotFound) {
@@ -33,7 +29,7 @@ func (o *Orchestrator) timer(ctx context.Context, job *jobs.Job) error {
 		if s.slept(t) {
 			return s.extend(t)
 		}
-		return s.due(t, first)
+		return s.due(ctx, t)
 	})
 }
 
@@ -62,8 +58,8 @@ func (s *step) extend(t models.Task) error {
 	return s.arm(t)
 }
 
-// due is what happens at the deadline. first is the first answer to what is asked.
-func (s *step) due(t models.Task, first string) error {
+// due is what happens at the deadline.
+func (s *step) due(ctx context.Context, t models.Task) error {
 	before := t
 	in, p, err := s.lastTerms(t)
 	if err != nil {
@@ -75,11 +71,7 @@ func (s *step) due(t models.Task, first string) error {
 	case models.WaitRetry:
 		err = s.retry(&t, in, p)
 	case models.WaitAnswer:
-		if p.FirstOption && first != "" { // PROTOCOL_V5 §7.2
-			err = s.answer(&t, first, p)
-			break
-		}
-		err = s.giveUp(&t, report{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "nobody answered the agent's question in time", outcome: models.OutcomeTimeout}, p)
+		err = s.unanswered(ctx, &t, p)
 	default:
 		err = s.giveUp(&t, report{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: models.OutcomeTimeout}, p)
 	}
@@ -90,6 +82,22 @@ func (s *step) due(t models.Task, first string) error {
 		return err
 	}
 	return s.arm(t) // the old timer is used up
+}
+
+// unanswered takes the first option of a question that nobody has answered, where the
+// policy wants that and there is one (PROTOCOL_V5 §7.2), and else ends the attempt.
+func (s *step) unanswered(ctx context.Context, t *models.Task, p Policy) error {
+	if p.FirstOption {
+		asked, err := s.asked(ctx, *t) // it was committed long ago
+		if err != nil {
+			return err
+		}
+		if len(asked.Options) > 0 {
+			return s.answer(t, asked.Options[0], p)
+		}
+	}
+	r := report{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "nobody answered the agent's question in time", outcome: models.OutcomeTimeout}
+	return s.giveUp(t, r, p)
 }
 
 // retry makes the next attempt.

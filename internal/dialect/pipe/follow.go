@@ -18,6 +18,9 @@ import (
 
 func asRefusal(err error, r *refusal) bool { return errors.As(err, r) }
 
+// questionRoom is how many characters of DATA are kept for a question beside its options.
+const questionRoom = 70
+
 // maxOptions is how many answers a user is offered (PROTOCOL_V5 §7.2).
 const maxOptions = 4
 
@@ -29,30 +32,32 @@ func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t model
 		w.List("warn", strings.Split(m.Warnings.String(), ",")...)
 	}
 	if t.AgentID != "" && !t.State.Ended() {
-		name, err := d.address(ctx, t.AgentID)
-		if err != nil {
-			return dialect.Answer{}, err
+		if name, err := d.address(ctx, t.AgentID); err == nil {
+			w.Add("worker", name.String())
 		}
-		w.Add("worker", name.String())
 	}
 	a, err := d.say(m, wire.Ack, state(t), w, true)
 	if err != nil {
 		return a, err
 	}
 	a.Status, a.Location = http.StatusAccepted, "/api/v1/tasks/"+t.ID
-	if t, err = d.await(ctx, s, t, wait); err != nil {
-		return a, err
+	if last, err := d.cameOf(ctx, s, t, wait); err != nil { // it is taken on all the same
+		d.log.Warn("an asker could not be told what came of it", "task", t.ID, "error", err)
+	} else if last.Body != nil {
+		a.Body = bytes.Join([][]byte{a.Body, last.Body}, []byte{'\n'})
+		a.Status = last.Status
 	}
-	if !t.State.Ended() && (t.Waits != models.WaitAnswer || wait == 0) {
-		return a, nil
-	}
-	last, err := d.standing(ctx, s, t)
-	if err != nil {
-		return a, err
-	}
-	a.Body = bytes.Join([][]byte{a.Body, last.Body}, []byte{'\n'})
-	a.Status = last.Status
 	return a, nil
+}
+
+// cameOf waits for what comes of a task, and returns the line that says so: none where it
+// goes on.
+func (d *Dialect) cameOf(ctx context.Context, s speaker, t models.Task, wait time.Duration) (dialect.Answer, error) {
+	t, err := d.await(ctx, s, t, wait)
+	if err != nil || !t.State.Ended() && (t.Waits != models.WaitAnswer || wait == 0) {
+		return dialect.Answer{}, err
+	}
+	return d.standing(ctx, s, t)
 }
 
 // await waits until a task has ended, or asks something.
@@ -98,7 +103,9 @@ func (d *Dialect) standing(ctx context.Context, s speaker, t models.Task) (diale
 		if m.Err != "" {
 			status = httpStatus(m.Err)
 		}
-		d.close(ctx, t)
+		if s.owns(t) {
+			d.close(ctx, t)
+		}
 	case t.Waits == models.WaitAnswer:
 		err = d.asked(ctx, &m, t)
 	default:
@@ -142,8 +149,9 @@ func (d *Dialect) asked(ctx context.Context, m *wire.Message, t models.Task) (er
 		return err
 	}
 	w := new(wire.Writer)
-	for i, o := range options[:min(len(options), maxOptions)] {
-		w.Text("opt"+strconv.Itoa(i+1), o)
+	offered := options[:min(len(options), maxOptions)]
+	for i, o := range offered { // which leave room for the question
+		w.Text("opt"+strconv.Itoa(i+1), shorten(o, (wire.MaxData-questionRoom)/len(offered)-len(`;opt1=""`)))
 	}
 	opts, err := w.Data()
 	if err != nil {

@@ -207,7 +207,7 @@ func (n *numbers) next(of string) int {
 		last = n.start
 	}
 	next := last%wire.MaxNumber + 1
-	n.last.Add(of, next)
+	n.last.Add(strings.Clone(of), next) // of is part of a line
 	return next
 }
 

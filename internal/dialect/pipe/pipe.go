@@ -116,7 +116,7 @@ func (d *Dialect) Token(raw []byte) (token string, rest []byte) {
 }
 
 // Introduction returns the name that a join proposes with name=, for an agent that is not
-// registered yet. Its error is for Refuse: it is no join.
+// registered yet. Its error is for Refuse: it is no join, or one whose token may be cut off.
 func (d *Dialect) Introduction(raw []byte) (name string, err error) {
 	m, err := wire.Parse(string(raw))
 	if err != nil {
@@ -124,6 +124,9 @@ func (d *Dialect) Introduction(raw []byte) (name string, err error) {
 	}
 	if m.Type != wire.Join || m.From.Role != wire.Worker {
 		return "", refuse(wire.E13, "from", "the first line must be a worker's J, not %s of %s", m.Type, m.From)
+	}
+	if m.Warnings.Has(wire.DataTruncated) && !has(m.Data, keyToken) {
+		return "", refuse(wire.E10, "", "DATA has more than %d characters; a token behind them is lost", wire.MaxData)
 	}
 	name, _ = m.Data.Get("name")
 	_, err = checkJoin(m)
@@ -136,6 +139,7 @@ func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte
 	if err != nil {
 		return d.refuse(m, err)
 	}
+	m.Data, _, _ = m.Data.Cut(keyToken) // it is nobody else's business
 	s, err := d.speaker(ctx, from, m)
 	if err != nil {
 		return d.refuse(m, err)

@@ -128,7 +128,7 @@ func (d *Dialect) status(ctx context.Context, s speaker, m wire.Message) (dialec
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	if !s.owns(t) && t.AgentID != s.agent {
+	if !s.owns(t) && (s.agent == "" || t.AgentID != s.agent) {
 		return dialect.Answer{}, refuse(wire.E40, "", "there is no task %s in %s", m.Task, m.Context)
 	}
 	return d.standing(ctx, s, t)

@@ -158,6 +158,9 @@ func passedOn(data wire.Data, again wire.Retry) (wire.Data, bool) {
 			data = wire.Data(strings.TrimSuffix(string(data), ";"))
 		}
 	}
+	if strings.Trim(string(data), "; ") == "" {
+		data = "-"
+	}
 	more, err := new(wire.Writer).Retry(again).Data()
 	if err != nil {
 		return "", false

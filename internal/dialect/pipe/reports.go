@@ -201,6 +201,9 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (diale
 	if err != nil {
 		return dialect.Answer{}, err
 	}
+	if err := d.apart(ctx, target, root, m); err != nil {
+		return dialect.Answer{}, err
+	}
 	name, err := d.work.Handle(ctx, root.ID, root.SessionID)
 	if err != nil {
 		return dialect.Answer{}, err
@@ -215,6 +218,29 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (diale
 		return dialect.Answer{}, handOffError(err, s, m)
 	}
 	return d.noted(m, "approved", true)
+}
+
+// apart refuses a part for a worker that has another one of the same task at the same
+// depth: its answers could not be told apart.
+func (d *Dialect) apart(ctx context.Context, target string, root models.Task, m wire.Message) error {
+	orders, err := d.work.OrdersOf(ctx, target)
+	if err != nil {
+		return err
+	}
+	for _, o := range orders {
+		if o.Task.Depth != m.Depth {
+			continue
+		}
+		of, err := d.root(ctx, o.Task)
+		if err != nil {
+			return err
+		}
+		kept, _ := metaOf(o.Input) // another dialect's has no DATA
+		if of.ID == root.ID && kept.Data != m.Data {
+			return refuse(wire.E15, wire.ReasonTransition, "%s has a part of %s at depth %d already", m.To, m.Task, m.Depth)
+		}
+	}
+	return nil
 }
 
 // handOffError gives the core's refusals of a hand-off their codes.

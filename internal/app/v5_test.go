@@ -1,0 +1,247 @@
+package app_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/app"
+	"comet/internal/config"
+	"comet/models"
+)
+
+// nc is a line of text to the program, as netcat holds one.
+type nc struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func connected(t *testing.T, address string) *nc {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(long)))
+	return &nc{t, conn, bufio.NewReader(conn)}
+}
+
+func (c *nc) say(line string) {
+	c.t.Helper()
+	_, err := io.WriteString(c.conn, line+"\n")
+	require.NoError(c.t, err)
+}
+
+func (c *nc) hear() string {
+	c.t.Helper()
+	line, err := c.in.ReadString('\n')
+	require.NoError(c.t, err)
+	return strings.TrimSuffix(line, "\n")
+}
+
+// over is what is said until the line ends.
+func (c *nc) over() string {
+	c.t.Helper()
+	text, err := io.ReadAll(c.in)
+	require.NoError(c.t, err)
+	return string(text)
+}
+
+var workerID = regexp.MustCompile(`registered;id=(W\d+(?:\.\d+)?);status=active;version=V5$`)
+
+// join says J without a token and returns the number that the agent has.
+func (c *nc) join(data string) string {
+	c.t.Helper()
+	c.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5" + data)
+	said := c.hear()
+	found := workerID.FindStringSubmatch(said)
+	require.Len(c.t, found, 2, said)
+	return found[1]
+}
+
+// listening starts the program with a listener for lines of text.
+func listening(t *testing.T, cfg config.Config, opts *app.Options) *app.App {
+	t.Helper()
+	cfg.Links.V5Listen = "127.0.0.1:0"
+	a, err := app.New(t.Context(), cfg, opts)
+	require.NoError(t, err)
+	require.NoError(t, a.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, a.Stop(context.Background())) })
+	return a
+}
+
+// TestAnAgentThatRegistersItself (decisions: “a loopback J without either registers an
+// agent”): ten lines of shell are an agent.
+func TestAnAgentThatRegistersItself(t *testing.T) {
+	withoutLeaks(t, "it does the work of whoever asks", func(t *testing.T, cfg config.Config) {
+		a := listening(t, cfg, nil)
+		c := newClient(t, a.URL(), adminToken(t, cfg.Data))
+		worker := connected(t, a.V5Addr())
+		own := worker.join(";name=digger;caps=web_search,custom:dig")
+		got := get[agent](t, c, "/api/v1/agents/v5-digger")
+		require.Equal(t, []any{"digger", models.Level(2), 8, 555, "orch-my-team", true},
+			[]any{got.Name, got.Level, *got.SphereID, got.FrequencyHz, *got.ParentID, got.IsActive})
+		require.ElementsMatch(t, []string{"web_search", "custom:dig"}, got.Capabilities)
+		eventually(t, func() bool { return c.online(t, "v5-digger") }, "it is there")
+
+		var asker sync.WaitGroup
+		var status int
+		var answer []byte
+		asker.Go(func() {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/api/v5/messages", strings.NewReader("M1|User>O1|R|-|P1|N|-|0|-|B500|call=dig;deep=true"))
+			if err != nil {
+				return
+			}
+			req.Header.Set("Authorization", "Bearer "+c.token)
+			req.Header.Set("Prefer", "wait=30")
+			resp, err := c.http.Do(req)
+			if err != nil {
+				return
+			}
+			defer func() { _ = resp.Body.Close() }()
+			status = resp.StatusCode
+			answer, _ = io.ReadAll(resp.Body)
+		})
+		order := strings.Split(worker.hear(), "|")
+		require.Equal(t, []string{"O1>" + own, "R"}, order[1:3])
+		require.Equal(t, "call=dig;deep=true", order[10])
+		worker.say("M2|" + own + ">O1|S|" + order[3] + "|P1|D|-|0|" + order[8] + "|B450|hole=1")
+		require.Contains(t, worker.hear(), "|A|")
+		asker.Wait()
+		require.Equal(t, http.StatusOK, status, "%s", answer)
+		require.Contains(t, string(answer), "|S|T1|P1|D|-|0|"+order[8]+"|B450|hole=1\n")
+
+		// It comes back under its name, and has its number.
+		again := connected(t, a.V5Addr())
+		require.Equal(t, own, again.join(";name=digger"))
+		require.Empty(t, worker.over(), "the newer line replaces the older one")
+		other := connected(t, a.V5Addr())
+		require.NotEqual(t, own, other.join(""), "somebody without a name is somebody else")
+		wrong := connected(t, a.V5Addr())
+		wrong.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=No Name")
+		require.Contains(t, wrong.over(), "|F|E10|0|S0|-|desc=name must be")
+		before := len(c.tree(t))
+
+		// What its agent may not do is as for every other.
+		status, body, err := c.do(t.Context(), http.MethodDelete, "/api/v1/agents/v5-digger", nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusNoContent, status, "%s", body)
+		again.say("M2|" + own + ">O1|H|T0|-|-|-|0|S0|-|load=1%")
+		require.Contains(t, again.over(), "|E90|", "it is deactivated")
+		third := connected(t, a.V5Addr())
+		third.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=digger")
+		require.Contains(t, third.over(), "|E90|", "and does not come back by itself")
+		require.Len(t, c.tree(t), before)
+
+		require.NoError(t, a.Stop(t.Context()))
+		require.Empty(t, other.over())
+		c.http.CloseIdleConnections()
+		http.DefaultClient.CloseIdleConnections()
+	})
+}
+
+// TestTheHundredthWorker (PROTOCOL_V5 §2.2) and on are sub-agents by their numbers.
+func TestTheHundredthWorker(t *testing.T) {
+	t.Parallel()
+	cfg := configured(t, "sqlite")
+	a := listening(t, cfg, nil)
+	const n = 101
+	var mu sync.Mutex
+	numbers := map[string]bool{}
+	var all sync.WaitGroup
+	for i := range n {
+		c := connected(t, a.V5Addr())
+		all.Go(func() {
+			if _, err := fmt.Fprintf(c.conn, "M1|W1>O1|J|T0|-|-|-|0|S0|-|name=agent-%d\n", i); err != nil {
+				return
+			}
+			said, _ := c.in.ReadString('\n')
+			if found := workerID.FindStringSubmatch(strings.TrimSuffix(said, "\n")); len(found) == 2 {
+				mu.Lock()
+				defer mu.Unlock()
+				numbers[found[1]] = true
+			}
+		})
+	}
+	all.Wait()
+	require.Len(t, numbers, n)
+	for _, want := range []string{"W1", "W99", "W1.1", "W2.1"} {
+		require.Contains(t, numbers, want)
+	}
+	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
+	require.Equal(t, http.StatusOK, c.status(t, "/api/v1/agents/v5-agent-100"))
+}
+
+// TestATokenOnALineIsNotKept: as TestATokenInAMessageIsNotKept, for token= of J.
+func TestATokenOnALineIsNotKept(t *testing.T) {
+	t.Parallel()
+	cfg, log := configured(t, "sqlite"), &output{}
+	cfg.Links.MaxFailures = 1000
+	a := listening(t, cfg, &app.Options{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
+	own := hire(t, c, "digger")
+	var told strings.Builder
+	for _, token := range []string{secret, own} {
+		for _, data := range []string{
+			"token=%s", "caps=custom:digger;token=%s", "token=%s;version=V4", "token=\"%s\"", " token = %s ;places=0", "token=%s;token=%[1]s", "caps=a>b;token=%s",
+			"token=%s;desc=" + strings.Repeat("x", 300), "token=%s;auth=S1:0000:00000000", "token=%s;auth=bad", "TOKEN=%s", "desc=" + strings.Repeat("x", 180) + ";token=%s",
+		} {
+			line := connected(t, a.V5Addr())
+			line.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|" + fmt.Sprintf(data, token))
+			said := line.hear()
+			told.WriteString(said)
+			if strings.Contains(said, "registered") { // and once more on the line itself
+				line.say("M2|W1>O1|J|T0|-|-|-|0|S0|-|" + fmt.Sprintf(data, token))
+				told.WriteString(line.hear())
+			}
+			require.NoError(t, line.conn.Close())
+		}
+	}
+	require.Contains(t, told.String(), "registered")
+	require.NoError(t, a.Stop(t.Context()))
+	for place, text := range map[string]string{"a row": rows(t, cfg), "a file": contents(t, cfg.Data), "the log": log.String(), "what was answered": told.String()} {
+		for _, token := range []string{secret, own} {
+			if at := strings.Index(text, token); at >= 0 {
+				t.Errorf("the token is in %s: %q", place, text[max(0, at-200):min(len(text), at+50)])
+			}
+		}
+	}
+}
+
+// TestTheAddressOfLines is none by default, has to be free, and is free again afterwards.
+func TestTheAddressOfLines(t *testing.T) {
+	t.Parallel()
+	a := started(t, configured(t, "sqlite"))
+	require.Empty(t, a.V5Addr())
+	require.NoError(t, a.Stop(t.Context()))
+
+	taken := listening(t, configured(t, "sqlite"), nil)
+	cfg := configured(t, "sqlite")
+	cfg.Links.V5Listen = taken.V5Addr()
+	next, err := app.New(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	require.ErrorContains(t, next.Start(t.Context()), "--v5-listen")
+	require.NoError(t, next.Stop(context.Background()))
+	line := connected(t, taken.V5Addr())
+	line.join(";name=last")
+	require.NoError(t, taken.Stop(t.Context()))
+	require.Empty(t, line.over())
+	cfg.Data = t.TempDir()
+	next, err = app.New(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	require.NoError(t, next.Start(t.Context()))
+	defer func() { require.NoError(t, next.Stop(context.Background())) }()
+	require.Equal(t, cfg.Links.V5Listen, next.V5Addr())
+	connected(t, next.V5Addr()).join(";name=first")
+}
