@@ -54,19 +54,11 @@ func (s *Server) listQuestions(w http.ResponseWriter, r *http.Request) error {
 	list := questionList{Questions: make([]questionView, len(asked))}
 	for i, a := range asked {
 		list.Questions[i] = questionView{
-			TaskID: a.Task.ID, AgentID: orNull(a.Task.AgentID), taskQuestion: taskQuestion{Text: a.Text, Options: orEmpty(a.Options)},
+			TaskID: a.Task.ID, AgentID: orNull(a.Task.AgentID), taskQuestion: newTaskQuestion(a.Question),
 			AskedAt: a.At, Deadline: a.Task.Deadline,
 		}
 	}
 	return s.writeJSON(w, r, http.StatusOK, list)
-}
-
-// orEmpty is a list that JSON writes as one.
-func orEmpty(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
 }
 
 // sessionReply is the answer to a question of a session.

@@ -92,8 +92,8 @@ func newTaskDetail(d orchestrator.Detail) (taskDetail, error) {
 	if v.Request, err = newTaskAsked(d.Input); err != nil {
 		return v, err
 	}
-	if v.Question, err = openQuestion(d); err != nil {
-		return v, err
+	if d.Question != nil {
+		v.Question = new(newTaskQuestion(*d.Question))
 	}
 	if len(d.Task.Decision) > 0 {
 		err = json.Unmarshal(d.Task.Decision, &v.Decision)
@@ -114,19 +114,7 @@ func newTaskAsked(in models.TaskInput) (taskAsked, error) {
 	return v, err
 }
 
-// openQuestion returns what the task's agent waits to be told, nil where it does not.
-func openQuestion(d orchestrator.Detail) (*taskQuestion, error) {
-	if d.Task.Waits != models.WaitAnswer {
-		return nil, nil //nolint:nilnil // most tasks have none
-	}
-	q := &taskQuestion{Options: []string{}}
-	if d.Question == nil {
-		return q, nil
-	}
-	var data models.TaskChanged
-	if err := json.Unmarshal(d.Question.Data, &data); err != nil {
-		return nil, err
-	}
-	q.Text, q.Options = data.Question, append(q.Options, data.Options...)
-	return q, nil
+// newTaskQuestion shows what an agent asks.
+func newTaskQuestion(q orchestrator.Question) taskQuestion {
+	return taskQuestion{Text: q.Text, Options: append([]string{}, q.Options...)}
 }

@@ -31,7 +31,7 @@ func (o *Orchestrator) Questions(ctx context.Context, sessionID string) ([]Asked
 		if running[i].Waits != models.WaitAnswer {
 			continue
 		}
-		asked, err := o.asked(ctx, running[i])
+		asked, err := o.Asked(ctx, running[i])
 		if err != nil {
 			return nil, err
 		}
@@ -40,8 +40,9 @@ func (o *Orchestrator) Questions(ctx context.Context, sessionID string) ([]Asked
 	return out, nil
 }
 
-// asked is what a task's agent waits to be told. It does not change while it waits.
-func (o *Orchestrator) asked(ctx context.Context, t models.Task) (Asked, error) {
+// Asked returns what a task's agent waits to be told, without words where the event that
+// has them is not kept any more. It does not change while it waits.
+func (o *Orchestrator) Asked(ctx context.Context, t models.Task) (Asked, error) {
 	out := Asked{Task: t, At: t.UpdatedAt}
 	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskQuestion)
 	if errs.Is(err, errs.NotFound) {

@@ -17,8 +17,8 @@ type Detail struct {
 	Input    models.TaskInput
 	Attempts []models.Attempt
 	Timeline []models.Event
-	// Question is the event of what its agent waits to be told, nil where it does not.
-	Question *models.Event
+	// Question is what its agent waits to be told, nil where it does not.
+	Question *Question
 }
 
 // Task returns a task, or errs.NotFound.
@@ -44,11 +44,8 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 	if d.Timeline, err = o.store.Timeline(ctx, id, maxTimeline); err != nil || d.Task.Waits != models.WaitAnswer {
 		return d, err
 	}
-	question, err := o.store.NewestEvent(ctx, id, models.EventTaskQuestion)
-	if errs.Is(err, errs.NotFound) { // events are kept for a time of their own
-		return d, nil
-	}
-	d.Question = &question
+	asked, err := o.Asked(ctx, d.Task)
+	d.Question = &asked.Question
 	return d, err
 }
 

@@ -88,7 +88,7 @@ func (s *step) due(ctx context.Context, t models.Task) error {
 // policy wants that and there is one (PROTOCOL_V5 §7.2), and else ends the attempt.
 func (s *step) unanswered(ctx context.Context, t *models.Task, p Policy) error {
 	if p.FirstOption {
-		asked, err := s.asked(ctx, *t) // it was committed long ago
+		asked, err := s.Asked(ctx, *t) // it was committed long ago
 		if err != nil {
 			return err
 		}

@@ -12,9 +12,6 @@ import (
 type detail struct {
 	Code wire.Code `json:"code,omitempty"`
 	Data wire.Data `json:"data,omitempty"`
-	// Needed and Have are tokens (§9.2).
-	Needed int64 `json:"needed,omitempty"`
-	Have   int64 `json:"have,omitempty"`
 }
 
 // failureOf is what a code means to the core (PROTOCOL_V5 §8.2).

@@ -2,8 +2,8 @@ package pipe
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -27,10 +27,7 @@ const maxOptions = 4
 // follow says that a request is taken on and, where its asker waits, what came of it: its
 // end, or what the user is asked.
 func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t models.Task, wait time.Duration) (dialect.Answer, error) {
-	w := new(wire.Writer).Flag("accepted")
-	if m.Warnings != 0 {
-		w.List("warn", strings.Split(m.Warnings.String(), ",")...)
-	}
+	w := flag("accepted", m)
 	if t.AgentID != "" && !t.State.Ended() {
 		if name, err := d.address(ctx, t.AgentID); err == nil {
 			w.Add("worker", name.String())
@@ -144,12 +141,12 @@ func (d *Dialect) close(ctx context.Context, t models.Task) {
 // asked is what a user is asked (PROTOCOL_V5 §7.2).
 func (d *Dialect) asked(ctx context.Context, m *wire.Message, t models.Task) (err error) {
 	m.Type = wire.Disambiguate
-	text, options, err := d.questionOf(ctx, t)
+	asked, err := d.work.Asked(ctx, t)
 	if err != nil {
 		return err
 	}
 	w := new(wire.Writer)
-	offered := options[:min(len(options), maxOptions)]
+	offered := asked.Options[:min(len(asked.Options), maxOptions)]
 	for i, o := range offered { // which leave room for the question
 		w.Text("opt"+strconv.Itoa(i+1), shorten(o, (wire.MaxData-questionRoom)/len(offered)-len(`;opt1=""`)))
 	}
@@ -160,9 +157,9 @@ func (d *Dialect) asked(ctx context.Context, m *wire.Message, t models.Task) (er
 	// The question comes first and is shortened rather than the options.
 	w = new(wire.Writer)
 	room := wire.MaxData - len([]rune(string(opts))) - len(`question="";`)
-	w.Text("question", shorten(text, room))
+	w.Text("question", shorten(cmp.Or(asked.Text, "?"), room))
 	question, err := w.Data()
-	if err == nil && len(options) > 0 {
+	if err == nil && len(offered) > 0 {
 		question += ";" + opts
 	}
 	m.Data = question
@@ -177,17 +174,6 @@ func shorten(text string, most int) string {
 	return text
 }
 
-// questionOf is what a task's agent waits to be told.
-func (d *Dialect) questionOf(ctx context.Context, t models.Task) (text string, options []string, err error) {
-	full, err := d.work.Detail(ctx, t.ID)
-	if err != nil || full.Question == nil {
-		return "?", nil, err
-	}
-	var asked models.TaskChanged
-	err = json.Unmarshal(full.Question.Data, &asked)
-	return asked.Question, asked.Options, err
-}
-
 // answer takes a user's C: answer= as it is, or choice=opt2.
 func (d *Dialect) answer(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (dialect.Answer, error) {
 	t, err := d.mine(ctx, s, m)
@@ -196,15 +182,15 @@ func (d *Dialect) answer(ctx context.Context, s speaker, m wire.Message, wait ti
 	}
 	text, ok := m.Data.Get("answer")
 	if choice, chosen := m.Data.Get("choice"); !ok && chosen {
-		_, options, err := d.questionOf(ctx, t)
+		asked, err := d.work.Asked(ctx, t)
 		if err != nil {
 			return dialect.Answer{}, err
 		}
 		n, err := strconv.Atoi(strings.TrimPrefix(choice, "opt"))
-		if err != nil || n < 1 || n > len(options) {
-			return dialect.Answer{}, refuse(wire.E10, "", "choice must be opt1 to opt%d, not %s", len(options), choice)
+		if err != nil || n < 1 || n > len(asked.Options) {
+			return dialect.Answer{}, refuse(wire.E10, "", "choice must be opt1 to opt%d, not %s", len(asked.Options), choice)
 		}
-		text, ok = options[n-1], true
+		text, ok = asked.Options[n-1], true
 	}
 	if !ok {
 		return dialect.Answer{}, refuse(wire.E10, "", "DATA must have answer, or choice such as choice=opt2")

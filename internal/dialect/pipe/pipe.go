@@ -228,12 +228,16 @@ func (d *Dialect) say(to wire.Message, t wire.Type, s wire.State, data *wire.Wri
 
 // noted is the answer to a message whose effect is committed.
 func (d *Dialect) noted(to wire.Message, word string, reply bool) (dialect.Answer, error) {
+	return d.say(to, wire.Ack, to.State, flag(word, to), reply || to.Warnings != 0) // what was put right is told in any case
+}
+
+// flag begins the DATA of an answer: a word, and what was put right in the message.
+func flag(word string, to wire.Message) *wire.Writer {
 	w := new(wire.Writer).Flag(word)
-	if to.Warnings != 0 { // what was put right is told in any case
+	if to.Warnings != 0 {
 		w.List("warn", strings.Split(to.Warnings.String(), ",")...)
-		reply = true
 	}
-	return d.say(to, wire.Ack, to.State, w, reply)
+	return w
 }
 
 // orNotFound gives the core's errs.NotFound its code in the protocol.

@@ -59,7 +59,10 @@ func (d *Dialect) roll(ctx context.Context, m wire.Message) (dialect.Answer, err
 				return dialect.Answer{}, err
 			}
 			agent, err := d.work.Agent(ctx, w.AgentID)
-			if err == nil && agent.IsActive && wanted(n, w, agent) {
+			if err != nil {
+				return dialect.Answer{}, err
+			}
+			if agent.IsActive && wanted(n, w, agent) {
 				found = append(found, n)
 			}
 		}
@@ -252,13 +255,8 @@ func pageOf(text string, page int) (*wire.Writer, error) {
 
 // isPlain reports whether every page of a text can be said in DATA.
 func isPlain(text string) bool {
-	if !utf8.ValidString(text) {
+	if !utf8.ValidString(text) || strings.Contains(text, ";auth=") {
 		return false
-	}
-	for part := range strings.SplitSeq(text, ";auth=") {
-		if part != text {
-			return false
-		}
 	}
 	for _, part := range split(text) {
 		if _, err := new(wire.Writer).Quoted("text", part).Data(); err != nil {

@@ -97,8 +97,7 @@ func (d *Dialect) failure(ctx context.Context, s speaker, m wire.Message) (diale
 	if m.Err == "" || m.Err == wire.E00 {
 		return dialect.Answer{}, refuse(wire.E10, "", "ERR must say what went wrong, such as E99, not %s", orNone(string(m.Err)))
 	}
-	kept := detail{Code: m.Err, Data: m.Data, Needed: tokensIn(m.Data, "needed"), Have: tokensIn(m.Data, "have")}
-	raw, err := json.Marshal(kept)
+	raw, err := json.Marshal(detail{Code: m.Err, Data: m.Data})
 	if err != nil {
 		return dialect.Answer{}, err
 	}

@@ -3,7 +3,6 @@ package pipe
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -270,11 +269,12 @@ func (d *Dialect) refer(ctx context.Context, p place, parameters json.RawMessage
 		if err != nil {
 			return nil, err
 		}
-		if value != text {
-			values[name], changed = json.RawMessage(strconv.Quote(value)), true
-			if values[name], err = json.Marshal(value); err != nil {
-				return nil, err
-			}
+		if value == text {
+			continue
+		}
+		changed = true
+		if values[name], err = json.Marshal(value); err != nil {
+			return nil, err
 		}
 	}
 	if !changed {
