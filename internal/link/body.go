@@ -7,6 +7,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -58,19 +59,25 @@ func unbind(w http.ResponseWriter, wait time.Duration) {
 // readBody reads a body of JSON of up to most bytes. The errors are
 // errs.UnsupportedMediaType, errs.BodyTooLarge, errs.Timeout and errs.InvalidRequest.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	return readBodyOf(w, r, "the message is", most, contentTypeJSON)
+}
+
+// readBodyOf is readBody for one of several types, the first of which is asked for. what
+// begins the sentence about a body that is too long.
+func readBodyOf(w http.ResponseWriter, r *http.Request, what string, most int64, kinds ...string) ([]byte, error) {
 	if text := r.Header.Get("Content-Type"); text != "" {
 		kind, _, err := mime.ParseMediaType(text)
-		if err != nil || kind != contentTypeJSON {
-			return nil, errs.New(errs.UnsupportedMediaType, "the body must be %s, not %s", contentTypeJSON, words.Quote(text))
+		if err != nil || !slices.Contains(kinds, kind) {
+			return nil, errs.New(errs.UnsupportedMediaType, "the body must be %s, not %s", kinds[0], words.Quote(text))
 		}
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, errs.New(errs.BodyTooLarge, "the message is over the limit of %d bytes", most)
+		return nil, errs.New(errs.BodyTooLarge, "%s over the limit of %d bytes", what, most)
 	case err != nil:
-		return nil, errs.Wrap(errs.InvalidRequest, err, "the message did not come whole")
+		return nil, errs.Wrap(errs.InvalidRequest, err, "the body did not come whole")
 	}
 	return raw, nil
 }

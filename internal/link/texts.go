@@ -2,9 +2,6 @@ package link
 
 import (
 	"bytes"
-	"errors"
-	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,12 +9,12 @@ import (
 
 	"comet/internal/dialect"
 	"comet/internal/errs"
-	"comet/internal/words"
 )
 
 const (
 	textRoot        = "/api/v5/"
 	contentTypeText = "text/plain"
+	contentTypeCurl = "application/x-www-form-urlencoded" // which is what curl says by itself
 	// maxTexts is how many messages one request may have, and maxTextBody how long they
 	// may be together, in bytes.
 	maxTexts    = 1000
@@ -100,19 +97,9 @@ func (l *Links) texts(speech dialect.Dialect) handler {
 
 // readLines reads a body of lines. The errors are those of readBody.
 func readLines(w http.ResponseWriter, r *http.Request) (lines [][]byte, err error) {
-	if text := r.Header.Get("Content-Type"); text != "" {
-		kind, _, err := mime.ParseMediaType(text)
-		if err != nil || kind != contentTypeText && kind != "application/x-www-form-urlencoded" { // which is what curl says by itself
-			return nil, errs.New(errs.UnsupportedMediaType, "the body must be %s, not %s", contentTypeText, words.Quote(text))
-		}
-	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxTextBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, errs.New(errs.BodyTooLarge, "the messages are over the limit of %d bytes", maxTextBody)
-	case err != nil:
-		return nil, errs.Wrap(errs.InvalidRequest, err, "the messages did not come whole")
+	raw, err := readBodyOf(w, r, "the messages are", maxTextBody, contentTypeText, contentTypeCurl)
+	if err != nil {
+		return nil, err
 	}
 	for line := range bytes.Lines(raw) {
 		if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
