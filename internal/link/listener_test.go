@@ -209,7 +209,7 @@ func TestAnAgentWithoutAToken(t *testing.T) {
 		g.say(join + ";name=ada")
 		require.Equal(t, "O1>W1|E|T0|-|F|E10|0|S0|-|desc=nobody of that name is wanted", unnumbered(strings.Join(g.over(), "\n")))
 	})
-	plainRule(t, "is off the line once it is deactivated", link.Options{Heartbeat: 15 * time.Millisecond}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+	plainRule(t, "is off the line once it is deactivated", link.Options{Heartbeat: beat}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
 		h.first(t, "ada")
 		g, _ := h.dialLine(t)
 		g.say(join + ";name=ada")
@@ -295,7 +295,7 @@ func TestALineOverTCP(t *testing.T) {
 		h.worker(t, "ada", offline)
 		h.metricIs(t, 0, "comet_link_lines", link.TCP)
 	})
-	plainRule(t, "need not come for the connection to count as alive", link.Options{Heartbeat: 15 * time.Millisecond}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+	plainRule(t, "need not come for the connection to count as alive", link.Options{Heartbeat: beat}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
 		g := h.come(t, link.TCP, h.first(t, "ada"), "")
 		h.beats(t, 5, func() {})
 		require.True(t, online(h.Known("ada")))

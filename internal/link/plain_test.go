@@ -70,6 +70,7 @@ type inn struct {
 	listener *link.Listener
 	address  string
 	names    chan string // that agents without a token have proposed
+	pinged   bool        // that agents are pinged while a test runs, so they have to read
 }
 
 // plainRule runs one case in a fresh inn on every kind of database.
@@ -97,7 +98,7 @@ func openInn(t *testing.T, db *storetest.DB, lines link.Options, tcp link.Listen
 		require.NoError(t, work.Stop(context.Background()))
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-	h := &inn{speech: &overheard{Dialect: pipe.New(work, nil)}, names: make(chan string, 1000)}
+	h := &inn{speech: &overheard{Dialect: pipe.New(work, nil)}, names: make(chan string, 1000), pinged: lines.Heartbeat == beat}
 	h.house = open(t, bed{db, work}, &lines, func(c *link.Core) { c.Dialects = append(c.Dialects, h.speech) })
 	if tcp.Enroll == nil {
 		tcp.Enroll = func(_ context.Context, name string) (string, error) {
@@ -113,7 +114,10 @@ func openInn(t *testing.T, db *storetest.DB, lines link.Options, tcp link.Listen
 }
 
 // enough is how long is waited for what must come.
-const enough = 20 * time.Second
+const enough = time.Minute
+
+// beat is a heartbeat that does not make a test long, and that a busy machine keeps.
+const beat = 150 * time.Millisecond
 
 // talker is an agent's end of a plain line.
 type talker struct {
@@ -169,11 +173,42 @@ func (h *inn) enter(t *testing.T, way, token string) *talker {
 	conn.SetReadLimit(-1)
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	t.Cleanup(cancel)
-	return &talker{
+	g := &talker{
 		t,
 		func(text string) error { return conn.Write(ctx, websocket.MessageText, []byte(text)) },
 		func() (string, error) { _, text, err := conn.Read(ctx); return string(text), err },
 		func() { _ = conn.CloseNow() },
+	}
+	if h.pinged {
+		g.readOn(ctx)
+	}
+	return g
+}
+
+// readOn reads without being asked, as an agent has to that pings are to reach; what came is
+// given out line by line.
+func (g *talker) readOn(ctx context.Context) {
+	type line struct {
+		text string
+		err  error
+	}
+	lines, read := make(chan line, 100), g.next
+	go func() {
+		for {
+			text, err := read()
+			lines <- line{text, err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	g.next = func() (string, error) {
+		select {
+		case l := <-lines:
+			return l.text, l.err
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
 	}
 }
 
@@ -317,7 +352,7 @@ func TestAPlainLine(t *testing.T) {
 			}
 		}
 	})
-	ways(t, "is cut off where its agent does not read", link.Options{WriteTimeout: 50 * time.Millisecond}, func(t *testing.T, h *inn, way string) {
+	ways(t, "is cut off where its agent does not read", link.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, h *inn, way string) {
 		h.speech.padded = 32 << 20
 		g := h.come(t, way, h.first(t, "ada"), "")
 		h.tell(t, "ada", 1)
@@ -329,7 +364,7 @@ func TestAPlainLine(t *testing.T) {
 		require.Less(t, len(text), 32<<20)
 		h.inboxOf(t, "ada", 1)
 	})
-	ways(t, "stays when its agent says L, and gives no work until J", link.Options{Heartbeat: 15 * time.Millisecond}, func(t *testing.T, h *inn, way string) {
+	ways(t, "stays when its agent says L, and gives no work until J", link.Options{Heartbeat: beat}, func(t *testing.T, h *inn, way string) {
 		g := h.come(t, way, h.first(t, "ada"), "")
 		g.say("M2|W1>O1|L|T0|-|-|-|0|S0|-|reason=lunch")
 		require.Contains(t, g.hear(), "|A|T0|-|-|-|0|S0|-|left")
@@ -347,7 +382,7 @@ func TestAPlainLine(t *testing.T) {
 		h.db.Clock.Advance(2 * time.Second) // when it is tried again
 		g.about("R")
 	})
-	ways(t, "ends when its token is revoked", link.Options{Heartbeat: 15 * time.Millisecond}, func(t *testing.T, h *inn, way string) {
+	ways(t, "ends when its token is revoked", link.Options{Heartbeat: beat}, func(t *testing.T, h *inn, way string) {
 		h.first(t, "ada")
 		issued := h.token(t, "ada")
 		g := h.come(t, way, issued.Secret, "")
@@ -355,7 +390,7 @@ func TestAPlainLine(t *testing.T) {
 		require.Empty(t, g.over())
 		h.worker(t, "ada", offline)
 	})
-	plainRule(t, "ends when its token is revoked, also before J", link.Options{Heartbeat: 15 * time.Millisecond}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+	plainRule(t, "ends when its token is revoked, also before J", link.Options{Heartbeat: beat}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
 		h.first(t, "ada")
 		issued := h.token(t, "ada")
 		g := h.enter(t, link.WebSocket, issued.Secret)

@@ -1,6 +1,7 @@
 // Package storetest opens fresh databases for tests and holds the suite that
 // every database must pass. SQLite is always there; PostgreSQL is used where
-// COMET_TEST_POSTGRES_URL names a server on which databases may be created.
+// COMET_TEST_POSTGRES_URL names a server on which databases may be created, and
+// alone where COMET_TEST_SQLITE is "off".
 package storetest
 
 import (
@@ -27,6 +28,10 @@ import (
 // maintenance database, for a user who may create databases.
 const PostgresEnv = "COMET_TEST_POSTGRES_URL"
 
+// SQLiteEnv names the environment variable that, where it is "off", leaves SQLite
+// out of a run on PostgreSQL.
+const SQLiteEnv = "COMET_TEST_SQLITE"
+
 // DB is one fresh database, with the options that open it again.
 type DB struct {
 	*store.Store
@@ -48,8 +53,11 @@ func Run(t *testing.T, fn func(t *testing.T, db *DB)) {
 
 // Databases lists the databases of this run.
 func Databases() []string {
-	if os.Getenv(PostgresEnv) == "" {
+	switch {
+	case os.Getenv(PostgresEnv) == "":
 		return []string{"sqlite"}
+	case os.Getenv(SQLiteEnv) == "off":
+		return []string{"postgres"}
 	}
 	return []string{"sqlite", "postgres"}
 }
