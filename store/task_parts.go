@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"slices"
 
 	"comet/models"
 )
@@ -10,10 +11,16 @@ import (
 // Rebudget changes what all attempts at a task may use together, and where its newest
 // attempt's tokens are held.
 func (tx *Tx) Rebudget(taskID string, budget int64, attempt int, reservationID string) error {
-	if _, err := tx.exec("UPDATE tasks SET budget = ? WHERE id = ?", budget, taskID); err != nil {
+	if err := tx.SetBudget(taskID, budget); err != nil {
 		return err
 	}
 	_, err := tx.exec("UPDATE attempts SET reservation_id = ? WHERE task_id = ? AND attempt = ?", reservationID, taskID, attempt)
+	return err
+}
+
+// SetBudget changes what all attempts at a task may use together.
+func (tx *Tx) SetBudget(taskID string, budget int64) error {
+	_, err := tx.exec("UPDATE tasks SET budget = ? WHERE id = ?", budget, taskID)
 	return err
 }
 
@@ -52,4 +59,33 @@ func (tx *Tx) OpenChildren(taskID string) (ids []string, err error) {
 		return err
 	})
 	return ids, err
+}
+
+const children = "SELECT " + taskColumns + " FROM tasks WHERE parent_id = ? ORDER BY id"
+
+// Children returns the parts of a task as they are in the transaction, in the order in
+// which they were made.
+func (tx *Tx) Children(taskID string) (out []models.Task, err error) {
+	err = tx.query(children, []any{taskID}, scanTasks(&out))
+	return out, err
+}
+
+// Children returns the parts of a task, in the order in which they were made.
+func (s *Store) Children(ctx context.Context, taskID string) (out []models.Task, err error) {
+	err = s.query(ctx, s.dialect.bind(children), []any{taskID}, scanTasks(&out))
+	return out, err
+}
+
+// CopyOutput makes what a task gave the result of an attempt at another one, and returns
+// how many bytes it has. It is that of the attempt that succeeded.
+func (tx *Tx) CopyOutput(from, to string, attempt int) (length int64, err error) {
+	_, err = tx.exec(`INSERT INTO task_outputs (task_id, attempt, stream, start, span, data)
+		SELECT ?, ?, o.stream, o.start, o.span, o.data FROM task_outputs AS o JOIN attempts AS a ON a.task_id = o.task_id AND a.attempt = o.attempt
+		WHERE o.task_id = ? AND o.stream = 0 AND a.state = ?`, to, attempt, from, slices.Index(attemptStates(), models.AttemptSucceeded))
+	if err != nil {
+		return 0, err
+	}
+	const query = "SELECT coalesce(sum(length(data)), 0) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = 0"
+	err = tx.queryRow(query, []any{to, attempt}, &length)
+	return length, err
 }

@@ -64,6 +64,15 @@ func (tx *Tx) Worker(agentID string) (models.Worker, error) {
 	return r.worker(), nil
 }
 
+// LockWorkers locks several workers until the transaction ends, in the one order in which
+// that is done. Those that there are not, and "", are passed over.
+func (tx *Tx) LockWorkers(agentIDs []string) error {
+	ids := slices.Sorted(slices.Values(agentIDs))
+	return eachKeys(anys(slices.Compact(ids)), 1, func(list string, args []any) error {
+		return tx.query("SELECT agent_id FROM workers WHERE agent_id IN "+list+" ORDER BY agent_id"+tx.store.dialect.forUpdate, args, func(*sql.Rows) error { return nil })
+	})
+}
+
 // SaveWorker writes a worker, a new one or one that Worker returned, and counts its
 // version up. It returns errs.Conflict for an unknown agent.
 func (tx *Tx) SaveWorker(w *models.Worker) error {
@@ -78,12 +87,18 @@ func (tx *Tx) SaveWorker(w *models.Worker) error {
 }
 
 // TakePlace gives a worker one attempt more, if it is online, has a place free and its
-// breaker is closed; ok tells. The worker stays locked until the transaction ends.
-func (tx *Tx) TakePlace(agentID string) (w models.Worker, ok bool, err error) {
+// breaker is closed; ok tells. The worker stays locked until the transaction ends. One
+// that somebody else has locked is waited for, or passed over: whoever has locked another
+// one already must not wait.
+func (tx *Tx) TakePlace(agentID string, wait bool) (w models.Worker, ok bool, err error) {
 	var r workerRow
 	now := micros(tx.now)
+	free := "agent_id = ?"
+	if !wait {
+		free = "agent_id = (SELECT agent_id FROM workers WHERE agent_id = ?" + tx.store.dialect.skipLocked + ")"
+	}
 	err = tx.queryRow("UPDATE workers SET in_flight = in_flight + 1, used_at = ?, version = version + 1, updated_at = ? "+
-		"WHERE agent_id = ? AND state = 1 AND in_flight < places AND breaker_until = 0 AND "+
+		"WHERE "+free+" AND state = 1 AND in_flight < places AND breaker_until = 0 AND "+
 		"EXISTS (SELECT 1 FROM agents WHERE id = workers.agent_id AND is_active) RETURNING "+workerColumns, []any{now, now, agentID}, r.dest()...)
 	if errs.Is(err, errs.NotFound) {
 		return w, false, nil

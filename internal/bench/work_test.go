@@ -167,7 +167,7 @@ func (m *mill) sameRows(caller, turn int) error {
 		if err := tx.Emit(models.EventTaskCreated, id, data); err != nil {
 			return err
 		}
-		if _, _, err := tx.TakePlace(agentID); err != nil {
+		if _, _, err := tx.TakePlace(agentID, true); err != nil {
 			return err
 		}
 		if err := tx.InsertAttempt(models.Attempt{TaskID: id, Attempt: 1, AgentID: agentID, State: models.AttemptAssigned, AssignedAt: now}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,9 +26,13 @@ const ReasonOverBudget selection.Reason = "over_budget"
 // nobody else does. The verdict is Chosen, or why nobody was; the selection's answer is
 // stored on the task either way.
 func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
-	d := s.index.Select(request(in, p, exclude))
+	apart, err := s.apart(*t, in)
+	if err != nil {
+		return "", err
+	}
+	d := s.index.Select(request(in, p, slices.Concat(exclude, apart)))
 	if d.Verdict == selection.Excluded {
-		d = s.index.Select(request(in, p, nil)) // better one that failed than none
+		d = s.index.Select(request(in, p, apart)) // better one that failed than none
 	}
 	if d.Verdict == selection.Chosen && t.Waits != models.WaitAgent { // who comes now does not overtake who waits
 		ahead, err := s.tx.WaitsAhead(t.Route, t.Priority)
@@ -57,7 +62,7 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 		if eligible <= selection.MaxListed || len(exclude)-tried >= maxTried {
 			break
 		}
-		more := s.index.Select(request(in, p, exclude)) // those that were not listed
+		more := s.index.Select(request(in, p, slices.Concat(exclude, apart))) // those that were not listed
 		if more.Verdict != selection.Chosen {
 			break
 		}
@@ -116,7 +121,11 @@ const overBudget selection.Verdict = "over_budget"
 // take takes a place of an agent and reserves the task's budget there; the reason says
 // why it could not.
 func (s *step) take(t *models.Task, agentID string) (selection.Reason, error) {
-	w, ok, err := s.tx.TakePlace(agentID)
+	if s.only != nil && !slices.Contains(s.only, agentID) {
+		return selection.ReasonSaturated, nil
+	}
+	w, ok, err := s.tx.TakePlace(agentID, s.only != nil || !s.tried) // those of only are locked
+	s.tried = true
 	if err != nil || !ok {
 		return selection.ReasonSaturated, err
 	}

@@ -14,6 +14,7 @@ type report struct {
 	failure Failure // "" for a success, or a cancellation
 	text    string  // of the failure
 	tokens  int64   // used
+	needed  int64   // of the budget that did not cover it, 0 for not said
 	labels  models.FactLabels
 	outcome models.Outcome
 }
@@ -50,7 +51,7 @@ func (s *step) charge(t models.Task, a models.Attempt, r report) error {
 	if session == "" {
 		session = t.ID
 	}
-	duration := a.EndedAt.Sub(a.AssignedAt).Milliseconds()
+	duration := max(a.EndedAt.Sub(a.AssignedAt).Milliseconds(), 0) // clocks of replicas differ
 	outcome := models.FactOutcome{Outcome: r.outcome, DurationMS: &duration, SessionID: session}
 	r.labels.TaskID = t.ID
 	if a.ReservationID != "" {
@@ -68,6 +69,9 @@ func (s *step) charge(t models.Task, a models.Attempt, r report) error {
 // goOn does what follows a failed attempt: the next one, here or with another agent, or
 // the end of the task.
 func (s *step) goOn(t *models.Task, r report, p Policy) error {
+	if again, err := s.overrun(t, r, p); err != nil || again {
+		return err
+	}
 	if p.again(r.failure, *t) && (t.Budget == nil || t.Tokens < *t.Budget) {
 		return s.postpone(t, p, r.failure)
 	}
@@ -130,7 +134,7 @@ func over(t models.Task) error {
 // withdraw ends an attempt that is not wanted any more, and tells its agent.
 func (s *step) withdraw(t *models.Task, a *models.Attempt, why string, p Policy) error {
 	r := report{state: models.AttemptCancelled, text: why, outcome: models.OutcomeCancelled}
-	if err := s.endAttempt(t, a, r, p); err != nil {
+	if err := s.endAttempt(t, a, r, p); err != nil || a.AgentID == "" {
 		return err
 	}
 	data, err := json.Marshal(map[string]string{"reason": why})

@@ -20,6 +20,9 @@ type Result struct {
 	// Tokens is what the work has used; Model and Kind go with them into the ledger.
 	Tokens      int64
 	Model, Kind string
+	// Needed is how many tokens the attempt would have needed that a budget did not cover,
+	// 0 for not said.
+	Needed int64
 	// MessageID makes the message count once for its agent; "" for no such promise.
 	MessageID string
 }
@@ -153,7 +156,7 @@ func (s *step) lateCharge(t *models.Task, a *models.Attempt, r report) error {
 // report is what the result says of the attempt.
 func (r Result) report(in models.TaskInput) report {
 	rep := report{
-		state: models.AttemptSucceeded, tokens: r.Tokens, outcome: models.OutcomeSuccess, failure: r.Failure, text: r.Text,
+		state: models.AttemptSucceeded, tokens: r.Tokens, outcome: models.OutcomeSuccess, failure: r.Failure, text: r.Text, needed: r.Needed,
 		labels: models.FactLabels{Model: r.Model, Kind: r.Kind},
 	}
 	if rep.labels.Kind == "" && len(in.Capabilities) > 0 && len(in.Capabilities[0]) <= maxKind {
@@ -204,11 +207,15 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 	case t.State.Ended():
 		return t, over(t)
 	}
-	if err := s.lockParts(t.ID); err != nil {
+	agents, err := s.lockParts(t.ID)
+	if err != nil {
 		return t, err
 	}
 	before := t
 	_, p, err := s.lastTerms(t)
+	if err == nil && len(agents) > 0 {
+		err = s.tx.LockWorkers(append(agents, t.AgentID))
+	}
 	if err != nil {
 		return t, err
 	}
@@ -217,7 +224,7 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 		if err != nil {
 			return t, err
 		}
-		if err := s.withdraw(&t, &a, why, p); err != nil {
+		if err := s.withdraw(&t, &a, why, p); err != nil { // a whole's has no agent
 			return t, err
 		}
 	}

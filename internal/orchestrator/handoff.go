@@ -71,6 +71,9 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 	if n >= maxChildren {
 		return Submitted{}, errs.New(errs.LimitReached, "a task may be handed off into %d others", maxChildren).With("limit", maxChildren)
 	}
+	if err := s.lockCandidates(sub, t, 1, agentID); err != nil { // before the source's account
+		return Submitted{}, err
+	}
 	if err := s.carve(&t, &a, sub.Budget); err != nil {
 		return Submitted{}, err
 	}
@@ -115,18 +118,22 @@ func (s *step) carve(t *models.Task, a *models.Attempt, part *int64) error {
 }
 
 // lockParts locks what a task was handed off into, and that in its turn: tasks are
-// locked before workers.
-func (s *step) lockParts(taskID string) error {
+// locked before workers. It returns the agents that have a part.
+func (s *step) lockParts(taskID string) (agents []string, err error) {
 	parts, err := s.tx.OpenChildren(taskID)
 	for _, id := range parts {
 		if err != nil {
 			break
 		}
-		if _, err = s.tx.Task(id); err == nil {
-			err = s.lockParts(id)
+		var t models.Task
+		if t, err = s.tx.Task(id); err != nil {
+			break
 		}
+		var more []string
+		more, err = s.lockParts(id)
+		agents = append(append(agents, t.AgentID), more...)
 	}
-	return err
+	return agents, err
 }
 
 // cancelParts cancels what a task was handed off into.

@@ -43,6 +43,8 @@ type Policy struct {
 	// FirstOption answers a question that nobody answers in time with the first of its
 	// options, where it has any.
 	FirstOption bool
+	// Overrun says what follows where a budget does not cover an attempt, nil the end.
+	Overrun *models.Overrun
 	// Threshold is the least part of the capabilities that an agent must have, 0 for
 	// selection.DefaultThreshold.
 	Threshold float64
@@ -108,6 +110,12 @@ type Override struct {
 	FirstOption *bool `json:"first_option,omitempty"`
 	// Notify has the agent that asked told of the end, in its inbox.
 	Notify bool `json:"notify,omitempty"`
+	// Parallel has several workers do it, nil one.
+	Parallel *models.Parallel `json:"parallel,omitempty"`
+	// Part says that it is what one of several workers does.
+	Part bool `json:"part,omitempty"`
+	// Overrun says what follows where its budget does not cover it, nil its end.
+	Overrun *models.Overrun `json:"overrun,omitempty"`
 }
 
 // with returns the policy with what a task has differently.
@@ -117,6 +125,9 @@ func (p Policy) with(o Override) Policy {
 	}
 	if o.Retries != nil {
 		p.Retries = *o.Retries
+	}
+	if o.Overrun != nil {
+		p.Overrun = o.Overrun
 	}
 	if o.FirstOption != nil {
 		p.FirstOption = *o.FirstOption

@@ -120,8 +120,9 @@ func requireSound(t *testing.T, h *house) {
 		WHERE i.kind IN ('assign', 'answer') AND a.state >= 2`)
 	requireNone(t, h, "a session counts its open tasks", `SELECT s.id FROM sessions s WHERE s.open_tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id AND t.state < 2)
 		OR s.tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id)`)
+	const apart = ` AND NOT EXISTS (SELECT 1 FROM task_inputs i WHERE i.task_id = t.id AND i.policy LIKE '%"parallel"%')` // whose parts have used it
 	requireNone(t, h, "a task has used what its attempts have", `SELECT t.id, t.tokens FROM tasks t
-		WHERE t.tokens <> (SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id)`)
+		WHERE t.tokens <> (SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id)`+apart)
 	requireNone(t, h, "what an attempt has used is charged to its agent, once", `SELECT t.id FROM tasks t WHERE
 		(SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id) <> (SELECT coalesce(sum(f.tokens), 0) FROM usage_facts f WHERE f.task_id = t.id)`)
 	requireNone(t, h, "and to nobody else", `SELECT f.task_id, f.agent_id FROM usage_facts f WHERE f.task_id <> ''
@@ -142,7 +143,8 @@ func requireLegalEvents(t *testing.T, h *house) {
 	progress, question, answered, retried := models.EventTaskProgress, models.EventTaskQuestion, models.EventTaskAnswered, models.EventTaskRetried
 	completed, failed, cancelled := models.EventTaskCompleted, models.EventTaskFailed, models.EventTaskCancelled
 	follow := open{
-		none: {created}, created: {waiting, assigned, retried, failed}, waiting: {assigned, failed, cancelled, completed, retried},
+		none: {created}, created: {waiting, assigned, retried, failed, started}, // started: one that several do
+		waiting:  {assigned, failed, cancelled, completed, retried},
 		assigned: {started, retried, failed, cancelled, completed}, // completed: by an older attempt
 		started:  {progress, question, retried, completed, failed, cancelled}, progress: {progress, question, answered, retried, completed, failed, cancelled},
 		question: {progress, question, answered, retried, completed, failed, cancelled}, answered: {progress, question, retried, completed, failed, cancelled},

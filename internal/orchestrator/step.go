@@ -27,6 +27,10 @@ type step struct {
 	// overBudget is set when a budget refused a task; refusing are the agents whose did.
 	overBudget bool
 	refusing   []string
+	// only are the workers that may be given something, nil for any; tried tells that one
+	// was asked for a place, and is locked.
+	only  []string
+	tried bool
 }
 
 // do runs a verb's transaction and wakes whom it concerns once it is committed.
@@ -108,7 +112,7 @@ func (s *step) save(before models.Task, t *models.Task) error {
 func (s *step) ended(t models.Task) error {
 	s.wake(WakeEnd, t.ID)
 	s.countEnd(t)
-	if err := s.leaveSession(t); err != nil || t.OwnerAgent == "" && !s.tracing() {
+	if err := s.leaveSession(t); err != nil || t.OwnerAgent == "" && t.ParentID == nil && !s.tracing() {
 		return err
 	}
 	in, err := s.tx.TaskInput(t.ID)
@@ -116,10 +120,11 @@ func (s *step) ended(t models.Task) error {
 		return err
 	}
 	s.traceTask(t, in)
-	if t.OwnerAgent == "" {
-		return nil
+	o, err := override(in)
+	if err == nil && o.Part {
+		_, err = s.tx.Enqueue(models.Job{Kind: partKind, Key: t.ID})
 	}
-	if o, err := override(in); err != nil || !o.Notify {
+	if err != nil || t.OwnerAgent == "" || !o.Notify {
 		return err
 	}
 	s.wake(WakeInbox, t.OwnerAgent)

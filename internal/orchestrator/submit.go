@@ -175,16 +175,26 @@ func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
 		}
 		sub.Parameters = sub.resolved
 	}
+	if sub.Override.Parallel != nil {
+		return s.spread(by, sub)
+	}
 	t, in, err := sub.task(by, s.tx.Now())
 	if err != nil {
 		return Submitted{}, err
 	}
+	t, err = s.enter(t, in, s.policy(t, sub.Override), true)
+	return Submitted{Task: t}, err
+}
+
+// enter places a new task and writes it. One that nobody could do is refused where that
+// is strict, and else fails.
+func (s *step) enter(t models.Task, in models.TaskInput, p Policy, strict bool) (models.Task, error) {
 	s.inserting = t.ID
 	if err := s.emit(models.EventTaskCreated, t, nil); err != nil {
-		return Submitted{}, err
+		return t, err
 	}
-	failure, err := s.place(&t, in, s.policy(t, sub.Override), nil)
-	if err == nil {
+	failure, err := s.place(&t, in, p, nil)
+	if err == nil && strict {
 		err = s.refused(t, in, failure)
 	}
 	if err == nil && t.Waits == models.WaitAgent {
@@ -196,10 +206,7 @@ func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
 	if err == nil {
 		err = s.insert(t, in)
 	}
-	if errs.Is(err, errs.Conflict) { // all ids but the task's are made here
-		err = errs.New(errs.TaskExists, "a task with the id %q exists", t.ID)
-	}
-	return Submitted{Task: t}, err
+	return t, orTaken(err, t.ID)
 }
 
 // insert writes a new task, which what was done for it before refers to.

@@ -72,7 +72,10 @@ func (s *step) due(ctx context.Context, t models.Task) error {
 		err = s.retry(&t, in, p)
 	case models.WaitAnswer:
 		err = s.unanswered(ctx, &t, p)
-	default:
+	case models.WaitNothing:
+		if t.AgentID == "" {
+			return s.expired(t)
+		}
 		err = s.giveUp(&t, report{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: models.OutcomeTimeout}, p)
 	}
 	if err != nil {
@@ -82,6 +85,11 @@ func (s *step) due(ctx context.Context, t models.Task) error {
 		return err
 	}
 	return s.arm(t) // the old timer is used up
+}
+
+// expired gives up a whole whose parts have not ended.
+func (s *step) expired(t models.Task) error {
+	return s.gathered(t, nil, outcome{over: true, text: "its parts have not ended in time"})
 }
 
 // unanswered takes the first option of a question that nobody has answered, where the

@@ -120,6 +120,9 @@ func (f *fair) submit(i, n int) {
 	if rand.IntN(2) == 0 {
 		sub.Budget = new(100 + rand.Int64N(400))
 	}
+	if rand.IntN(6) == 0 {
+		sub.Override.Parallel = &models.Parallel{Workers: 2 + rand.IntN(3), Aggregate: models.Aggregates()[rand.IntN(4)]}
+	}
 	if i%2 == 0 { // two repeat each other
 		sub = orchestrator.Submission{Capabilities: []string{"work"}, RequestID: fmt.Sprintf("r%d-%d", i/4, n), Budget: new(int64(200)), Session: "s0"}
 	}
@@ -189,7 +192,11 @@ func (f *fair) make(ctx context.Context, agent, task string) {
 		_, err := f.at().HandOff(ctx, ops(), agent, task, orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(10))})
 		f.allowed(ctx, err, errs.TaskState, errs.LimitReached, errs.BudgetExceeded)
 	}
-	for range 1 + rand.IntN(2) { // some say it twice, here and there
+	times := 1 + rand.IntN(2)
+	if times == 2 { // some say it twice, here and there; by then they may have the next attempt
+		r.MessageID = fmt.Sprint("done ", r.Tokens)
+	}
+	for range times {
 		_, err = f.at().Complete(ctx, agent, task, r)
 		f.allowed(ctx, err, errs.TaskState)
 	}

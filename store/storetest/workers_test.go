@@ -67,7 +67,7 @@ func TestAWorker(t *testing.T) {
 				var w models.Worker
 				var ok bool
 				err := db.Write(context.Background(), func(tx *store.Tx) (err error) {
-					w, ok, err = tx.TakePlace("finance")
+					w, ok, err = tx.TakePlace("finance", true)
 					return err
 				})
 				mu.Lock()
@@ -96,7 +96,7 @@ func TestAWorker(t *testing.T) {
 		rule(t, name+"HasNoPlace", func(t *testing.T, db *storetest.DB) {
 			want := joined(t, db, change)
 			write(t, db, func(tx *store.Tx) error {
-				_, ok, err := tx.TakePlace("finance")
+				_, ok, err := tx.TakePlace("finance", true)
 				require.False(t, ok)
 				return err
 			})

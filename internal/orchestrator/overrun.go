@@ -1,0 +1,77 @@
+package orchestrator
+
+import (
+	"slices"
+
+	"comet/models"
+)
+
+// checkOverrun judges what is to follow where the budget does not cover the work.
+func (sub *Submission) checkOverrun(wrong func(at, rule, format string, args ...any)) {
+	o := sub.Override.Overrun
+	if o == nil {
+		return
+	}
+	if !slices.Contains(models.OverrunActions(), o.Action) {
+		wrong("/overrun/action", "oneof", "overrun.action must be give_up, raise or simplify, not %q", o.Action)
+	}
+	if o.MaxBudget < 0 || o.MaxBudget > models.MaxTokens {
+		wrong("/overrun/max_budget", "range", "overrun.max_budget must be 1 to %d tokens", int64(models.MaxTokens))
+	}
+	if o.Action == models.OverrunRaise && sub.Budget == nil {
+		wrong("/overrun", "conflict", "a task without a budget has none to raise")
+	}
+	if o.MaxBudget != 0 && o.Action != models.OverrunRaise {
+		wrong("/overrun/max_budget", "conflict", "overrun.max_budget is for the action raise")
+	}
+}
+
+// overrun does what the asker wants where the budget did not cover an attempt, and reports
+// whether another one follows (PROTOCOL_V5 §9.2).
+func (s *step) overrun(t *models.Task, r report, p Policy) (again bool, err error) {
+	if r.failure != FailureBudget || p.Overrun == nil || t.Attempt > p.Retries {
+		return false, nil
+	}
+	switch p.Overrun.Action {
+	case models.OverrunRaise:
+		again, err = s.raise(t, r.needed, p.Overrun.MaxBudget)
+	case models.OverrunSimplify:
+		var all []models.Attempt
+		all, err = s.tx.Attempts(t.ID)
+		again = Overruns(all) == 1
+	}
+	if err != nil || !again {
+		return false, err
+	}
+	p.Backoff = nil // time does not help
+	return true, s.postpone(t, p, r.failure)
+}
+
+// Overruns counts the attempts that a budget did not cover.
+func Overruns(attempts []models.Attempt) (n int) {
+	for _, a := range attempts {
+		if Failure(a.ErrorCode) == FailureBudget {
+			n++
+		}
+	}
+	return n
+}
+
+// raise makes a task's budget what its agent needs beside what was used before, or twice
+// what it was where the agent did not say. ok is false where it may not be as much.
+func (s *step) raise(t *models.Task, needed, most int64) (ok bool, err error) {
+	if t.Budget == nil {
+		return false, nil
+	}
+	want := 2 * *t.Budget
+	if needed > 0 {
+		want = max(t.Tokens+needed, *t.Budget+1)
+	} else if most != 0 {
+		want = min(want, most)
+	}
+	if want <= *t.Budget || want > models.MaxTokens || most != 0 && want > most {
+		return false, nil
+	}
+	t.Budget = &want
+	return true, s.tx.SetBudget(t.ID, want)
+}
