@@ -76,6 +76,17 @@ func (s *Store) Children(ctx context.Context, taskID string) (out []models.Task,
 	return out, err
 }
 
+// Source returns a task without locking it: only what never changes of it may be relied on,
+// such as what it is a part of.
+func (tx *Tx) Source(id string) (models.Task, error) {
+	var r taskRow
+	err := tx.queryRow("SELECT "+taskColumns+" FROM tasks WHERE id = ?", []any{id}, r.dest()...)
+	if err != nil {
+		return models.Task{}, err
+	}
+	return r.task(), nil
+}
+
 // CopyOutput makes what a task gave the result of an attempt at another one, and returns
 // how many bytes it has. It is that of the attempt that succeeded.
 func (tx *Tx) CopyOutput(from, to string, attempt int) (length int64, err error) {

@@ -46,6 +46,9 @@ func (s *step) clarify(agentID, taskID string, q Question) (models.Task, error) 
 		return t, err
 	}
 	t.Waits, t.Deadline = models.WaitAnswer, s.tx.Now().Add(p.Answer)
+	if err := s.wakeSources(t); err != nil {
+		return t, err
+	}
 	err = s.emit(models.EventTaskQuestion, t, func(d *models.TaskChanged) { d.Question, d.Options = q.Text, q.Options })
 	if err != nil {
 		return t, err

@@ -38,7 +38,7 @@ func (s *step) overrun(t *models.Task, r report, p Policy) (again bool, err erro
 	case models.OverrunSimplify:
 		var all []models.Attempt
 		all, err = s.tx.Attempts(t.ID)
-		again = Overruns(all) == 1
+		again = overruns(all) == 1
 	}
 	if err != nil || !again {
 		return false, err
@@ -47,14 +47,21 @@ func (s *step) overrun(t *models.Task, r report, p Policy) (again bool, err erro
 	return true, s.postpone(t, p, r.failure)
 }
 
-// Overruns counts the attempts that a budget did not cover.
-func Overruns(attempts []models.Attempt) (n int) {
+// overruns counts the attempts that a budget did not cover.
+func overruns(attempts []models.Attempt) (n int) {
 	for _, a := range attempts {
 		if Failure(a.ErrorCode) == FailureBudget {
 			n++
 		}
 	}
 	return n
+}
+
+// Simpler reports whether a task's agent is asked for a simpler version, since the budget
+// did not cover an attempt before.
+func Simpler(in models.TaskInput, attempts []models.Attempt) (bool, error) {
+	o, err := override(in)
+	return o.Overrun != nil && o.Overrun.Action == models.OverrunSimplify && overruns(attempts) > 0, err
 }
 
 // raise makes a task's budget what its agent needs beside what was used before, or twice

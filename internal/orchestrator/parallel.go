@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"context"
 	"time"
 
 	"github.com/google/uuid"
@@ -156,6 +157,12 @@ func (s *step) apart(t models.Task, in models.TaskInput) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// Parts returns what a task was given to several workers as, or handed off into, in the
+// order in which that was done.
+func (o *Orchestrator) Parts(ctx context.Context, taskID string) ([]models.Task, error) {
+	return o.store.Children(ctx, taskID)
 }
 
 // orTaken names an id that is taken.

@@ -56,3 +56,45 @@ func (o *Orchestrator) Asked(ctx context.Context, t models.Task) (Asked, error) 
 	out.Question, out.At = Question{Text: data.Question, Options: data.Options}, event.At
 	return out, err
 }
+
+// Asking returns the task that waits for an answer: the one named or, where that does not,
+// the first of its parts, and of theirs, that does. ok is false where none of them does.
+func (o *Orchestrator) Asking(ctx context.Context, t models.Task) (asking models.Task, ok bool, err error) {
+	if t.Waits == models.WaitAnswer || t.State.Ended() {
+		return t, t.Waits == models.WaitAnswer, nil
+	}
+	parts, err := o.store.Children(ctx, t.ID)
+	for _, part := range parts {
+		if err != nil {
+			break
+		}
+		if asking, ok, err = o.Asking(ctx, part); ok {
+			return asking, true, err
+		}
+	}
+	return t, false, err
+}
+
+// ChangedOrAsked is Changed for whoever also answers what a part of the task asks.
+func (o *Orchestrator) ChangedOrAsked(ctx context.Context, who string, t models.Task, patience time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeTask, who, t.ID, patience, func(now models.Task) bool {
+		if now.Version > t.Version || now.State.Ended() {
+			return true
+		}
+		_, asking, err := o.Asking(ctx, now)
+		return asking && err == nil
+	})
+}
+
+// wakeSources wakes whoever waits for what a task is a part of.
+func (s *step) wakeSources(t models.Task) error {
+	for t.ParentID != nil {
+		s.wake(WakeTask, *t.ParentID)
+		source, err := s.tx.Source(*t.ParentID)
+		if err != nil {
+			return err
+		}
+		t = source
+	}
+	return nil
+}

@@ -20,6 +20,11 @@ const (
 	// keyUnanswered says what becomes of a question that nobody answers in time: its
 	// first option, or that the work is given up.
 	keyUnanswered = "unanswered"
+	// keyParallel is how many workers do it, and keyAggregate what becomes of their results.
+	keyParallel, keyAggregate = "parallel", "aggregate"
+	// keyOnBudget says what follows an E17, and keyMaxBudget what the budget is raised to
+	// at most; keySimplify then asks the worker for less.
+	keyOnBudget, keyMaxBudget, keySimplify = "on_budget", "max_budget", "simplify"
 	// factMark begins the keys that set what the session's tasks read with #CTX:, in the
 	// request that makes the session: ctx.lang=fr is #CTX:lang.
 	factMark = "ctx."
@@ -72,7 +77,11 @@ func parametersOf(data wire.Data) (json.RawMessage, error) {
 
 // isOurs reports whether a pair of a request is for O1.
 func isOurs(key string) bool {
-	return key == keyTimeout || key == keyKeep || key == keyUnanswered || strings.HasPrefix(key, factMark)
+	switch key {
+	case keyTimeout, keyKeep, keyUnanswered, keyParallel, keyAggregate, keyOnBudget, keyMaxBudget, keySimplify:
+		return true
+	}
+	return strings.HasPrefix(key, factMark)
 }
 
 // factsOf are the facts that a request sets for the session that is made for it, nil for

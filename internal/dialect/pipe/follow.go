@@ -28,10 +28,10 @@ const maxOptions = 4
 // end, or what the user is asked.
 func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t models.Task, wait time.Duration) (dialect.Answer, error) {
 	w := flag("accepted", m)
-	if t.AgentID != "" && !t.State.Ended() {
-		if name, err := d.address(ctx, t.AgentID); err == nil {
-			w.Add("worker", name.String())
-		}
+	if names := d.workersOf(ctx, t); len(names) == 1 {
+		w.Add("worker", names[0])
+	} else if len(names) > 1 {
+		w.List("workers", names...)
 	}
 	a, err := d.say(m, wire.Ack, state(t), w, true)
 	if err != nil {
@@ -47,11 +47,37 @@ func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t model
 	return a, nil
 }
 
+// workersOf are the names of those who have a task.
+func (d *Dialect) workersOf(ctx context.Context, t models.Task) (names []string) {
+	all := []models.Task{t}
+	if t.AgentID == "" && t.State == models.TaskRunning { // several have a part of it
+		all, _ = d.work.Parts(ctx, t.ID) // what is said of them is a courtesy
+	}
+	for _, one := range all {
+		if one.AgentID == "" || one.State.Ended() {
+			continue
+		}
+		if name, err := d.address(ctx, one.AgentID); err == nil {
+			names = append(names, name.String())
+		}
+	}
+	return names
+}
+
 // cameOf waits for what comes of a task, and returns the line that says so: none where it
 // goes on.
 func (d *Dialect) cameOf(ctx context.Context, s speaker, t models.Task, wait time.Duration) (dialect.Answer, error) {
 	t, err := d.await(ctx, s, t, wait)
-	if err != nil || !t.State.Ended() && (t.Waits != models.WaitAnswer || wait == 0) {
+	if err == nil && !t.State.Ended() {
+		var asking bool
+		if wait > 0 {
+			_, asking, err = d.work.Asking(ctx, t)
+		}
+		if !asking {
+			return dialect.Answer{}, err
+		}
+	}
+	if err != nil {
 		return dialect.Answer{}, err
 	}
 	return d.standing(ctx, s, t)
@@ -60,13 +86,12 @@ func (d *Dialect) cameOf(ctx context.Context, s speaker, t models.Task, wait tim
 // await waits until a task has ended, or asks something.
 func (d *Dialect) await(ctx context.Context, s speaker, t models.Task, wait time.Duration) (models.Task, error) {
 	until := time.Now().Add(wait)
-	for left := wait; left > 0 && !t.State.Ended() && t.Waits != models.WaitAnswer; left = time.Until(until) {
-		select {
-		case <-ctx.Done():
-			return t, nil
-		default:
+	for left := wait; left > 0 && !t.State.Ended(); left = time.Until(until) {
+		_, asking, err := d.work.Asking(ctx, t)
+		if err != nil || asking || ctx.Err() != nil {
+			return t, err
 		}
-		next, err := d.work.Changed(ctx, s.TokenID, t.ID, t.Version, left)
+		next, err := d.work.ChangedOrAsked(ctx, s.TokenID, t, left)
 		if err != nil {
 			return t, unlessBusy(err)
 		}
@@ -86,6 +111,10 @@ func unlessBusy(err error) error {
 // standing is the line that says where a task is: its end, what it asks, or how far it
 // is.
 func (d *Dialect) standing(ctx context.Context, s speaker, t models.Task) (dialect.Answer, error) {
+	t, asking, err := d.work.Asking(ctx, t)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
 	m, err := d.head(ctx, t)
 	if err != nil {
 		return dialect.Answer{}, err
@@ -103,7 +132,7 @@ func (d *Dialect) standing(ctx context.Context, s speaker, t models.Task) (diale
 		if s.owns(t) {
 			d.close(ctx, t)
 		}
-	case t.Waits == models.WaitAnswer:
+	case asking:
 		err = d.asked(ctx, &m, t)
 	default:
 		m.Type = wire.Update
@@ -180,9 +209,13 @@ func (d *Dialect) answer(ctx context.Context, s speaker, m wire.Message, wait ti
 	if err != nil {
 		return dialect.Answer{}, err
 	}
+	asking, _, err := d.work.Asking(ctx, t) // it may be a part of it
+	if err != nil {
+		return dialect.Answer{}, err
+	}
 	text, ok := m.Data.Get("answer")
 	if choice, chosen := m.Data.Get("choice"); !ok && chosen {
-		asked, err := d.work.Asked(ctx, t)
+		asked, err := d.work.Asked(ctx, asking)
 		if err != nil {
 			return dialect.Answer{}, err
 		}
@@ -195,8 +228,11 @@ func (d *Dialect) answer(ctx context.Context, s speaker, m wire.Message, wait ti
 	if !ok {
 		return dialect.Answer{}, refuse(wire.E10, "", "DATA must have answer, or choice such as choice=opt2")
 	}
-	if t, err = d.work.Answer(ctx, t.ID, text); err != nil {
+	if _, err = d.work.Answer(ctx, asking.ID, text); err != nil {
 		return dialect.Answer{}, unknownTask(err, s, m)
+	}
+	if t, err = d.work.Task(ctx, t.ID); err != nil {
+		return dialect.Answer{}, err
 	}
 	return d.follow(ctx, s, m, t, wait)
 }

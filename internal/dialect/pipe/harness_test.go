@@ -119,7 +119,7 @@ func (h *house) told(t *testing.T, id string) (out []string) {
 			require.NoError(t, err)
 		}
 		return len(out) > 0
-	}, 20*time.Second, time.Millisecond, "%s is told something", id)
+	}, time.Minute, time.Millisecond, "%s is told something", id)
 	return out
 }
 
@@ -137,7 +137,8 @@ func unnumbered(lines []string) []string {
 // transcript plays a conversation. A line is
 //
 //	agent NAME CAPABILITY…   an agent is registered
-//	NAME > LINE              somebody says it; "NAME wait > LINE" waits for the end
+//	NAME > LINE              somebody says it; "NAME wait > LINE" waits for the end,
+//	                         and "NAME until > LINE" says it until the work does not go on
 //	< LINE                   and gets the answer, one such line for each of it
 //	NAME < LINE              an agent is told it
 //	# …                      is for the reader
@@ -165,6 +166,12 @@ func (h *house) transcript(t *testing.T, text string) {
 		case strings.HasPrefix(rest, "wait > "):
 			require.Empty(t, answers, at)
 			answers = unnumbered(h.says(t, who, rest[7:], time.Minute))
+		case strings.HasPrefix(rest, "until > "):
+			require.Empty(t, answers, at)
+			require.Eventually(t, func() bool {
+				answers = unnumbered(h.says(t, who, rest[8:], 0))
+				return !strings.Contains(answers[0], "|U|")
+			}, time.Minute, time.Millisecond, at)
 		default:
 			require.Fail(t, "a transcript cannot have this", at)
 		}

@@ -94,11 +94,14 @@ func (d *Dialect) named(ctx context.Context, m wire.Message) (models.Task, error
 }
 
 // had returns the task that an agent speaks of. At a depth it is a part that was handed
-// off to the agent, and at 0 the task itself.
+// off to the agent, and at 0 the task itself, or the agent's part where several do it.
 func (d *Dialect) had(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
 	t, err := d.named(ctx, m)
-	if err != nil || m.Depth == 0 {
+	if err != nil || m.Depth == 0 && t.AgentID != "" {
 		return t, err
+	}
+	if m.Depth == 0 {
+		return d.share(ctx, s, t)
 	}
 	orders, err := d.work.OrdersOf(ctx, s.agent)
 	if err != nil {
@@ -113,6 +116,18 @@ func (d *Dialect) had(ctx context.Context, s speaker, m wire.Message) (models.Ta
 		}
 	}
 	return t, refuse(wire.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
+}
+
+// share is the part of a task that an agent has beside others, and the task itself where
+// it has none.
+func (d *Dialect) share(ctx context.Context, s speaker, t models.Task) (models.Task, error) {
+	parts, err := d.work.Parts(ctx, t.ID)
+	for _, part := range parts {
+		if part.AgentID == s.agent && part.Depth == t.Depth {
+			return part, err
+		}
+	}
+	return t, err
 }
 
 func orNone(text string) string {

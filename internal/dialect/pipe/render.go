@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"unicode/utf8"
 
+	"comet/internal/orchestrator"
 	wire "comet/internal/wire/pipe"
 	"comet/models"
 )
@@ -75,44 +77,62 @@ func (d *Dialect) assignment(ctx context.Context, out *wire.Message, t models.Ta
 		if err != nil {
 			return err
 		}
-		out.Type, out.State = wire.Handoff, wire.Running
+		if t.Depth > source.Depth { // and not one of several that do the same
+			out.Type, out.State = wire.Handoff, wire.Running
+		}
 		if source.AgentID != "" {
 			if out.From, err = d.address(ctx, source.AgentID); err != nil {
 				return err
 			}
 		}
 	}
-	again, err := d.retry(ctx, t)
+	again, err := d.retry(ctx, t, order.Input)
 	if err != nil {
 		return err
 	}
-	out.Data, err = d.call(order.Task, order.Input, out.Task, again)
-	return err
+	if out.Data, err = d.call(order.Task, order.Input, out.Task, again.Retry); err != nil || !again.simpler {
+		return err
+	}
+	if simpler := out.Data + ";" + keySimplify; utf8.RuneCountInString(string(simpler)) <= wire.MaxData {
+		out.Data = simpler
+	} else {
+		out.Data = wire.Data(keySimplify + ";params=" + wire.Ref{Kind: wire.RefTask, Task: out.Task, Field: "params"}.String())
+	}
+	return nil
 }
 
-// retry is what a further attempt says of those before it.
-func (d *Dialect) retry(ctx context.Context, t models.Task) (again wire.Retry, err error) {
+// again is what a further attempt says of those before it.
+type again struct {
+	wire.Retry
+
+	simpler bool // the budget did not cover one, so less is asked for
+}
+
+func (d *Dialect) retry(ctx context.Context, t models.Task, in models.TaskInput) (out again, err error) {
 	if t.Attempt <= 1 {
-		return again, nil
+		return out, nil
 	}
 	attempts, err := d.work.Attempts(ctx, t.ID)
 	if err != nil {
-		return again, err
+		return out, err
+	}
+	if out.simpler, err = orchestrator.Simpler(in, attempts); err != nil {
+		return out, err
 	}
 	policy := Policy()
-	again.Attempt, again.Max = t.Attempt-1, max(policy.Retries, t.Attempt-1)
+	out.Attempt, out.Max = t.Attempt-1, max(policy.Retries, t.Attempt-1)
 	for i := len(attempts) - 1; i >= 0; i-- {
 		a := attempts[i]
 		if a.Attempt >= t.Attempt || a.AgentID == "" || a.AgentID == t.AgentID {
 			continue
 		}
-		if again.From, err = d.address(ctx, a.AgentID); err != nil {
-			return again, err
+		if out.From, err = d.address(ctx, a.AgentID); err != nil {
+			return out, err
 		}
-		again.Reason = string(codeOf(models.Task{ErrorCode: a.ErrorCode, Attempt: a.Attempt}, detail{}))
+		out.Reason = string(codeOf(models.Task{ErrorCode: a.ErrorCode, Attempt: a.Attempt}, detail{}))
 		break
 	}
-	return again, nil
+	return out, nil
 }
 
 // call is the DATA of a request. What was asked for in this protocol is passed on as it

@@ -105,7 +105,9 @@ func (d *Dialect) failure(ctx context.Context, s speaker, m wire.Message) (diale
 	if !ok {
 		text = string(m.Data)
 	}
-	return d.complete(ctx, s, m, t, orchestrator.Result{Failure: failureOf(m.Err), Text: text, Detail: raw, Tokens: used(t, m)})
+	return d.complete(ctx, s, m, t, orchestrator.Result{
+		Failure: failureOf(m.Err), Text: text, Detail: raw, Tokens: used(t, m), Needed: tokensIn(m.Data, "needed"),
+	})
 }
 
 func (d *Dialect) complete(ctx context.Context, s speaker, m wire.Message, t models.Task, r orchestrator.Result) (dialect.Answer, error) {

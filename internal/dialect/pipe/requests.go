@@ -189,12 +189,8 @@ func (d *Dialect) submission(ctx context.Context, s speaker, m wire.Message) (or
 			return sub, err
 		}
 	}
-	switch text, _ := m.Data.Get(keyUnanswered); text {
-	case "":
-	case "first", "abandon":
-		sub.Override.FirstOption = new(text == "first")
-	default:
-		return sub, refuse(wire.E10, "", "unanswered must be first or abandon, not %s", text)
+	if err := choices(&sub, m.Data); err != nil {
+		return sub, err
 	}
 	sub.Parameters, err = parametersOf(m.Data)
 	return sub, err
