@@ -23,6 +23,8 @@ type Worker struct {
 	// Dialect is what it speaks, Link how it is reached.
 	Dialect string
 	Link    string
+	// DialectVersion is the version of the dialect that was agreed on, "" for its newest.
+	DialectVersion string
 	// Line names the connection it is on, "" for none.
 	Line string
 	// Places is how many attempts it takes at a time, InFlight how many it has.

@@ -10,7 +10,7 @@ import (
 	"comet/models"
 )
 
-const workerColumns = "agent_id, state, dialect, link, line, places, in_flight, load, seen_at, used_at, failures, breaker_until, probing, version, updated_at"
+const workerColumns = "agent_id, state, dialect, link, line, places, in_flight, load, seen_at, used_at, failures, breaker_until, probing, version, updated_at, dialect_version"
 
 // workerStates are numbered by their place.
 func workerStates() []models.WorkerState {
@@ -25,7 +25,7 @@ type workerRow struct {
 func (r *workerRow) dest() []any {
 	w := &r.w
 	return []any{
-		&w.AgentID, &r.state, &w.Dialect, &w.Link, &w.Line, &r.places, &r.inFlight, &r.load, &r.seen, &r.used, &r.failures, &r.breaker, &r.probing, &r.version, &r.updated,
+		&w.AgentID, &r.state, &w.Dialect, &w.Link, &w.Line, &r.places, &r.inFlight, &r.load, &r.seen, &r.used, &r.failures, &r.breaker, &r.probing, &r.version, &r.updated, &w.DialectVersion,
 	}
 }
 
@@ -77,12 +77,12 @@ func (tx *Tx) LockWorkers(agentIDs []string) error {
 // version up. It returns errs.Conflict for an unknown agent.
 func (tx *Tx) SaveWorker(w *models.Worker) error {
 	w.Version, w.UpdatedAt = w.Version+1, tx.now
-	_, err := tx.exec("INSERT INTO workers ("+workerColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	_, err := tx.exec("INSERT INTO workers ("+workerColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (agent_id) DO UPDATE SET state = excluded.state, dialect = excluded.dialect, link = excluded.link, line = excluded.line, places = excluded.places,
 		in_flight = excluded.in_flight, load = excluded.load, seen_at = excluded.seen_at, used_at = excluded.used_at, failures = excluded.failures,
-		breaker_until = excluded.breaker_until, probing = excluded.probing, version = excluded.version, updated_at = excluded.updated_at`,
+		breaker_until = excluded.breaker_until, probing = excluded.probing, version = excluded.version, updated_at = excluded.updated_at, dialect_version = excluded.dialect_version`,
 		w.AgentID, slices.Index(workerStates(), w.State), w.Dialect, w.Link, w.Line, w.Places, w.InFlight, w.Load, orNone(w.SeenAt), orNone(w.UsedAt),
-		w.Failures, orNone(w.BreakerUntil), w.Probing, w.Version, micros(w.UpdatedAt))
+		w.Failures, orNone(w.BreakerUntil), w.Probing, w.Version, micros(w.UpdatedAt), w.DialectVersion)
 	return err
 }
 

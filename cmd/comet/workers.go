@@ -29,11 +29,19 @@ func newWorkersListCommand(flags *clientFlags) *cobra.Command {
 		}
 		return list(s, "workers", entries, []string{"AGENT", "STATE", "DIALECT", "LINK", "BUSY", "LOAD", "BREAKER", "SEEN"}, func(w client.WorkerView) []string {
 			return []string{
-				w.AgentID, string(w.State), w.Dialect, w.Link, fmt.Sprintf("%d of %d", w.InFlight, w.Places), fmt.Sprintf("%d %%", w.Load),
+				w.AgentID, string(w.State), spoken(w), w.Link, fmt.Sprintf("%d of %d", w.InFlight, w.Places), fmt.Sprintf("%d %%", w.Load),
 				breaker(w.Breaker), moment(&w.SeenAt),
 			}
 		})
 	})
+}
+
+// spoken is what a worker speaks, with the version where that is not the newest.
+func spoken(w client.WorkerView) string {
+	if w.DialectVersion == nil {
+		return w.Dialect
+	}
+	return w.Dialect + " " + *w.DialectVersion
 }
 
 func breaker(b client.BreakerView) string {
@@ -56,7 +64,7 @@ func newWorkersGetCommand(flags *clientFlags) *cobra.Command {
 				return err
 			}
 			return s.out.fields(
-				"Agent", w.AgentID, "State", string(w.State), "Dialect", w.Dialect, "Link", w.Link, "Busy", fmt.Sprintf("%d of %d places", w.InFlight, w.Places),
+				"Agent", w.AgentID, "State", string(w.State), "Dialect", spoken(w), "Link", w.Link, "Busy", fmt.Sprintf("%d of %d places", w.InFlight, w.Places),
 				"Load", fmt.Sprintf("%d %%", w.Load), "Failures", fmt.Sprint(w.Failures), "Breaker", breaker(w.Breaker),
 				"Last used", moment(w.UsedAt), "Seen", moment(&w.SeenAt),
 			)

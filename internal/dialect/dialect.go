@@ -68,6 +68,9 @@ type Answer struct {
 	Present bool
 	// Places is how many tasks the agent then takes at a time, 0 for not said.
 	Places int
+	// Version is the version that is spoken with the agent from then on, "" for the
+	// newest.
+	Version string
 	// RetryAfter is when the same may be sent again, 0 for not said.
 	RetryAfter time.Duration
 }

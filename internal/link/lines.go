@@ -36,6 +36,9 @@ type held struct {
 	// sent are the messages that were handed over.
 	sent *handed
 
+	// agreed is what the agent has said when it came last, nil for nothing.
+	agreed atomic.Pointer[agreed]
+
 	// joined is set once the agent's worker names this line.
 	joined atomic.Bool
 	// shown is set when the agent shows that it lives; missed counts the heartbeats

@@ -146,7 +146,8 @@ func TestATokenOverTCP(t *testing.T) {
 			"M1|W1>O1|J|T0|-|-|-|0|token=" + token + "|-|-",
 			"M1|W1>O1|J|T0|-|-|-|token=" + token + "|S0|-|-",
 			"token=" + token,
-			"M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V4;token=" + token,
+			"M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V3;token=" + token,
+			"M1|W1>O1|J|T0|-|-|-|token=" + token,
 			"M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + strings.Repeat("x", 70_000),
 		} {
 			g, _ := h.dialLine(t)

@@ -292,6 +292,9 @@ func (s *socket) answer(ctx context.Context, a dialect.Answer, raw []byte) error
 	if comes && !s.joined.Load() && a.Places > 0 {
 		s.places = a.Places // nobody looks before the agent is there
 	}
+	if comes {
+		s.agrees(a)
+	}
 	if a.Refused || a.Reply {
 		if err := s.write(a.Body); err != nil || !comes {
 			return err

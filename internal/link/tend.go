@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"comet/internal/dialect"
-	"comet/internal/orchestrator"
 	"comet/models"
 )
 
@@ -86,7 +85,7 @@ func (l *Links) note(ctx context.Context, shown []*held) {
 
 // join makes the agent of a line one that takes work on it.
 func (l *Links) join(ctx context.Context, h *held) (models.Worker, error) {
-	return l.core.Work.Join(ctx, h.agentID, orchestrator.Joining{Dialect: h.speech.Name(), Link: h.link, Line: h.id, Places: h.places})
+	return l.core.Work.Join(ctx, h.agentID, h.joining(h.id))
 }
 
 // accepted returns an agent that is registered and can be spoken to in a dialect.
@@ -118,6 +117,6 @@ func (l *Links) release(ctx context.Context, h *held) {
 	if l.opts.Alone || w.Line != h.id || h.link != Push && h.link != Queue || w.State != models.WorkerOnline {
 		return
 	}
-	_, err := l.core.Work.Join(ctx, h.agentID, orchestrator.Joining{Dialect: h.speech.Name(), Link: h.link, Places: h.places})
+	_, err := l.core.Work.Join(ctx, h.agentID, h.joining(""))
 	l.report("an agent was not left to other processes", h.agentID, err)
 }

@@ -17,6 +17,8 @@ const MaxPlaces = 1000
 type Joining struct {
 	Dialect string
 	Link    string
+	// Version is that of the dialect, "" for its newest.
+	Version string
 	// Line names the connection, so that the end of an older one does not take the
 	// agent off a newer one; "" for a link that has none.
 	Line string
@@ -49,7 +51,7 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j Joining) (out
 			return err
 		}
 		was := w.State
-		w.State, w.Dialect, w.Link, w.Line, w.Places = models.WorkerOnline, j.Dialect, j.Link, j.Line, j.Places
+		w.State, w.Dialect, w.DialectVersion, w.Link, w.Line, w.Places = models.WorkerOnline, j.Dialect, j.Version, j.Link, j.Line, j.Places
 		s.sign(&w)
 		if err := s.saveWorker(&w, was); err != nil {
 			return err

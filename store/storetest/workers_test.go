@@ -35,7 +35,7 @@ func TestAWorker(t *testing.T) {
 	rule(t, "IsReadAsItWasWritten", func(t *testing.T, db *storetest.DB) {
 		want := joined(t, db, func(w *models.Worker) {
 			*w = models.Worker{
-				AgentID: "finance", State: models.WorkerBusy, Dialect: "v5", Link: "sse", Line: "l1", Places: 9, InFlight: 3, Load: 44, SeenAt: db.Now(),
+				AgentID: "finance", State: models.WorkerBusy, Dialect: "v5", DialectVersion: "V4", Link: "sse", Line: "l1", Places: 9, InFlight: 3, Load: 44, SeenAt: db.Now(),
 				UsedAt: db.Now().Add(time.Second), Failures: 4, BreakerUntil: db.Now().Add(time.Minute), Probing: true,
 			}
 		})

@@ -256,6 +256,9 @@ func (d *Dialect) cancel(ctx context.Context, s speaker, m wire.Message) (dialec
 
 // mine returns the task that a speaker names, which he has to have asked for.
 func (d *Dialect) mine(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
+	if s.of != nil {
+		return *s.of, nil
+	}
 	t, err := d.named(ctx, m)
 	if err == nil && !s.owns(t) {
 		err = refuse(wire.E40, "", "there is no task %s in %s", m.Task, m.Context)

@@ -18,6 +18,7 @@ import (
 	"comet/internal/registry"
 	"comet/internal/usage"
 	wire "comet/internal/wire/pipe"
+	v4 "comet/internal/wire/pipe/v4"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -41,7 +42,7 @@ func rule(t *testing.T, name string, fn func(t *testing.T, h *house)) {
 	})
 }
 
-func open(t *testing.T, db *storetest.DB) *house {
+func open(t testing.TB, db *storetest.DB) *house {
 	t.Helper()
 	reg := registry.New(db.Store, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
@@ -61,7 +62,7 @@ func open(t *testing.T, db *storetest.DB) *house {
 }
 
 // agent registers an agent that offers the capabilities.
-func (h *house) agent(t *testing.T, id string, capabilities ...string) {
+func (h *house) agent(t testing.TB, id string, capabilities ...string) {
 	t.Helper()
 	now, parent, sphere, budget := h.db.Now(), "orch-my-team", 8, int64(50_000)
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
@@ -87,18 +88,26 @@ func principal(name string) models.Principal {
 }
 
 // says hands a line in and returns the answer's lines.
-func (h *house) says(t *testing.T, who, line string, wait time.Duration) []string {
+func (h *house) says(t testing.TB, who, line string, wait time.Duration) []string {
 	t.Helper()
 	a := h.Receive(t.Context(), principal(who), []byte(line), wait)
 	if a.Present && !a.Refused { // what a link does
-		_, err := h.work.Join(t.Context(), who, orchestrator.Joining{Dialect: pipe.Name, Link: "websocket", Places: a.Places})
+		_, err := h.work.Join(t.Context(), who, orchestrator.Joining{Dialect: pipe.Name, Version: a.Version, Link: "websocket", Places: a.Places})
 		require.NoError(t, err)
 	}
 	for l := range strings.SplitSeq(string(a.Body), "\n") {
-		_, err := wire.Parse(l)
+		_, err := parse(l)
 		require.NoError(t, err, l)
 	}
 	return strings.Split(string(a.Body), "\n")
+}
+
+// parse reads a line of V5 or, where it has eight segments, of V4.
+func parse(line string) (wire.Message, error) {
+	if strings.Count(line, "|") == v4.Segments-1 {
+		return v4.Parse(line)
+	}
+	return wire.Parse(line)
 }
 
 // told returns what an agent is to be told.

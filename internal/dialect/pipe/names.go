@@ -96,6 +96,9 @@ func (d *Dialect) named(ctx context.Context, m wire.Message) (models.Task, error
 // had returns the task that an agent speaks of. At a depth it is a part that was handed
 // off to the agent, and at 0 the task itself, or the agent's part where several do it.
 func (d *Dialect) had(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
+	if s.of != nil {
+		return *s.of, nil
+	}
 	t, err := d.named(ctx, m)
 	if err != nil || m.Depth == 0 && t.AgentID != "" {
 		return t, err

@@ -74,7 +74,7 @@ func (d *Dialect) Subprotocol() string { return Subprotocol }
 func (d *Dialect) Plain() bool { return true }
 
 // About implements dialect.Dialect: TID and CTX, the fourth segment and the ninth. A join
-// is about everything, whatever it has there.
+// is about everything, whatever it has there, and so is a line of V4, which has no CTX.
 func (d *Dialect) About(raw []byte) string {
 	var task string
 	for n := 1; ; n++ {
@@ -118,7 +118,7 @@ func (d *Dialect) Token(raw []byte) (token string, rest []byte) {
 // Introduction returns the name that a join proposes with name=, for an agent that is not
 // registered yet. Its error is for Refuse: it is no join, or one whose token may be cut off.
 func (d *Dialect) Introduction(raw []byte) (name string, err error) {
-	m, err := wire.Parse(string(raw))
+	m, err := parse(string(raw), isV4(raw))
 	if err != nil {
 		return "", err
 	}
@@ -135,12 +135,24 @@ func (d *Dialect) Introduction(raw []byte) (name string, err error) {
 
 // Receive implements dialect.Dialect.
 func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) dialect.Answer {
-	m, err := wire.Parse(string(raw))
+	if d.hearsV4(from, raw) {
+		return d.down(d.hear(ctx, from, raw, true, wait))
+	}
+	return d.hear(ctx, from, raw, false, wait)
+}
+
+// hear takes one message. old is whether whoever sends it speaks V4; the answer is V5 all
+// the same.
+func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte, old bool, wait time.Duration) dialect.Answer {
+	m, err := parse(string(raw), old)
 	if err != nil {
 		return d.refuse(m, err)
 	}
 	m.Data, _, _ = m.Data.Cut(keyToken) // it is nobody else's business
 	s, err := d.speaker(ctx, from, m)
+	if err == nil && old {
+		err = d.recall(ctx, &s, m)
+	}
 	if err != nil {
 		return d.refuse(m, err)
 	}

@@ -46,6 +46,10 @@ func (r refusal) data() *wire.Writer {
 
 // Refuse implements dialect.Dialect.
 func (d *Dialect) Refuse(err error, raw []byte) dialect.Answer {
+	if isV4(raw) {
+		m, _ := parse(string(raw), true)
+		return d.down(d.refuse(m, err))
+	}
 	m, _ := wire.Parse(string(raw[:min(len(raw), wire.MaxLine)])) // to be answered
 	return d.refuse(m, err)
 }

@@ -32,18 +32,26 @@ func (d *Dialect) join(ctx context.Context, s speaker, m wire.Message) (dialect.
 			return dialect.Answer{}, err
 		}
 	}
-	w := new(wire.Writer).Flag("registered").Add("id", s.address.String()).Add("status", "active").Add("version", Version)
+	w := new(wire.Writer).Flag("registered").Add("id", s.address.String()).Add("status", "active")
+	if asksForV4(m) {
+		w.Add("version", VersionV4).Add("mode", "compat")
+	} else {
+		w.Add("version", Version)
+	}
 	m.From = s.address // whatever it has proposed
 	a, err := d.say(m, wire.Ack, wire.Done, w, true)
 	a.Present, a.Places = err == nil, places
+	if asksForV4(m) {
+		a.Version, a.Places = VersionV4, placesV4
+	}
 	return a, err
 }
 
 // checkJoin judges a join by itself, and returns how many tasks the agent takes at a
 // time, 0 where it does not say.
 func checkJoin(m wire.Message) (places int, err error) {
-	if v, ok := m.Data.Get("version"); ok && !strings.EqualFold(v, Version) {
-		return 0, refuse(wire.E90, wire.ReasonVersion, "version %s is not spoken here; V5 is", v)
+	if v, ok := m.Data.Get("version"); ok && !strings.EqualFold(v, Version) && !asksForV4(m) {
+		return 0, refuse(wire.E90, wire.ReasonVersion, "version %s is not spoken here; V5 and V4 are", v)
 	}
 	if _, err := numberIn(m.Data, "max_depth", 1, maxDeclaredDepth, 1); err != nil {
 		return 0, err

@@ -12,8 +12,17 @@ import (
 	"comet/models"
 )
 
-// Render implements dialect.Dialect.
+// Render implements dialect.Dialect. What V4 cannot say is given back for a worker that
+// speaks it, which ends its attempt.
 func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, _ int) ([][]byte, error) {
+	lines, err := d.render(ctx, agent, m)
+	if err == nil && len(lines) > 0 && d.knowsOnlyV4(agent.ID) {
+		return d.renderV4(ctx, agent, m, lines)
+	}
+	return lines, err
+}
+
+func (d *Dialect) render(ctx context.Context, agent models.Agent, m models.InboxMessage) ([][]byte, error) {
 	t, err := d.work.Task(ctx, m.TaskID)
 	if isGone(err) {
 		return nil, nil

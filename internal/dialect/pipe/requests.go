@@ -27,6 +27,8 @@ type meta struct {
 	Data wire.Data `json:"data"`
 	// Closes says that the session was made for this request and ends with it.
 	Closes bool `json:"closes,omitempty"`
+	// V4 says that it was asked for in V4, where a task is named by its TID alone.
+	V4 bool `json:"v4,omitempty"`
 }
 
 func metaOf(in models.TaskInput) (m meta, err error) {
@@ -79,7 +81,7 @@ func (d *Dialect) submit(ctx context.Context, s speaker, m wire.Message, p place
 	if sub.Parameters, err = d.refer(ctx, p, sub.Parameters); err != nil {
 		return t, err
 	}
-	if sub.Meta, err = json.Marshal(meta{Data: m.Data, Closes: p.made && !has(m.Data, keyKeep)}); err != nil {
+	if sub.Meta, err = json.Marshal(meta{Data: m.Data, Closes: p.made && !has(m.Data, keyKeep), V4: s.old}); err != nil {
 		return t, err
 	}
 	done, err := d.work.Submit(ctx, s.Principal, sub, nil)
@@ -212,6 +214,9 @@ func (d *Dialect) place(ctx context.Context, s speaker, m wire.Message, taskID s
 		return p, err
 	}
 	tid, ok := m.Task.Number()
+	if s.old && p.made && (!ok || tid == 0) {
+		tid, ok = countedV4(p.name.Context), true
+	}
 	if !ok || tid == 0 {
 		p.name, err = d.work.Handle(ctx, taskID, p.session)
 		return p, err

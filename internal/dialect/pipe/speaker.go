@@ -13,6 +13,10 @@ type speaker struct {
 	// agent is the agent's id and address its name, "" and User for somebody else.
 	agent   string
 	address wire.Address
+	// old is set for whoever speaks V4, and of is the task that such a message is about,
+	// nil where its CTX says so, or there is none.
+	old bool
+	of  *models.Task
 }
 
 // speaker returns who sends a message. The token names the agent, and FROM must be the
