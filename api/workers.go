@@ -13,13 +13,15 @@ type workerView struct {
 	State   models.WorkerState `json:"state" swaggertype:"string" enums:"offline,online,busy" example:"online"`
 	Dialect string             `json:"dialect" example:"envelope"` // What it speaks.
 	// Which version of that was agreed on, such as V4 of the dialect pipe. Absent for the newest.
-	DialectVersion string     `json:"dialect_version,omitempty" example:"V4"`
-	Link           string     `json:"link" example:"websocket"` // How it is reached.
-	Places         int        `json:"places" example:"4"`       // How many attempts it takes at a time.
-	InFlight       int        `json:"in_flight" example:"1"`    // How many it has.
-	Load           int        `json:"load" example:"25"`        // In percent, as it says itself.
-	SeenAt         time.Time  `json:"seen_at" example:"2026-01-10T15:30:00Z"`
-	UsedAt         *time.Time `json:"used_at" example:"2026-01-10T15:29:00Z"` // The last assignment.
+	DialectVersion string `json:"dialect_version,omitempty" example:"V4"`
+	// The depth from which on it takes nothing that was handed off; absent where it did not say.
+	MaxDepth int        `json:"max_depth,omitempty" example:"2"`
+	Link     string     `json:"link" example:"websocket"` // How it is reached.
+	Places   int        `json:"places" example:"4"`       // How many attempts it takes at a time.
+	InFlight int        `json:"in_flight" example:"1"`    // How many it has.
+	Load     int        `json:"load" example:"25"`        // In percent, as it says itself.
+	SeenAt   time.Time  `json:"seen_at" example:"2026-01-10T15:30:00Z"`
+	UsedAt   *time.Time `json:"used_at" example:"2026-01-10T15:29:00Z"` // The last assignment.
 	// How many timeouts and lost lines there were since the last success.
 	Failures  int         `json:"failures" example:"0"`
 	Breaker   breakerView `json:"breaker"`
@@ -42,7 +44,7 @@ type workerList struct {
 
 func (s *Server) newWorkerView(w models.Worker) workerView {
 	v := workerView{
-		AgentID: w.AgentID, State: w.State, Dialect: w.Dialect, DialectVersion: w.DialectVersion, Link: w.Link, Places: w.Places, InFlight: w.InFlight, Load: w.Load,
+		AgentID: w.AgentID, State: w.State, Dialect: w.Dialect, DialectVersion: w.DialectVersion, MaxDepth: w.MaxDepth, Link: w.Link, Places: w.Places, InFlight: w.InFlight, Load: w.Load,
 		SeenAt: w.SeenAt, UsedAt: orNull(w.UsedAt), Failures: w.Failures, Breaker: breakerView{State: "closed"}, UpdatedAt: w.UpdatedAt,
 	}
 	if !w.BreakerUntil.IsZero() {

@@ -27,6 +27,9 @@ type Worker struct {
 	DialectVersion string
 	// Line names the connection it is on, "" for none.
 	Line string
+	// MaxDepth is the depth from which on it takes nothing that was handed off, 0 where it
+	// did not say (PROTOCOL_V5 §2.4).
+	MaxDepth int
 	// Places is how many attempts it takes at a time, InFlight how many it has.
 	Places   int
 	InFlight int
@@ -57,6 +60,8 @@ const (
 	MessageAnswer MessageKind = "answer"
 	// MessageEnded tells it that a task it asked for has ended.
 	MessageEnded MessageKind = "ended"
+	// MessageNotice tells it something that is about no task.
+	MessageNotice MessageKind = "notice"
 )
 
 // InboxMessage is what an agent is still to be told.

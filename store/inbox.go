@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -23,8 +24,12 @@ func (tx *Tx) Tell(m models.InboxMessage) (string, error) {
 	if data == "" {
 		data = "null"
 	}
+	task := any(m.TaskID)
+	if m.TaskID == "" {
+		task = nil
+	}
 	_, err = tx.exec("INSERT INTO inbox ("+inboxColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		m.AgentID, id.String(), string(m.Kind), m.Priority, m.TaskID, m.Attempt, data, micros(tx.now))
+		m.AgentID, id.String(), string(m.Kind), m.Priority, task, m.Attempt, data, micros(tx.now))
 	return id.String(), err
 }
 
@@ -52,12 +57,36 @@ func (s *Store) Inbox(ctx context.Context, agentID string, limit int) (out []mod
 		var m models.InboxMessage
 		var created int64
 		var data string
-		err := rows.Scan(&m.AgentID, &m.ID, &m.Kind, &m.Priority, &m.TaskID, &m.Attempt, &data, &created)
+		var task *string
+		err := rows.Scan(&m.AgentID, &m.ID, &m.Kind, &m.Priority, &task, &m.Attempt, &data, &created)
 		m.Data, m.CreatedAt = json.RawMessage(data), fromMicros(created)
+		if task != nil {
+			m.TaskID = *task
+		}
 		out = append(out, m)
 		return err
 	})
 	return out, err
+}
+
+// Audience returns up to limit agents that speak a dialect and are not offline, those of a
+// sphere where it is not 0, in the order of their ids behind one.
+func (tx *Tx) Audience(dialect string, sphere int, after string, limit int) (ids []string, err error) {
+	const query = "SELECT w.agent_id FROM workers AS w JOIN agents AS a ON a.id = w.agent_id WHERE w.agent_id > ? AND w.dialect = ? AND w.state > 0 AND a.is_active" +
+		" AND (? = 0 OR a.sphere_id = ?) ORDER BY w.agent_id LIMIT ?"
+	err = tx.query(query, []any{after, dialect, sphere, sphere, limit}, func(rows *sql.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
+}
+
+// PurgeNotices removes up to limit messages about no task from before then, which nobody
+// has taken, and returns how many.
+func (tx *Tx) PurgeNotices(before time.Time, limit int) (int64, error) {
+	return tx.exec("DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE task_id IS NULL AND created_at < ? LIMIT ?) AND task_id IS NULL", micros(before), limit)
 }
 
 // StillTold returns those of the messages that are in an agent's inbox.

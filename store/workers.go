@@ -10,7 +10,7 @@ import (
 	"comet/models"
 )
 
-const workerColumns = "agent_id, state, dialect, link, line, places, in_flight, load, seen_at, used_at, failures, breaker_until, probing, version, updated_at, dialect_version"
+const workerColumns = "agent_id, state, dialect, link, line, places, in_flight, load, seen_at, used_at, failures, breaker_until, probing, version, updated_at, dialect_version, max_depth"
 
 // workerStates are numbered by their place.
 func workerStates() []models.WorkerState {
@@ -18,14 +18,14 @@ func workerStates() []models.WorkerState {
 }
 
 type workerRow struct {
-	w                                                                                       models.Worker
-	state, places, inFlight, load, seen, used, failures, breaker, probing, version, updated any
+	w                                                                                              models.Worker
+	state, places, inFlight, load, seen, used, failures, breaker, probing, version, updated, depth any
 }
 
 func (r *workerRow) dest() []any {
 	w := &r.w
 	return []any{
-		&w.AgentID, &r.state, &w.Dialect, &w.Link, &w.Line, &r.places, &r.inFlight, &r.load, &r.seen, &r.used, &r.failures, &r.breaker, &r.probing, &r.version, &r.updated, &w.DialectVersion,
+		&w.AgentID, &r.state, &w.Dialect, &w.Link, &w.Line, &r.places, &r.inFlight, &r.load, &r.seen, &r.used, &r.failures, &r.breaker, &r.probing, &r.version, &r.updated, &w.DialectVersion, &r.depth,
 	}
 }
 
@@ -34,7 +34,7 @@ func (r *workerRow) worker() models.Worker {
 	w.State, w.Places, w.InFlight = workerStates()[whole(r.state)], int(whole(r.places)), int(whole(r.inFlight))
 	w.Load, w.Failures, w.Probing, w.Version = int(whole(r.load)), int(whole(r.failures)), truth(r.probing), whole(r.version)
 	w.SeenAt, w.UsedAt, w.BreakerUntil = orZero(r.seen), orZero(r.used), orZero(r.breaker)
-	w.UpdatedAt = fromMicros(whole(r.updated))
+	w.UpdatedAt, w.MaxDepth = fromMicros(whole(r.updated)), int(whole(r.depth))
 	return w
 }
 
@@ -77,12 +77,12 @@ func (tx *Tx) LockWorkers(agentIDs []string) error {
 // version up. It returns errs.Conflict for an unknown agent.
 func (tx *Tx) SaveWorker(w *models.Worker) error {
 	w.Version, w.UpdatedAt = w.Version+1, tx.now
-	_, err := tx.exec("INSERT INTO workers ("+workerColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	_, err := tx.exec("INSERT INTO workers ("+workerColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (agent_id) DO UPDATE SET state = excluded.state, dialect = excluded.dialect, link = excluded.link, line = excluded.line, places = excluded.places,
 		in_flight = excluded.in_flight, load = excluded.load, seen_at = excluded.seen_at, used_at = excluded.used_at, failures = excluded.failures,
-		breaker_until = excluded.breaker_until, probing = excluded.probing, version = excluded.version, updated_at = excluded.updated_at, dialect_version = excluded.dialect_version`,
+		breaker_until = excluded.breaker_until, probing = excluded.probing, version = excluded.version, updated_at = excluded.updated_at, dialect_version = excluded.dialect_version, max_depth = excluded.max_depth`,
 		w.AgentID, slices.Index(workerStates(), w.State), w.Dialect, w.Link, w.Line, w.Places, w.InFlight, w.Load, orNone(w.SeenAt), orNone(w.UsedAt),
-		w.Failures, orNone(w.BreakerUntil), w.Probing, w.Version, micros(w.UpdatedAt), w.DialectVersion)
+		w.Failures, orNone(w.BreakerUntil), w.Probing, w.Version, micros(w.UpdatedAt), w.DialectVersion, w.MaxDepth)
 	return err
 }
 

@@ -68,6 +68,9 @@ type Answer struct {
 	Present bool
 	// Places is how many tasks the agent then takes at a time, 0 for not said.
 	Places int
+	// MaxDepth is the depth from which on the agent takes nothing that was handed off, 0
+	// for not said.
+	MaxDepth int
 	// Version is the version that is spoken with the agent from then on, "" for the
 	// newest.
 	Version string

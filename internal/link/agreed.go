@@ -5,18 +5,19 @@ import (
 	"comet/internal/orchestrator"
 )
 
-// agreed is the version of the dialect that is spoken with an agent on its line, and how
-// many tasks it takes at a time in it. It may say another one without hanging up, while the
+// agreed is the version of the dialect that is spoken with an agent on its line, how many
+// tasks it takes at a time in it, and how deep they may be. It may say another one without hanging up, while the
 // line is looked after.
 type agreed struct {
 	version string
 	places  int
+	depth   int
 }
 
 // agrees notes the version in which an agent has come. A line keeps the places that it
 // began with, but in another version than the newest it may have fewer.
 func (h *held) agrees(a dialect.Answer) {
-	out := &agreed{version: a.Version, places: h.places}
+	out := &agreed{version: a.Version, places: h.places, depth: a.MaxDepth}
 	if a.Version != "" && a.Places > 0 {
 		out.places = min(out.places, a.Places)
 	}
@@ -28,7 +29,7 @@ func (h *held) agrees(a dialect.Answer) {
 func (h *held) joining(line string) orchestrator.Joining {
 	j := orchestrator.Joining{Dialect: h.speech.Name(), Link: h.link, Line: line, Places: h.places}
 	if a := h.agreed.Load(); a != nil {
-		j.Version, j.Places = a.version, a.places
+		j.Version, j.Places, j.MaxDepth = a.version, a.places, a.depth
 	}
 	return j
 }

@@ -30,9 +30,9 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 	if err != nil {
 		return "", err
 	}
-	d := s.index.Select(request(in, p, slices.Concat(exclude, apart)))
+	d := s.index.Select(request(t.Depth, in, p, slices.Concat(exclude, apart)))
 	if d.Verdict == selection.Excluded {
-		d = s.index.Select(request(in, p, apart)) // better one that failed than none
+		d = s.index.Select(request(t.Depth, in, p, apart)) // better one that failed than none
 	}
 	if d.Verdict == selection.Chosen && t.Waits != models.WaitAgent { // who comes now does not overtake who waits
 		ahead, err := s.tx.WaitsAhead(t.Route, t.Priority)
@@ -62,7 +62,7 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 		if eligible <= selection.MaxListed || len(exclude)-tried >= maxTried {
 			break
 		}
-		more := s.index.Select(request(in, p, slices.Concat(exclude, apart))) // those that were not listed
+		more := s.index.Select(request(t.Depth, in, p, slices.Concat(exclude, apart))) // those that were not listed
 		if more.Verdict != selection.Chosen {
 			break
 		}

@@ -94,7 +94,7 @@ func apply(w models.Worker) func(*selection.Agent) {
 			e.State = selection.Offline
 		}
 		e.Window, e.InFlight, e.Load, e.LastUsed, e.LastSeen = w.Places, w.InFlight, w.Load, w.UsedAt, w.SeenAt
-		e.BreakerUntil = w.BreakerUntil
+		e.BreakerUntil, e.MaxDepth = w.BreakerUntil, w.MaxDepth
 	}
 }
 

@@ -16,8 +16,8 @@ const maxChildren = 100
 // ends by itself. Cancelling the source cancels the part.
 //
 // It returns errs.NotFound for a task that the agent does not have, errs.TaskState for
-// one that has ended, errs.LimitReached where depth+1 is not below the policy's MaxDepth
-// (§5.4), errs.BudgetExceeded where the source has not so much left, and what Submit
+// one that has ended, errs.LimitReached where depth+1 is not below what the wanted agent has
+// said when it came, or else the policy's MaxDepth (§5.4), errs.BudgetExceeded where the source has not so much left, and what Submit
 // returns.
 func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID, taskID string, sub Submission) (Submitted, error) {
 	if err := sub.complete(o.opts.Classes); err != nil {
@@ -60,9 +60,9 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 		return Submitted{}, err
 	}
 	before := t
-	if t.Depth+1 >= p.MaxDepth {
-		return Submitted{}, errs.New(errs.LimitReached, "the task %q is %d hand-offs deep, and there may be %d", t.ID, t.Depth, p.MaxDepth-1).
-			With("depth", t.Depth).With("max_depth", p.MaxDepth)
+	if most := s.depthOf(sub.Agent, p); t.Depth+1 >= most {
+		return Submitted{}, errs.New(errs.LimitReached, "the task %q is %d hand-offs deep, and there may be %d", t.ID, t.Depth, most-1).
+			With("depth", t.Depth).With("max_depth", most)
 	}
 	n, err := s.tx.CountChildren(t.ID, maxChildren)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 	if n >= maxChildren {
 		return Submitted{}, errs.New(errs.LimitReached, "a task may be handed off into %d others", maxChildren).With("limit", maxChildren)
 	}
-	if err := s.lockCandidates(sub, t, 1, agentID); err != nil { // before the source's account
+	if err := s.lockCandidates(sub, t, t.Depth+1, 1, agentID); err != nil { // before the source's account
 		return Submitted{}, err
 	}
 	if err := s.carve(&t, &a, sub.Budget); err != nil {
@@ -89,6 +89,15 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 	sub.Session, sub.parent, sub.depth = t.SessionID, &t.ID, t.Depth+1
 	by.AgentID = &agentID
 	return s.submit(by, sub)
+}
+
+// depthOf is the depth from which on nothing is handed off to an agent: what it has said
+// itself, and otherwise the policy's (PROTOCOL_V5 §2.4, §5.4).
+func (s *step) depthOf(agentID string, p Policy) int {
+	if w := s.crowd.worker(agentID); agentID != "" && w.MaxDepth != 0 {
+		return min(w.MaxDepth, models.MaxTaskDepth+1)
+	}
+	return p.MaxDepth
 }
 
 // carve takes a part's budget out of its source's. A source without a budget has no

@@ -84,7 +84,7 @@ func (s *step) parts(by models.Principal, sub Submission, whole models.Task) err
 	if sub.Budget != nil {
 		sub.Budget = new(max(*sub.Budget/int64(wanted.Workers), 1))
 	}
-	if err := s.lockCandidates(sub, whole, wanted.Workers, ""); err != nil {
+	if err := s.lockCandidates(sub, whole, whole.Depth, wanted.Workers, ""); err != nil {
 		return err
 	}
 	var taken []string
@@ -99,7 +99,7 @@ func (s *step) parts(by models.Principal, sub Submission, whole models.Task) err
 			return err
 		}
 		p := s.policy(t, sub.Override)
-		if n > 0 && s.index.Select(request(in, p, taken)).Verdict != selection.Chosen {
+		if n > 0 && s.index.Select(request(t.Depth, in, p, taken)).Verdict != selection.Chosen {
 			return nil
 		}
 		if sub.Session != "" {
@@ -118,7 +118,7 @@ func (s *step) parts(by models.Principal, sub Submission, whole models.Task) err
 // lockCandidates locks up to about most of the workers that may get what is submitted,
 // and an agent beside them, in the one order in which several are locked. Nobody else gets
 // anything in this step.
-func (s *step) lockCandidates(sub Submission, of models.Task, most int, beside string) error {
+func (s *step) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
 	if sub.Session != "" { // before workers
 		if err := s.lockSession(of); err != nil {
 			return err
@@ -128,7 +128,7 @@ func (s *step) lockCandidates(sub Submission, of models.Task, most int, beside s
 	p := s.policy(of, sub.Override)
 	s.only = []string{}
 	for len(s.only) < most {
-		d := s.index.Select(request(in, p, s.only))
+		d := s.index.Select(request(depth, in, p, s.only))
 		for _, c := range d.Candidates {
 			s.only = append(s.only, c.AgentID)
 		}

@@ -14,7 +14,8 @@ const replayFor = 24 * time.Hour
 const purgeBatch = 500
 
 // Purge deletes what is not kept any longer: tasks and sessions that ended before
-// Options.Retention, requests and messages that cannot be repeated any more.
+// Options.Retention, requests and messages that cannot be repeated any more, and
+// what nobody took in a day of what was told to many.
 func (o *Orchestrator) Purge(ctx context.Context) error {
 	ended, replayed := o.store.Now().Add(-o.opts.Retention), o.store.Now().Add(-replayFor)
 	for _, purge := range []func(tx *store.Tx) (int64, error){
@@ -23,6 +24,7 @@ func (o *Orchestrator) Purge(ctx context.Context) error {
 		func(tx *store.Tx) (int64, error) { return tx.PurgeContexts(ended, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeRequests(replayed, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeHeard(replayed, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeNotices(replayed, purgeBatch) },
 	} {
 		for more := true; more; {
 			err := o.store.Write(ctx, func(tx *store.Tx) error {

@@ -88,7 +88,7 @@ func (s *step) offer(route string, t models.Task) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	needs := request(in, p, nil)
+	needs := request(t.Depth, in, p, nil)
 	s.lines.needs.Add(route, needs)
 	if !free(s.index.Select(needs).Verdict) {
 		return false, nil // nothing has changed for it

@@ -166,8 +166,9 @@ func override(in models.TaskInput) (Override, error) {
 }
 
 // request is what the task needs of an agent.
-func request(in models.TaskInput, p Policy, exclude []string) selection.Request {
+func request(depth int, in models.TaskInput, p Policy, exclude []string) selection.Request {
 	return selection.Request{
+		Depth: depth, MaxDepth: p.MaxDepth,
 		Capabilities: in.Capabilities, Type: in.AgentType, Sphere: in.Sphere, Agent: in.Wanted,
 		Exclude: exclude, Threshold: p.Threshold, Rank: p.Rank,
 	}

@@ -17,6 +17,9 @@ const MaxPlaces = 1000
 type Joining struct {
 	Dialect string
 	Link    string
+	// MaxDepth is the depth from which on it takes nothing that was handed off, 1 to 6, 0
+	// for not said.
+	MaxDepth int
 	// Version is that of the dialect, "" for its newest.
 	Version string
 	// Line names the connection, so that the end of an older one does not take the
@@ -52,6 +55,7 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j Joining) (out
 		}
 		was := w.State
 		w.State, w.Dialect, w.DialectVersion, w.Link, w.Line, w.Places = models.WorkerOnline, j.Dialect, j.Version, j.Link, j.Line, j.Places
+		w.MaxDepth = j.MaxDepth
 		s.sign(&w)
 		if err := s.saveWorker(&w, was); err != nil {
 			return err

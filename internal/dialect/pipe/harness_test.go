@@ -92,7 +92,7 @@ func (h *house) says(t testing.TB, who, line string, wait time.Duration) []strin
 	t.Helper()
 	a := h.Receive(t.Context(), principal(who), []byte(line), wait)
 	if a.Present && !a.Refused { // what a link does
-		_, err := h.work.Join(t.Context(), who, orchestrator.Joining{Dialect: pipe.Name, Version: a.Version, Link: "websocket", Places: a.Places})
+		_, err := h.work.Join(t.Context(), who, orchestrator.Joining{Dialect: pipe.Name, Version: a.Version, Link: "websocket", Places: a.Places, MaxDepth: a.MaxDepth})
 		require.NoError(t, err)
 	}
 	for l := range strings.SplitSeq(string(a.Body), "\n") {

@@ -183,8 +183,10 @@ func (d *Dialect) fromUser(ctx context.Context, s speaker, m wire.Message, wait 
 		return d.answer(ctx, s, m, wait)
 	case m.Type == wire.Update && m.State == wire.Cancelled:
 		return d.cancel(ctx, s, m)
+	case m.Type == wire.Broadcast:
+		return d.broadcast(ctx, m)
 	}
-	return dialect.Answer{}, refuse(wire.E14, "", "a user sends R, C, Q and U with the state X, not %s", m.Type)
+	return dialect.Answer{}, refuse(wire.E14, "", "a user sends R, C, B, Q and U with the state X, not %s", m.Type)
 }
 
 // fromAgent takes what an agent says of itself, and of the work it has.

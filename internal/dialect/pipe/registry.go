@@ -41,6 +41,7 @@ func (d *Dialect) join(ctx context.Context, s speaker, m wire.Message) (dialect.
 	m.From = s.address // whatever it has proposed
 	a, err := d.say(m, wire.Ack, wire.Done, w, true)
 	a.Present, a.Places = err == nil, places
+	a.MaxDepth, _ = numberIn(m.Data, "max_depth", 1, maxDeclaredDepth, 0) // checkJoin has judged it
 	if asksForV4(m) {
 		a.Version, a.Places = VersionV4, placesV4
 	}

@@ -23,6 +23,14 @@ func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.Inbox
 }
 
 func (d *Dialect) render(ctx context.Context, agent models.Agent, m models.InboxMessage) ([][]byte, error) {
+	if m.Kind == models.MessageNotice {
+		out, err := d.announced(m)
+		if err != nil {
+			return nil, err
+		}
+		line, err := wire.Format(out)
+		return [][]byte{[]byte(line)}, err
+	}
 	t, err := d.work.Task(ctx, m.TaskID)
 	if isGone(err) {
 		return nil, nil

@@ -173,6 +173,9 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (diale
 	if m.Depth < 1 {
 		return dialect.Answer{}, refuse(wire.E16, wire.ReasonDepth, "DEPTH of a hand-off must be one more than its source's")
 	}
+	if m.Depth > acceptedDepth && !has(m.Data, "justify") {
+		return dialect.Answer{}, refuse(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
+	}
 	target, err := d.agentAt(ctx, m.To)
 	if err != nil {
 		return dialect.Answer{}, err
@@ -248,6 +251,9 @@ func (d *Dialect) apart(ctx context.Context, target string, root models.Task, m 
 func handOffError(err error, s speaker, m wire.Message) error {
 	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.TaskState) {
 		return unknownTask(err, s, m)
+	}
+	if most, deep := errs.From(err).Meta["max_depth"].(int); deep {
+		return refusal{code: wire.E16, reason: wire.ReasonMaxDepth, desc: fmt.Sprintf("%s takes parts below depth %d", m.To, most), cause: err}
 	}
 	return requestError(err)
 }

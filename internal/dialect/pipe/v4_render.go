@@ -29,7 +29,7 @@ func (d *Dialect) renderV4(ctx context.Context, agent models.Agent, m models.Inb
 			}
 			out.Data = data
 		}
-		if m.Kind != models.MessageEnded { // which is about what it asked for itself
+		if m.TaskID != "" && m.Kind != models.MessageEnded { // which is about what it asked for itself
 			out.Task = numberV4(out)
 		}
 		lines[i] = d.writeV4(sayableV4(out, "/api/v1/tasks/"+m.TaskID))

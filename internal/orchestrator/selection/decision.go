@@ -15,7 +15,7 @@ const (
 	// Unavailable: it is offered, but all who do are down or behind a breaker.
 	Unavailable Verdict = "unavailable"
 	// Unsupported: nobody registered and active offers it: not of that type, not in
-	// that sphere, not the wanted agent, or not enough of it.
+	// that sphere, not the wanted agent, not enough of it, or not so deep.
 	Unsupported Verdict = "unsupported"
 )
 
@@ -30,6 +30,7 @@ const (
 	ReasonWrongSphere    Reason = "wrong_sphere"
 	ReasonNotWanted      Reason = "not_wanted"
 	ReasonBelowThreshold Reason = "below_threshold"
+	ReasonTooDeep        Reason = "too_deep" // it takes nothing that was handed off so often
 	ReasonOffline        Reason = "offline"
 	ReasonBreakerOpen    Reason = "breaker_open" // or half-open
 	ReasonExcluded       Reason = "excluded"
@@ -71,6 +72,7 @@ func (s step) reason() Reason {
 		atSphere:    ReasonWrongSphere,
 		atWanted:    ReasonNotWanted,
 		atThreshold: ReasonBelowThreshold,
+		atDepth:     ReasonTooDeep,
 		atOffline:   ReasonOffline,
 		atBreaker:   ReasonBreakerOpen,
 		atExcluded:  ReasonExcluded,

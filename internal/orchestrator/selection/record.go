@@ -45,10 +45,13 @@ const (
 	liveBusy      = liveFlag << 2
 	liveClosed    = liveFlag << 3 // the breaker
 	liveSaturated = liveFlag << 4
+
+	liveDepth     = liveFlag << 5 // the first of three bits
+	liveDepthMask = 7
 )
 
 func liveOf(a *Agent) live {
-	l := live(a.EffectiveLoad())
+	l := live(a.EffectiveLoad()) | live(min(max(a.MaxDepth, 0), liveDepthMask))*liveDepth
 	for flag, set := range [...]bool{a.Active, a.State == Online, a.State == Busy, a.BreakerClosed(), a.Saturated()} {
 		if set {
 			l |= liveFlag << flag
@@ -59,3 +62,4 @@ func liveOf(a *Agent) live {
 
 func (l live) is(flag live) bool { return l&flag != 0 }
 func (l live) load() int         { return int(l & liveLoad) }
+func (l live) maxDepth() int     { return int(l / liveDepth & liveDepthMask) }

@@ -16,6 +16,9 @@ type Request struct {
 	Type string
 	// Sphere is the wanted sphere, 0 for any.
 	Sphere int
+	// Depth is how many hand-offs lie above the work, and MaxDepth what an agent takes
+	// that did not say how deep it goes, 0 for any depth.
+	Depth, MaxDepth int
 	// Agent is the id of the wanted agent, "" for any.
 	Agent string
 	// Exclude has the ids of agents that failed this task already, or whose budget
@@ -38,6 +41,7 @@ const (
 	atSphere
 	atWanted
 	atThreshold
+	atDepth
 	// Whoever ends here offers it, and is down.
 	atOffline
 	atBreaker
@@ -50,6 +54,15 @@ const (
 	eligible
 	steps = int(eligible) + 1
 )
+
+// tooDeep reports whether the work lies deeper than an agent goes, which says so itself or
+// not (PROTOCOL_V5 §4.3, §5.4).
+func (r *Request) tooDeep(most int) bool {
+	if most == 0 {
+		most = r.MaxDepth
+	}
+	return most != 0 && r.Depth > 0 && r.Depth >= most
+}
 
 // judge asks the rules one after the other and returns the first that the agent does
 // not meet.
@@ -65,6 +78,8 @@ func (r *Request) judge(f *found, score float64) step {
 		return atWanted
 	case score < r.Threshold:
 		return atThreshold
+	case r.tooDeep(f.live.maxDepth()):
+		return atDepth
 	case !f.live.is(liveOnline | liveBusy):
 		return atOffline
 	case !f.live.is(liveClosed):

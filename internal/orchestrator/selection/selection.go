@@ -39,6 +39,9 @@ type Agent struct {
 	// Capabilities are as registered: a name matches with or without its custom:
 	// prefix.
 	Capabilities []string
+	// MaxDepth is the depth from which on it takes nothing that was handed off, 1 to 6;
+	// 0 where it did not say, which is the request's.
+	MaxDepth int
 	// Active is whether the registry has not deactivated it.
 	Active bool
 	State  State

@@ -1,0 +1,60 @@
+package pipe
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"comet/internal/dialect"
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	wire "comet/internal/wire/pipe"
+	"comet/models"
+)
+
+// notice is what is kept of a broadcast for each agent that is told.
+type notice struct {
+	To   string    `json:"to"`
+	Data wire.Data `json:"data"`
+}
+
+// broadcast takes B (PROTOCOL_V5 §3.3): everybody who is there and speaks the protocol is
+// told, all of *, W* and G<n>, the agents of sphere n, or one.
+func (d *Dialect) broadcast(ctx context.Context, m wire.Message) (dialect.Answer, error) {
+	a := orchestrator.Announcement{Dialect: Name, Priority: priorityOf(m.Priority)}
+	var err error
+	switch m.To.Role {
+	case wire.Everyone, wire.Workers:
+	case wire.Group:
+		a.Sphere = int(m.To.Number)
+	case wire.Worker:
+		if a.Agent, err = d.agentAt(ctx, m.To); err != nil {
+			return dialect.Answer{}, err
+		}
+	default:
+		return dialect.Answer{}, refuse(wire.E13, "to", "a broadcast goes to *, W*, a group or a worker, not to %s", m.To)
+	}
+	if a.Data, err = json.Marshal(notice{To: m.To.String(), Data: m.Data}); err != nil {
+		return dialect.Answer{}, err
+	}
+	n, err := d.work.Announce(ctx, a)
+	if errs.Is(err, errs.NotFound) {
+		err = refuse(wire.E30, "", "%s is not there, or speaks another protocol", m.To)
+	}
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	return d.say(m, wire.Ack, m.State, flag("sent", m).Number("count", int64(n)), true)
+}
+
+// announced is the line of a broadcast as an agent gets it.
+func (d *Dialect) announced(m models.InboxMessage) (wire.Message, error) {
+	var n notice
+	if err := json.Unmarshal(m.Data, &n); err != nil {
+		return wire.Message{}, fmt.Errorf("read a broadcast: %w", err)
+	}
+	to, err := wire.ParseAddress(n.To)
+	return wire.Message{
+		Number: d.numbers.next(""), From: self, To: to, Type: wire.Broadcast, Priority: priority(m.Priority), Data: n.Data,
+	}, err
+}
