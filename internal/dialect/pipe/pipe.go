@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"comet/internal/auth"
 	"comet/internal/dialect"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
@@ -37,6 +38,8 @@ const Version = "V5"
 type Options struct {
 	// Clock tells the time, default time.Now.
 	Clock func() time.Time
+	// Keys are what agents sign with; without them no agent has a key.
+	Keys *auth.Keys
 	// Logger hears of our own failures; default discards.
 	Logger *slog.Logger
 }
@@ -46,6 +49,7 @@ type Dialect struct {
 	work    *orchestrator.Orchestrator
 	clock   func() time.Time
 	log     *slog.Logger
+	keys    *auth.Keys // nil for none
 	numbers *numbers
 }
 
@@ -59,6 +63,9 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
 	}
 	if opts != nil && opts.Logger != nil {
 		d.log = opts.Logger
+	}
+	if opts != nil {
+		d.keys = opts.Keys
 	}
 	d.numbers = newNumbers(d.clock())
 	return d
@@ -135,20 +142,30 @@ func (d *Dialect) Introduction(raw []byte) (name string, err error) {
 
 // Receive implements dialect.Dialect.
 func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) dialect.Answer {
-	m, err := wire.Parse(string(raw))
+	m, s, err := d.hear(ctx, from, raw)
 	if err != nil {
-		return d.refuse(m, err)
-	}
-	m.Data, _, _ = m.Data.Cut(keyToken) // it is nobody else's business
-	s, err := d.speaker(ctx, from, m)
-	if err != nil {
-		return d.refuse(m, err)
+		return d.unheard(ctx, from, d.refuse(m, err))
 	}
 	answer, err := d.receive(ctx, s, m, wait)
 	if err != nil {
-		return d.refuse(m, err)
+		answer = d.refuse(m, err)
 	}
-	return answer
+	return d.seal(ctx, s.agent, m, answer)
+}
+
+// hear reads a message and finds out whose it is.
+func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte) (m wire.Message, s speaker, err error) {
+	if m, err = wire.Parse(string(raw)); err != nil {
+		return m, s, err
+	}
+	var told bool
+	if m.Data, _, told = m.Data.Cut(keyToken); told && dialect.LineOf(ctx).Far { // it is nobody else's business
+		return m, s, errToken()
+	}
+	if s, err = d.speaker(ctx, from, m); err != nil {
+		return m, s, err
+	}
+	return m, s, d.authenticate(ctx, s.agent, m, raw)
 }
 
 func (d *Dialect) receive(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (dialect.Answer, error) {

@@ -52,6 +52,9 @@ func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.Inbox
 		return nil, err
 	}
 	line, err := wire.Format(out)
+	if err == nil {
+		line, err = d.signed(ctx, agent.ID, line)
+	}
 	return [][]byte{[]byte(line)}, err
 }
 
