@@ -48,7 +48,7 @@ func statuses() map[errs.Code]int {
 // after all of them the registry holds what was accepted and nothing else.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	cases := slices.Concat(badDrafts(), badTypes(), badUnicode(), badJSON(), badPatches(), badTokens(), badRosters(), badQueries(), badAddresses(), badHeaders(), badWebhooks(), badHookRequests())
+	cases := slices.Concat(badDrafts(), badTypes(), badUnicode(), badJSON(), badPatches(), badTokens(), badKeys(), badRosters(), badQueries(), badAddresses(), badHeaders(), badWebhooks(), badHookRequests())
 	require.GreaterOrEqual(t, len(cases), 220)
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
 		h := setup(t, db, houseOptions{})
@@ -70,7 +70,7 @@ func TestBadInput(t *testing.T) {
 func TestBadInputsHaveNamesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, c := range slices.Concat(badDrafts(), badTypes(), badUnicode(), badJSON(), badPatches(), badTokens(), badRosters(), badQueries(), badAddresses(), badHeaders(), badWebhooks(), badHookRequests()) {
+	for _, c := range slices.Concat(badDrafts(), badTypes(), badUnicode(), badJSON(), badPatches(), badTokens(), badKeys(), badRosters(), badQueries(), badAddresses(), badHeaders(), badWebhooks(), badHookRequests()) {
 		require.False(t, seen[c.name], c.name)
 		seen[c.name] = true
 	}

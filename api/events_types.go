@@ -24,7 +24,8 @@ func streamed() []streamedEvents {
 			models.EventAgentCreated, models.EventAgentUpdated, models.EventAgentDeactivated, models.EventBudgetWarning, models.EventBudgetExceeded,
 		}},
 		{models.ScopeAdmin, []models.EventType{
-			models.EventTokenCreated, models.EventTokenRotated, models.EventTokenRevoked, models.EventWebhookDisabled,
+			models.EventTokenCreated, models.EventTokenRotated, models.EventTokenRevoked,
+			models.EventKeyIssued, models.EventKeyChanged, models.EventKeyRevoked, models.EventWebhookDisabled,
 		}},
 	}
 }

@@ -55,6 +55,10 @@ func (s *Server) router() http.Handler {
 		r.With(write).Delete("/api/v1/agents/{agent_id}", s.handle(s.deleteAgent))
 		r.With(read).Get("/api/v1/agents/{agent_id}/ancestors", s.handle(s.listAncestors))
 		r.With(read).Get("/api/v1/agents/{agent_id}/audit", s.handle(s.listAudit))
+		r.With(admin).Get("/api/v1/agents/{agent_id}/key", s.handle(s.getAgentKey))
+		r.With(admin).Put("/api/v1/agents/{agent_id}/key", s.handle(s.putAgentKey))
+		r.With(admin).Patch("/api/v1/agents/{agent_id}/key", s.handle(s.changeAgentKey))
+		r.With(admin).Delete("/api/v1/agents/{agent_id}/key", s.handle(s.revokeAgentKey))
 
 		r.With(read).Get("/api/v1/agents/{agent_id}/usage", s.handle(s.getUsage))
 		r.With(spend).Post("/api/v1/agents/{agent_id}/usage", s.handle(s.recordUsage))

@@ -67,6 +67,7 @@ type Options struct {
 type Core struct {
 	Registry     *registry.Registry
 	Auth         *auth.Auth
+	Keys         *auth.Keys
 	Usage        *usage.Ledger
 	Webhooks     *webhooks.Webhooks
 	Orchestrator *orchestrator.Orchestrator
@@ -78,6 +79,7 @@ type Server struct {
 	*responder
 	registry *registry.Registry
 	auth     *auth.Auth
+	keys     *auth.Keys
 	usage    *usage.Ledger
 	webhooks *webhooks.Webhooks
 	work     *orchestrator.Orchestrator
@@ -92,7 +94,7 @@ type Server struct {
 // New returns the REST door to the core.
 func New(core Core, opts *Options) *Server {
 	s := &Server{
-		registry: core.Registry, auth: core.Auth, usage: core.Usage, webhooks: core.Webhooks, work: core.Orchestrator, feed: core.Feed,
+		registry: core.Registry, auth: core.Auth, keys: core.Keys, usage: core.Usage, webhooks: core.Webhooks, work: core.Orchestrator, feed: core.Feed,
 	}
 	if opts != nil {
 		s.opts = *opts

@@ -16,6 +16,10 @@ const (
 	AuditBudgetAdded   AuditAction = "budget_added"
 	AuditBudgetRemoved AuditAction = "budget_removed"
 	AuditUsageReset    AuditAction = "usage_reset"
+	// What was done to the key that the agent signs with; the version stays.
+	AuditKeyIssued  AuditAction = "key_issued"
+	AuditKeyChanged AuditAction = "key_changed"
+	AuditKeyRevoked AuditAction = "key_revoked"
 )
 
 // AuditEntry is one line of an agent's history: who, when, what changed, from
@@ -26,7 +30,7 @@ type AuditEntry struct {
 	At      time.Time   `json:"at" example:"2026-01-10T15:30:00Z"`
 	Actor   string      `json:"actor" example:"ci-importer"`
 	ActorID string      `json:"actor_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	Action  AuditAction `json:"action" example:"updated" enums:"created,updated,deactivated,restored,budget_added,budget_removed,usage_reset"`
+	Action  AuditAction `json:"action" example:"updated" enums:"created,updated,deactivated,restored,budget_added,budget_removed,usage_reset,key_issued,key_changed,key_revoked"`
 	// RequestID is the X-Request-Id of the request that did it.
 	RequestID string   `json:"request_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
 	Changes   []Change `json:"changes"`

@@ -24,6 +24,11 @@ const (
 	EventTokenRotated EventType = "token.rotated"
 	EventTokenRevoked EventType = "token.revoked"
 
+	// The events of agents' keys.
+	EventKeyIssued  EventType = "key.issued"
+	EventKeyChanged EventType = "key.changed"
+	EventKeyRevoked EventType = "key.revoked"
+
 	// EventWebhookDisabled fires when comet gives a webhook up.
 	EventWebhookDisabled EventType = "webhook.disabled"
 	// The events of tasks. Their key is the task's id.

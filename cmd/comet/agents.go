@@ -20,7 +20,7 @@ func newAgentsCommand() *cobra.Command {
 	cmd.AddCommand(
 		newAgentsListCommand(flags), newAgentsGetCommand(flags), newAgentsCreateCommand(flags),
 		newAgentsUpdateCommand(flags), newAgentsDeleteCommand(flags), newAgentsRestoreCommand(flags),
-		newAgentsAuditCommand(flags),
+		newAgentsAuditCommand(flags), newAgentKeyCommand(flags),
 	)
 	return cmd
 }

@@ -39,6 +39,7 @@ const (
 	purgeDeliveriesKind = "deliveries.purge"
 	purgeUsageKind      = "usage.purge"
 	purgeTasksKind      = "tasks.purge"
+	purgeSignedKind     = "signatures.purge"
 	purgeInterval       = time.Hour
 )
 
@@ -75,6 +76,7 @@ type App struct {
 	lock     *dirLock
 	store    *store.Store
 	tokens   *auth.Auth
+	keys     *auth.Keys
 	tracing  *telemetry.Tracing
 	services lifecycle.Group
 	http     *httpServer
@@ -111,7 +113,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("create the founding agents: %w", err)
 	}
-	a.tokens = auth.New(a.store, nil)
+	a.tokens, a.keys = auth.New(a.store, nil), auth.NewKeys(a.store, &auth.KeysOptions{Window: a.cfg.Links.V5ReplayWindow})
 	if a.freshToken, err = ensureAdmin(ctx, a.tokens, a.cfg); err != nil {
 		return err
 	}
@@ -130,7 +132,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	work, wakes := a.newOrchestrator(reg, ledger, feed, motion)
-	core := api.Core{Registry: reg, Auth: a.tokens, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed}
+	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed}
 	var door *api.Server
 	lines := a.newLinks(work, motion, func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) })
 	door = api.New(core, a.apiOptions(relay, motion, work, lines))
@@ -218,6 +220,7 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	r.Every(purgeDeliveriesKind, purgeInterval, hooks.Purge)
 	r.Every(purgeUsageKind, purgeInterval, ledger.Purge)
 	r.Every(purgeTasksKind, purgeInterval, work.Purge)
+	r.Every(purgeSignedKind, purgeInterval, a.keys.Purge)
 	work.Register(r)
 	return r
 }

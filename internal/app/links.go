@@ -36,7 +36,7 @@ func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, admit a
 		Work: work, Auth: a.tokens, Bus: motion,
 		Dialects: []dialect.Dialect{
 			envelope.New(work, &envelope.Options{Logger: a.log}),
-			pipe.New(work, &pipe.Options{Logger: a.log}),
+			pipe.New(work, &pipe.Options{Keys: a.keys, Logger: a.log}),
 		},
 	}, &link.Options{
 		Heartbeat:   a.cfg.Links.Heartbeat,

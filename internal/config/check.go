@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -67,19 +66,6 @@ func optionalAddress(value any) string {
 		return ""
 	}
 	return address(value)
-}
-
-// localAddress is an address that only programs on this machine can reach, or none.
-func localAddress(value any) string {
-	text := value.(string)
-	if problem := optionalAddress(value); problem != "" || text == "" {
-		return problem
-	}
-	host, _, _ := net.SplitHostPort(text)
-	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
-		return "must be an address of this machine alone, for example 127.0.0.1:7005"
-	}
-	return ""
 }
 
 func httpURL(value any) string {

@@ -138,6 +138,8 @@ type Links struct {
 	RedeliverAfter time.Duration `koanf:"redeliver_after"`
 	// V5Listen is where lines of PROTOCOL_V5 are taken over TCP, "" for nowhere.
 	V5Listen string `koanf:"v5_listen"`
+	// V5ReplayWindow is for how long a signed line of PROTOCOL_V5 may not come again.
+	V5ReplayWindow time.Duration `koanf:"v5_replay_window"`
 }
 
 // Webhooks says where events may be delivered to, and how.

@@ -60,6 +60,12 @@ type Answer struct {
 	MessageID string
 	// Refused says that Body is an error.
 	Refused bool
+	// Forged says that the message is refused because its signature is not that of whom it
+	// names, which counts like a token that is wrong.
+	Forged bool
+	// Unheard says that the message, which is refused, is not known to come from whom it
+	// names: not even what it says by having come counts.
+	Unheard bool
 	// Reply says that whoever sent the message over a line that stays open is to get
 	// Body; over HTTP it always is the response. A refusal is sent in any case.
 	Reply bool

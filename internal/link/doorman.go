@@ -135,6 +135,11 @@ func addressOf(r *http.Request) netip.Prefix {
 	if err != nil {
 		return netip.Prefix{}
 	}
+	return subscriber(addr)
+}
+
+// subscriber is who has an address, as failures are counted.
+func subscriber(addr netip.Addr) netip.Prefix {
 	addr = addr.WithZone("").Unmap()
 	bits := 64
 	if addr.Is4() {

@@ -31,6 +31,9 @@ type ListenerOptions struct {
 	// Enroll registers an agent that brings no token, under a name that it proposes, ""
 	// for any, and returns its id. Default: it is refused.
 	Enroll func(ctx context.Context, name string) (agentID string, err error)
+	// Local tells the addresses of this machine, whose agents are believed; default the
+	// loopback ones. What comes from another one has to be signed.
+	Local func(netip.Addr) bool
 	// Idle is how long an agent may say nothing, default 10 min; Greeting how long it may
 	// take to say who it is, default 10 s.
 	Idle, Greeting time.Duration
@@ -73,6 +76,9 @@ func NewListener(l *Links, address string, opts *ListenerOptions) *Listener {
 	s.opts.Greeting = orElse(s.opts.Greeting, 10*time.Second)
 	s.opts.Pace = orElse(s.opts.Pace, 500)
 	s.opts.MaxStrangers = orElse(s.opts.MaxStrangers, 256)
+	if s.opts.Local == nil {
+		s.opts.Local = netip.Addr.IsLoopback
+	}
 	if s.opts.Enroll == nil {
 		s.opts.Enroll = func(context.Context, string) (string, error) {
 			return "", errs.New(errs.Unauthenticated, "token= is missing")
@@ -170,13 +176,21 @@ func withoutToken(speech dialect.Dialect, raw []byte) []byte {
 
 // line is the line of a connection whose first message has been read.
 func (s *Listener) line(c *tcpConn, first []byte) (*socket, error) {
-	who, err := s.who(c, first)
+	from, err := s.from(c)
 	if err != nil {
 		return nil, err
 	}
-	p, err := who(s.ctx)
+	ctx := dialect.OnLine(s.ctx, from.line)
+	who, err := s.who(ctx, from, first)
+	if err != nil {
+		return nil, err
+	}
+	p, err := who(ctx)
 	if err == nil && p.AgentID == nil {
 		err = errs.New(errs.ForeignAgent, "the token %q is bound to no agent", p.Name)
+	}
+	if err == nil {
+		err = s.authenticate(ctx, from, *p.AgentID, first)
 	}
 	if err != nil {
 		return nil, err
@@ -187,17 +201,14 @@ func (s *Listener) line(c *tcpConn, first []byte) (*socket, error) {
 	}
 	c.first, c.idle = withoutToken(s.speech, first), s.opts.Idle
 	line := &socket{held: newHeld(agent.ID, TCP, s.speech, 1, s.l.opts.Clock()), l: s.l, conn: c, who: who, agent: agent}
+	line.far, line.vouched, line.from = from.line.Far, true, from.subscriber
 	c.lives = func() { line.shown.Store(true) }
 	return line, s.l.lines.enter(line.held)
 }
 
 // who finds out whose connection it is (decisions: “on the TCP listener token= in the
 // DATA of J (loopback only) binds the connection”).
-func (s *Listener) who(c *tcpConn, first []byte) (func(context.Context) (models.Principal, error), error) {
-	from, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	if err != nil || !from.Addr().Unmap().IsLoopback() {
-		return nil, errs.New(errs.Unauthenticated, "lines are taken from this machine only")
-	}
+func (s *Listener) who(ctx context.Context, from origin, first []byte) (func(context.Context) (models.Principal, error), error) {
 	in, ok := s.speech.(introducer)
 	if !ok {
 		return nil, errs.New(errs.Unauthenticated, "nobody can introduce himself in this dialect")
@@ -206,8 +217,11 @@ func (s *Listener) who(c *tcpConn, first []byte) (func(context.Context) (models.
 	if err != nil {
 		return nil, err
 	}
+	if who, err := s.signer(ctx, from, first); who != nil || err != nil {
+		return who, err
+	}
 	if token, _ := s.speech.Token(first); token != "" {
-		_, err := s.l.doorman.verify(s.ctx, token, netip.PrefixFrom(from.Addr().Unmap(), from.Addr().Unmap().BitLen()))
+		_, err := s.l.doorman.verify(ctx, token, from.subscriber)
 		return s.l.verified(token), err
 	}
 	if err := s.l.lines.room(); err != nil {

@@ -31,7 +31,7 @@ func newCounts(to prometheus.Registerer) *counts {
 			Name: "comet_link_redeliveries_total", Help: "Messages handed over again because they were not acknowledged in time.",
 		}, []string{"link"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "comet_link_authentication_failures_total", Help: "Tokens that agents showed and that were not accepted.",
+			Name: "comet_link_authentication_failures_total", Help: "Tokens that agents showed, and signatures, that were not accepted.",
 		}),
 	}
 	if to != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/auth"
 	"comet/internal/dialect"
 	"comet/internal/dialect/pipe"
 	"comet/internal/jobs"
@@ -69,6 +70,7 @@ type inn struct {
 	speech   *overheard
 	listener *link.Listener
 	address  string
+	keys     *auth.Keys
 	names    chan string // that agents without a token have proposed
 	pinged   bool        // that agents are pinged while a test runs, so they have to read
 }
@@ -98,7 +100,8 @@ func openInn(t *testing.T, db *storetest.DB, lines link.Options, tcp link.Listen
 		require.NoError(t, work.Stop(context.Background()))
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-	h := &inn{speech: &overheard{Dialect: pipe.New(work, nil)}, names: make(chan string, 1000), pinged: lines.Heartbeat == beat}
+	keys := auth.NewKeys(db.Store, nil)
+	h := &inn{speech: &overheard{Dialect: pipe.New(work, &pipe.Options{Keys: keys})}, keys: keys, names: make(chan string, 1000), pinged: lines.Heartbeat == beat}
 	h.house = open(t, bed{db, work}, &lines, func(c *link.Core) { c.Dialects = append(c.Dialects, h.speech) })
 	if tcp.Enroll == nil {
 		tcp.Enroll = func(_ context.Context, name string) (string, error) {

@@ -26,6 +26,7 @@ type socket struct {
 	agent models.Agent
 	// who returns whose line it is, as long as that is so.
 	who func(context.Context) (models.Principal, error)
+	signing
 	// here is closed when the agent has said that it is there.
 	here chan struct{}
 	// group are the reader and the pings that are under way.
@@ -44,6 +45,7 @@ func (l *Links) verified(token string) func(context.Context) (models.Principal, 
 
 // run is the line, from its first to its last moment.
 func (s *socket) run(ctx context.Context, version string) {
+	ctx = s.signing.on(ctx)
 	defer s.l.lines.leave(s.held)
 	defer s.conn.cut() // once what was under way is answered
 	defer context.AfterFunc(ctx, s.conn.cut)()
@@ -209,16 +211,20 @@ func (s *socket) read(ctx context.Context) {
 			return
 		}
 		s.shown.Store(true)
-		if got, isFrame := s.acknowledged(raw); len(got) > 0 || isFrame {
+		got, isFrame := s.acknowledged(raw)
+		if isFrame {
 			if len(got) > 0 {
 				acks.add(got)
 			}
-			if isFrame {
-				continue
-			}
+			continue
 		}
+		within := s.first(ctx)
 		err = messages.add(ctx, s.speech.About(raw), len(raw), func() {
-			if s.take(ctx, raw) != nil {
+			heard, err := s.take(within, raw)
+			if heard && len(got) > 0 {
+				acks.add(got)
+			}
+			if err != nil {
 				s.end(endHungUp)
 			}
 		})
@@ -252,27 +258,38 @@ func (s *socket) received() []string {
 	return told
 }
 
-// take takes one message. An error ends the line.
-func (s *socket) take(ctx context.Context, raw []byte) error {
+// take takes one message, and reports whether its agent has said it. An error ends the
+// line.
+func (s *socket) take(ctx context.Context, raw []byte) (heard bool, err error) {
 	who, err := s.who(ctx)
 	if rejected(err) {
 		_ = s.write(s.speech.Refuse(err, raw).Body)
 		s.end(endRefused)
-		return err
+		return false, err
 	}
 	if err != nil {
-		return s.write(s.speech.Refuse(errs.Wrap(errs.Unavailable, err, "the token cannot be looked up"), raw).Body)
+		return false, s.write(s.speech.Refuse(errs.Wrap(errs.Unavailable, err, "the token cannot be looked up"), raw).Body)
 	}
 	s.l.counts.heard(s.link)
 	// What was begun is not undone because the line broke.
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
 	defer cancel()
 	a := s.speech.Receive(within, who, raw, 0)
+	if a.Forged && s.l.doorman.forged(s.from, s.token) {
+		_ = s.write(a.Body)
+		s.end(endRefused)
+		return false, errTooForged(0)
+	}
+	return !a.Unheard, s.reply(within, a, raw)
+}
+
+// reply says what became of a message.
+func (s *socket) reply(ctx context.Context, a dialect.Answer, raw []byte) error {
 	if s.speech.Plain() {
 		if _, work := s.sent.count(); s.joined.Load() && work >= s.places {
 			s.wake() // what it spoke of may make room for more
 		}
-		return s.answer(within, a, raw)
+		return s.answer(ctx, a, raw)
 	}
 	if a.Refused || a.Reply && len(a.Body) > 0 {
 		if err := s.write(a.Body); err != nil {

@@ -65,12 +65,13 @@ func (l *Links) texts(speech dialect.Dialect) handler {
 		ctx, stop := l.patient(r.Context(), wait)
 		defer stop()
 		until := time.Now().Add(wait)
+		hear := l.hearing(speech, who, addressOf(r))
 		var out dialect.Answer
 		var first int // the status of the first, while all are refused
 		refused, taken := true, false
 		for _, line := range lines {
 			l.counts.heard("http")
-			a := speech.Receive(ctx, who.Principal, line, max(time.Until(until), 0))
+			a := hear(ctx, line, max(time.Until(until), 0))
 			failed := a.Refused || a.Status >= http.StatusBadRequest // or ended so
 			if refused = refused && failed; first == 0 {
 				first, out.RetryAfter = a.Status, a.RetryAfter

@@ -61,6 +61,7 @@ func (l *Links) connect(w http.ResponseWriter, r *http.Request, who visitor, age
 	}
 	version, refusal := speech.Negotiate(q.list("versions"))
 	s := &socket{held: newHeld(agentID, WebSocket, speech, places, l.opts.Clock()), l: l, who: l.verified(who.token), agent: agent}
+	s.from, s.token = addressOf(r), who.token
 	opts := &websocket.AcceptOptions{
 		// A page of another site cannot send the token that was verified above.
 		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled,

@@ -109,6 +109,9 @@ const (
 	AuditActionBudgetRemoved AuditAction = "budget_removed"
 	AuditActionCreated       AuditAction = "created"
 	AuditActionDeactivated   AuditAction = "deactivated"
+	AuditActionKeyChanged    AuditAction = "key_changed"
+	AuditActionKeyIssued     AuditAction = "key_issued"
+	AuditActionKeyRevoked    AuditAction = "key_revoked"
 	AuditActionRestored      AuditAction = "restored"
 	AuditActionUpdated       AuditAction = "updated"
 	AuditActionUsageReset    AuditAction = "usage_reset"
@@ -124,6 +127,12 @@ func (e AuditAction) Valid() bool {
 	case AuditActionCreated:
 		return true
 	case AuditActionDeactivated:
+		return true
+	case AuditActionKeyChanged:
+		return true
+	case AuditActionKeyIssued:
+		return true
+	case AuditActionKeyRevoked:
 		return true
 	case AuditActionRestored:
 		return true
@@ -1576,6 +1585,83 @@ type AgentItem struct {
 
 	// Type Example: research
 	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
+}
+
+// AgentKeyChange defines model for AgentKeyChange.
+type AgentKeyChange struct {
+	// Required Example: true
+	Required bool `json:"required" yaml:"required"`
+}
+
+// AgentKeyDraft defines model for AgentKeyDraft.
+type AgentKeyDraft struct {
+	// Key Key is one that was agreed on elsewhere; one is made where it is left out.
+	Key *string `json:"key,omitempty" yaml:"key,omitempty"`
+
+	// Required Required stays as it is where it is left out, and is false for a first key.
+	//
+	// Example: true
+	Required *bool `json:"required,omitempty" yaml:"required,omitempty"`
+}
+
+// AgentKeyIssued defines model for AgentKeyIssued.
+type AgentKeyIssued struct {
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Example: ci-importer
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// Fingerprint The first 8 hex digits of the key's SHA-256.
+	//
+	// Example: 7717ae71
+	Fingerprint string `json:"fingerprint" yaml:"fingerprint"`
+
+	// Key The key, 64 hexadecimal characters, which are used as they are written. It is shown
+	// this once, and only where comet made it.
+	//
+	// Example: 5f0c9d1e8a7b6c5d4e3f2a1b0c9d8e7f6a5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d
+	Key *string `json:"key,omitempty" yaml:"key,omitempty"`
+
+	// Required Whether every line of the agent has to be signed.
+	//
+	// Example: true
+	Required bool `json:"required" yaml:"required"`
+
+	// Worker What the agent is called in lines of PROTOCOL_V5.
+	//
+	// Example: W3
+	Worker string `json:"worker" yaml:"worker"`
+}
+
+// AgentKeyView defines model for AgentKeyView.
+type AgentKeyView struct {
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Example: ci-importer
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// Fingerprint The first 8 hex digits of the key's SHA-256.
+	//
+	// Example: 7717ae71
+	Fingerprint string `json:"fingerprint" yaml:"fingerprint"`
+
+	// Required Whether every line of the agent has to be signed.
+	//
+	// Example: true
+	Required bool `json:"required" yaml:"required"`
+
+	// Worker What the agent is called in lines of PROTOCOL_V5.
+	//
+	// Example: W3
+	Worker string `json:"worker" yaml:"worker"`
 }
 
 // AgentList defines model for AgentList.
@@ -4481,6 +4567,12 @@ type CreateBudgetAdditionParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
+// GetAgentKeyParams defines parameters for GetAgentKey.
+type GetAgentKeyParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // ListReservationsParams defines parameters for ListReservations.
 type ListReservationsParams struct {
 	// State Only reservations in this state
@@ -4918,6 +5010,12 @@ type UpdateAgentApplicationMergePatchPlusJSONRequestBody = AgentPatch
 
 // CreateBudgetAdditionJSONRequestBody defines body for CreateBudgetAddition for application/json ContentType.
 type CreateBudgetAdditionJSONRequestBody = BudgetAdditionDraft
+
+// ChangeAgentKeyJSONRequestBody defines body for ChangeAgentKey for application/json ContentType.
+type ChangeAgentKeyJSONRequestBody = AgentKeyChange
+
+// PutAgentKeyJSONRequestBody defines body for PutAgentKey for application/json ContentType.
+type PutAgentKeyJSONRequestBody = AgentKeyDraft
 
 // CreateReservationJSONRequestBody defines body for CreateReservation for application/json ContentType.
 type CreateReservationJSONRequestBody = ReservationDraft
@@ -5641,6 +5739,68 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id} (the `DeleteBudgetAddition` operationId).
 	DeleteBudgetAddition(ctx context.Context, agentID string, additionID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RevokeAgentKey Revoke an agent's key
+	//
+	// The key ends at once on this replica and within a second on the others. Without a key the agent need not sign, and cannot.
+	//
+	// Needs the scope `admin`.
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/key (the `RevokeAgentKey` operationId).
+	RevokeAgentKey(ctx context.Context, agentID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetAgentKey Get an agent's key
+	//
+	// What the agent signs its lines of PROTOCOL_V5 with, without the key itself.
+	//
+	// Needs the scope `admin`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/key (the `GetAgentKey` operationId).
+	GetAgentKey(ctx context.Context, agentID string, params *GetAgentKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangeAgentKeyWithBody Change what an agent's key is for
+	//
+	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
+	ChangeAgentKeyWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangeAgentKey Change what an agent's key is for
+	//
+	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
+	ChangeAgentKey(ctx context.Context, agentID string, body ChangeAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutAgentKeyWithBody Give an agent a key
+	//
+	// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
+	PutAgentKeyWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutAgentKey Give an agent a key
+	//
+	// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
+	PutAgentKey(ctx context.Context, agentID string, body PutAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListReservations List an agent's reservations
 	//
@@ -6819,6 +6979,128 @@ func (c *Client) CreateBudgetAddition(ctx context.Context, agentID string, param
 // Corresponds with DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id} (the `DeleteBudgetAddition` operationId).
 func (c *Client) DeleteBudgetAddition(ctx context.Context, agentID string, additionID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteBudgetAdditionRequest(c.Server, agentID, additionID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RevokeAgentKey Revoke an agent's key
+//
+// The key ends at once on this replica and within a second on the others. Without a key the agent need not sign, and cannot.
+//
+// Needs the scope `admin`.
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/key (the `RevokeAgentKey` operationId).
+func (c *Client) RevokeAgentKey(ctx context.Context, agentID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokeAgentKeyRequest(c.Server, agentID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetAgentKey Get an agent's key
+//
+// What the agent signs its lines of PROTOCOL_V5 with, without the key itself.
+//
+// Needs the scope `admin`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/key (the `GetAgentKey` operationId).
+func (c *Client) GetAgentKey(ctx context.Context, agentID string, params *GetAgentKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetAgentKeyRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangeAgentKeyWithBody Change what an agent's key is for
+//
+// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
+func (c *Client) ChangeAgentKeyWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangeAgentKeyRequestWithBody(c.Server, agentID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangeAgentKey Change what an agent's key is for
+//
+// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
+func (c *Client) ChangeAgentKey(ctx context.Context, agentID string, body ChangeAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangeAgentKeyRequest(c.Server, agentID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutAgentKeyWithBody Give an agent a key
+//
+// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
+func (c *Client) PutAgentKeyWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutAgentKeyRequestWithBody(c.Server, agentID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutAgentKey Give an agent a key
+//
+// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
+func (c *Client) PutAgentKey(ctx context.Context, agentID string, body PutAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutAgentKeyRequest(c.Server, agentID, body)
 	if err != nil {
 		return nil, err
 	}
@@ -9386,6 +9668,183 @@ func NewDeleteBudgetAdditionRequest(server string, agentID string, additionID st
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewRevokeAgentKeyRequest constructs an http.Request for the RevokeAgentKey method
+func NewRevokeAgentKeyRequest(server string, agentID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/key", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetAgentKeyRequest constructs an http.Request for the GetAgentKey method
+func NewGetAgentKeyRequest(server string, agentID string, params *GetAgentKeyParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/key", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewChangeAgentKeyRequest calls the generic ChangeAgentKey builder with application/json body
+func NewChangeAgentKeyRequest(server string, agentID string, body ChangeAgentKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewChangeAgentKeyRequestWithBody(server, agentID, "application/json", bodyReader)
+}
+
+// NewChangeAgentKeyRequestWithBody constructs an http.Request for the ChangeAgentKey method, with any body, and a specified content type
+func NewChangeAgentKeyRequestWithBody(server string, agentID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/key", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewPutAgentKeyRequest calls the generic PutAgentKey builder with application/json body
+func NewPutAgentKeyRequest(server string, agentID string, body PutAgentKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutAgentKeyRequestWithBody(server, agentID, "application/json", bodyReader)
+}
+
+// NewPutAgentKeyRequestWithBody constructs an http.Request for the PutAgentKey method, with any body, and a specified content type
+func NewPutAgentKeyRequestWithBody(server string, agentID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/key", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -13038,6 +13497,72 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id} (the `DeleteBudgetAddition` operationId).
 	DeleteBudgetAdditionWithResponse(ctx context.Context, agentID string, additionID string, reqEditors ...RequestEditorFn) (*DeleteBudgetAdditionResponse, error)
 
+	// RevokeAgentKeyWithResponse Revoke an agent's key
+	//
+	// The key ends at once on this replica and within a second on the others. Without a key the agent need not sign, and cannot.
+	//
+	// Needs the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/key (the `RevokeAgentKey` operationId).
+	RevokeAgentKeyWithResponse(ctx context.Context, agentID string, reqEditors ...RequestEditorFn) (*RevokeAgentKeyResponse, error)
+
+	// GetAgentKeyWithResponse Get an agent's key
+	//
+	// What the agent signs its lines of PROTOCOL_V5 with, without the key itself.
+	//
+	// Needs the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/key (the `GetAgentKey` operationId).
+	GetAgentKeyWithResponse(ctx context.Context, agentID string, params *GetAgentKeyParams, reqEditors ...RequestEditorFn) (*GetAgentKeyResponse, error)
+
+	// ChangeAgentKeyWithBodyWithResponse Change what an agent's key is for
+	//
+	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
+	ChangeAgentKeyWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeAgentKeyResponse, error)
+
+	// ChangeAgentKeyWithResponse Change what an agent's key is for
+	//
+	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
+	ChangeAgentKeyWithResponse(ctx context.Context, agentID string, body ChangeAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeAgentKeyResponse, error)
+
+	// PutAgentKeyWithBodyWithResponse Give an agent a key
+	//
+	// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
+	PutAgentKeyWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutAgentKeyResponse, error)
+
+	// PutAgentKeyWithResponse Give an agent a key
+	//
+	// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
+	PutAgentKeyWithResponse(ctx context.Context, agentID string, body PutAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutAgentKeyResponse, error)
+
 	// ListReservationsWithResponse List an agent's reservations
 	//
 	// The newest first, ended ones too for as long as they are kept.
@@ -15335,6 +15860,352 @@ func (r DeleteBudgetAdditionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r DeleteBudgetAdditionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RevokeAgentKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RevokeAgentKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RevokeAgentKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RevokeAgentKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RevokeAgentKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RevokeAgentKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RevokeAgentKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RevokeAgentKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RevokeAgentKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RevokeAgentKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetAgentKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AgentKeyView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetAgentKeyResponse) GetJSON200() *AgentKeyView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetAgentKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetAgentKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetAgentKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetAgentKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetAgentKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetAgentKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetAgentKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetAgentKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetAgentKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ChangeAgentKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AgentKeyView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ChangeAgentKeyResponse) GetJSON200() *AgentKeyView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ChangeAgentKeyResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ChangeAgentKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ChangeAgentKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ChangeAgentKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ChangeAgentKeyResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ChangeAgentKeyResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ChangeAgentKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ChangeAgentKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ChangeAgentKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ChangeAgentKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ChangeAgentKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ChangeAgentKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutAgentKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AgentKeyIssued
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *AgentKeyIssued
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutAgentKeyResponse) GetJSON200() *AgentKeyIssued {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutAgentKeyResponse) GetJSON201() *AgentKeyIssued {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PutAgentKeyResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PutAgentKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PutAgentKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PutAgentKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PutAgentKeyResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PutAgentKeyResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PutAgentKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutAgentKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutAgentKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutAgentKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutAgentKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutAgentKeyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -20103,6 +20974,108 @@ func (c *ClientWithResponses) DeleteBudgetAdditionWithResponse(ctx context.Conte
 	return ParseDeleteBudgetAdditionResponse(rsp)
 }
 
+// RevokeAgentKeyWithResponse Revoke an agent's key
+//
+// The key ends at once on this replica and within a second on the others. Without a key the agent need not sign, and cannot.
+//
+// Needs the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/key (the `RevokeAgentKey` operationId).
+func (c *ClientWithResponses) RevokeAgentKeyWithResponse(ctx context.Context, agentID string, reqEditors ...RequestEditorFn) (*RevokeAgentKeyResponse, error) {
+	rsp, err := c.RevokeAgentKey(ctx, agentID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRevokeAgentKeyResponse(rsp)
+}
+
+// GetAgentKeyWithResponse Get an agent's key
+//
+// What the agent signs its lines of PROTOCOL_V5 with, without the key itself.
+//
+// Needs the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/key (the `GetAgentKey` operationId).
+func (c *ClientWithResponses) GetAgentKeyWithResponse(ctx context.Context, agentID string, params *GetAgentKeyParams, reqEditors ...RequestEditorFn) (*GetAgentKeyResponse, error) {
+	rsp, err := c.GetAgentKey(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetAgentKeyResponse(rsp)
+}
+
+// ChangeAgentKeyWithBodyWithResponse Change what an agent's key is for
+//
+// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
+func (c *ClientWithResponses) ChangeAgentKeyWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeAgentKeyResponse, error) {
+	rsp, err := c.ChangeAgentKeyWithBody(ctx, agentID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangeAgentKeyResponse(rsp)
+}
+
+// ChangeAgentKeyWithResponse Change what an agent's key is for
+//
+// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
+func (c *ClientWithResponses) ChangeAgentKeyWithResponse(ctx context.Context, agentID string, body ChangeAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeAgentKeyResponse, error) {
+	rsp, err := c.ChangeAgentKey(ctx, agentID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangeAgentKeyResponse(rsp)
+}
+
+// PutAgentKeyWithBodyWithResponse Give an agent a key
+//
+// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
+func (c *ClientWithResponses) PutAgentKeyWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutAgentKeyResponse, error) {
+	rsp, err := c.PutAgentKeyWithBody(ctx, agentID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutAgentKeyResponse(rsp)
+}
+
+// PutAgentKeyWithResponse Give an agent a key
+//
+// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
+func (c *ClientWithResponses) PutAgentKeyWithResponse(ctx context.Context, agentID string, body PutAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutAgentKeyResponse, error) {
+	rsp, err := c.PutAgentKey(ctx, agentID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutAgentKeyResponse(rsp)
+}
+
 // ListReservationsWithResponse List an agent's reservations
 //
 // The newest first, ended ones too for as long as they are kept.
@@ -22568,6 +23541,298 @@ func ParseDeleteBudgetAdditionResponse(rsp *http.Response) (*DeleteBudgetAdditio
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRevokeAgentKeyResponse parses an HTTP response from a RevokeAgentKeyWithResponse call
+func ParseRevokeAgentKeyResponse(rsp *http.Response) (*RevokeAgentKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RevokeAgentKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetAgentKeyResponse parses an HTTP response from a GetAgentKeyWithResponse call
+func ParseGetAgentKeyResponse(rsp *http.Response) (*GetAgentKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetAgentKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AgentKeyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseChangeAgentKeyResponse parses an HTTP response from a ChangeAgentKeyWithResponse call
+func ParseChangeAgentKeyResponse(rsp *http.Response) (*ChangeAgentKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ChangeAgentKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AgentKeyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutAgentKeyResponse parses an HTTP response from a PutAgentKeyWithResponse call
+func ParsePutAgentKeyResponse(rsp *http.Response) (*PutAgentKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutAgentKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AgentKeyIssued
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest AgentKeyIssued
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"comet/internal/auth"
 	"comet/internal/dialect/pipe"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
@@ -31,6 +32,7 @@ type house struct {
 	*pipe.Dialect
 	work *orchestrator.Orchestrator
 	db   *storetest.DB
+	keys *auth.Keys
 }
 
 // rule runs one case on a fresh database of every kind.
@@ -58,7 +60,8 @@ func open(t testing.TB, db *storetest.DB) *house {
 		require.NoError(t, work.Stop(context.Background()))
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-	return &house{pipe.New(work, nil), work, db}
+	keys := auth.NewKeys(db.Store, &auth.KeysOptions{Clock: db.Now})
+	return &house{pipe.New(work, &pipe.Options{Keys: keys}), work, db, keys}
 }
 
 // agent registers an agent that offers the capabilities.

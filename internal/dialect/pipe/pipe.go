@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"comet/internal/auth"
 	"comet/internal/dialect"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
@@ -37,6 +38,8 @@ const Version = "V5"
 type Options struct {
 	// Clock tells the time, default time.Now.
 	Clock func() time.Time
+	// Keys are what agents sign with; without them no agent has a key.
+	Keys *auth.Keys
 	// Logger hears of our own failures; default discards.
 	Logger *slog.Logger
 }
@@ -46,6 +49,7 @@ type Dialect struct {
 	work    *orchestrator.Orchestrator
 	clock   func() time.Time
 	log     *slog.Logger
+	keys    *auth.Keys // nil for none
 	numbers *numbers
 }
 
@@ -59,6 +63,9 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
 	}
 	if opts != nil && opts.Logger != nil {
 		d.log = opts.Logger
+	}
+	if opts != nil {
+		d.keys = opts.Keys
 	}
 	d.numbers = newNumbers(d.clock())
 	return d
@@ -135,32 +142,43 @@ func (d *Dialect) Introduction(raw []byte) (name string, err error) {
 
 // Receive implements dialect.Dialect.
 func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) dialect.Answer {
-	if d.hearsV4(from, raw) {
-		return d.down(d.hear(ctx, from, raw, true, wait))
-	}
-	return d.hear(ctx, from, raw, false, wait)
-}
-
-// hear takes one message. old is whether whoever sends it speaks V4; the answer is V5 all
-// the same.
-func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte, old bool, wait time.Duration) dialect.Answer {
-	m, err := parse(string(raw), old)
+	old := d.hearsV4(from, raw)
+	m, s, err := d.hear(ctx, from, raw, old)
 	if err != nil {
-		return d.refuse(m, err)
-	}
-	m.Data, _, _ = m.Data.Cut(keyToken) // it is nobody else's business
-	s, err := d.speaker(ctx, from, m)
-	if err == nil && old {
-		err = d.recall(ctx, &s, m)
-	}
-	if err != nil {
-		return d.refuse(m, err)
+		return d.inVersion(old, d.unheard(ctx, from, d.refuse(m, err)))
 	}
 	answer, err := d.receive(ctx, s, m, wait)
 	if err != nil {
-		return d.refuse(m, err)
+		answer = d.refuse(m, err)
 	}
-	return answer
+	return d.seal(ctx, s.agent, m, d.inVersion(old, answer))
+}
+
+// inVersion is an answer in the version that somebody is answered in.
+func (d *Dialect) inVersion(old bool, a dialect.Answer) dialect.Answer {
+	if old {
+		return d.down(a)
+	}
+	return a
+}
+
+// hear reads a message, of V4 where old is set, and finds out whose it is and, in V4, which
+// task it is about.
+func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s speaker, err error) {
+	if m, err = parse(string(raw), old); err != nil {
+		return m, s, err
+	}
+	var told bool
+	if m.Data, _, told = m.Data.Cut(keyToken); told && dialect.LineOf(ctx).Far { // it is nobody else's business
+		return m, s, errToken()
+	}
+	if s, err = d.speaker(ctx, from, m); err != nil {
+		return m, s, err
+	}
+	if err = d.authenticate(ctx, s.agent, m, raw); err == nil && old {
+		err = d.recall(ctx, &s, m)
+	}
+	return m, s, err
 }
 
 func (d *Dialect) receive(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (dialect.Answer, error) {

@@ -86,6 +86,7 @@ func (d *Dialect) refuse(m wire.Message, err error) dialect.Answer {
 	answer := dialect.Answer{
 		Status: httpStatus(out.Err), Body: []byte(line), ContentType: contentType, Refused: true, RetryAfter: retryAfter(err, out.Err),
 	}
+	answer.Forged = isForged(err)
 	if errs.Is(err, errs.BodyTooLarge) {
 		answer.Status = http.StatusRequestEntityTooLarge
 	}

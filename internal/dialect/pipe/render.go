@@ -13,11 +13,16 @@ import (
 )
 
 // Render implements dialect.Dialect. What V4 cannot say is given back for a worker that
-// speaks it, which ends its attempt.
+// speaks it, which ends its attempt. Who signs is told in signed lines.
 func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, _ int) ([][]byte, error) {
 	lines, err := d.render(ctx, agent, m)
 	if err == nil && len(lines) > 0 && d.knowsOnlyV4(agent.ID) {
-		return d.renderV4(ctx, agent, m, lines)
+		lines, err = d.renderV4(ctx, agent, m, lines)
+	}
+	for i := 0; err == nil && i < len(lines); i++ {
+		var line string
+		line, err = d.signed(ctx, agent.ID, string(lines[i]))
+		lines[i] = []byte(line)
 	}
 	return lines, err
 }

@@ -48,6 +48,8 @@ const (
 	ReasonUnsigned  = "auth_missing"
 	ReasonSignature = "auth_signature"
 	ReasonReplay    = "auth_replay"
+	ReasonSession   = "auth_session"
+	ReasonNoKey     = "auth_no_key"
 	// ReasonOverflow: DATA to be written is longer than MaxData. A #REF: can say it.
 	ReasonOverflow = "overflow"
 	// ReasonUnsayable: a value to be written has what DATA cannot say. A #REF: can.

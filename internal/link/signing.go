@@ -1,0 +1,149 @@
+package link
+
+import (
+	"context"
+	"crypto/sha256"
+	"math"
+	"net/netip"
+	"time"
+
+	"comet/internal/dialect"
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// signatory is a dialect whose messages may be signed, and have to be on a line from
+// another machine.
+type signatory interface {
+	// Signer returns the agent that a signed introduction names, "" for another one; its
+	// error is for Refuse.
+	Signer(ctx context.Context, raw []byte) (agentID string, err error)
+	// Authenticate looks at the signature of an introduction, where there is one or must be
+	// one. Its error is for Refuse, errs.Unauthenticated for a signature that is wrong.
+	Authenticate(ctx context.Context, agentID string, raw []byte) error
+	// HasKey returns errs.Unauthenticated for an agent that cannot sign.
+	HasKey(ctx context.Context, agentID string) error
+}
+
+// signing is what a line knows of the signatures on it. The zero value is that of a line on
+// which nothing of its own is signed.
+type signing struct {
+	// far says that the agent is on another machine.
+	far bool
+	// vouched says that the signature of the first message was looked at.
+	vouched bool
+	// from is where the agent is, and token what it showed, "" for none.
+	from  netip.Prefix
+	token string
+}
+
+// on returns the context of what is said on the line.
+func (s *signing) on(ctx context.Context) context.Context {
+	return dialect.OnLine(ctx, dialect.Line{Far: s.far})
+}
+
+// first returns the context of the message that is read next.
+func (s *signing) first(ctx context.Context) context.Context {
+	if !s.vouched {
+		return ctx
+	}
+	s.vouched = false
+	return dialect.OnLine(ctx, dialect.Line{Far: s.far, Vouched: true})
+}
+
+// origin is where a connection comes from.
+type origin struct {
+	line       dialect.Line
+	subscriber netip.Prefix
+}
+
+func (s *Listener) from(c *tcpConn) (origin, error) {
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return origin{}, errs.New(errs.Unauthenticated, "it cannot be told where the connection comes from")
+	}
+	addr := at.Addr().Unmap()
+	return origin{dialect.Line{Far: !s.opts.Local(addr)}, subscriber(addr)}, nil
+}
+
+// signer returns whose connection it is where that is said by a signature, which is still
+// to be looked at, and nil where it is said in another way. From another machine there is
+// no other.
+func (s *Listener) signer(ctx context.Context, from origin, first []byte) (func(context.Context) (models.Principal, error), error) {
+	in, ok := s.speech.(signatory)
+	if !ok {
+		if from.line.Far {
+			return nil, errs.New(errs.Unauthenticated, "lines are taken from this machine only")
+		}
+		return nil, nil //nolint:nilnil // it is said in another way
+	}
+	if wait := s.l.doorman.pause(from.subscriber); from.line.Far && wait > 0 {
+		return nil, errTooForged(wait)
+	}
+	id, err := in.Signer(ctx, first)
+	if id == "" || err != nil {
+		return nil, err
+	}
+	return s.keyHolder(in, id, from.line.Far), nil
+}
+
+// keyHolder is an agent that signs, for as long as it is active and has a key. One on this
+// machine may do what it may without a signature too; one on another may not ask for work,
+// which a token has to allow.
+func (s *Listener) keyHolder(in signatory, agentID string, far bool) func(context.Context) (models.Principal, error) {
+	active := s.enrolled(agentID)
+	return func(ctx context.Context) (models.Principal, error) {
+		p, err := active(ctx)
+		if err == nil {
+			err = in.HasKey(ctx, agentID)
+		}
+		if far {
+			p.Scopes = nil
+		}
+		return p, err
+	}
+}
+
+// authenticate looks at the signature of a first message, before anything changes for the
+// agent: not even its older line ends for one that is refused.
+func (s *Listener) authenticate(ctx context.Context, from origin, agentID string, first []byte) error {
+	in, ok := s.speech.(signatory)
+	if !ok {
+		return nil
+	}
+	err := in.Authenticate(ctx, agentID, first)
+	if errs.Is(err, errs.Unauthenticated) {
+		s.l.doorman.forged(from.subscriber, "")
+	}
+	return err
+}
+
+// forged counts a signature that was wrong like a token that was, and reports whether the
+// address has shown too many of them. The token that it came with counts as one that was
+// not accepted before: it may be in wrong hands.
+func (d *doorman) forged(from netip.Prefix, token string) (tooMany bool) {
+	if token != "" {
+		d.accepted.Remove(sha256.Sum256([]byte(token)))
+	}
+	d.fail(from)
+	return d.pause(from) > 0
+}
+
+// errTooForged is told whoever has shown too many signatures that were wrong.
+func errTooForged(wait time.Duration) error {
+	return errs.New(errs.RateLimited, "too many signatures from here were wrong").With(retryAfter, int(math.Ceil(wait.Seconds())))
+}
+
+// hearing returns what hears the messages of one request, and no more of them once too
+// many signatures were wrong.
+func (l *Links) hearing(speech dialect.Dialect, who visitor, from netip.Prefix) func(ctx context.Context, line []byte, wait time.Duration) dialect.Answer {
+	shut := false
+	return func(ctx context.Context, line []byte, wait time.Duration) dialect.Answer {
+		if shut {
+			return speech.Refuse(errTooForged(l.doorman.pause(from)), line)
+		}
+		a := speech.Receive(ctx, who.Principal, line, wait)
+		shut = a.Forged && l.doorman.forged(from, who.token)
+		return a
+	}
+}

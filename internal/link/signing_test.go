@@ -1,0 +1,269 @@
+package link_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/link"
+	wire "comet/internal/wire/pipe"
+	"comet/models"
+)
+
+// theKey is one that was agreed on elsewhere.
+const theKey = "a key that was agreed on"
+
+// elsewhere has every address be another machine's.
+func elsewhere() link.ListenerOptions {
+	return link.ListenerOptions{Local: func(netip.Addr) bool { return false }}
+}
+
+// signs gives an agent the key, and with it a number.
+func (h *inn) signs(t *testing.T, id string, required bool) {
+	t.Helper()
+	_, err := h.keys.Issue(t.Context(), models.System(), id, models.AgentKeyDraft{Key: new(theKey), Required: &required})
+	require.NoError(t, err)
+}
+
+// sign is a line as somebody sends it who has the key.
+func sign(t *testing.T, line, key, nonce string) string {
+	t.Helper()
+	m, err := wire.Parse(line)
+	require.NoError(t, err, line)
+	session := m.Context
+	if session == "" {
+		session = "S0"
+	}
+	signed, err := wire.Sign(line, []byte(key), session, nonce)
+	require.NoError(t, err)
+	return signed
+}
+
+// hearSigned returns the next line, which has to be signed, without its signature.
+func (g *talker) hearSigned() string {
+	g.t.Helper()
+	text := g.hear()
+	require.NoError(g.t, wire.Verify(text, []byte(theKey)), text)
+	text, _, _ = strings.Cut(text, ";auth=")
+	return text
+}
+
+// sentAway says a first line on a connection of its own and returns all that is answered.
+func (h *inn) sentAway(t *testing.T, first string) string {
+	t.Helper()
+	g, _ := h.dialLine(t)
+	g.say(first)
+	return unnumbered(strings.Join(g.over(), "\n"))
+}
+
+const heartbeat = "M%d|W1>O1|H|T0|-|-|-|0|S0|-|load=1%%"
+
+// TestAnAgentOnAnotherMachine (PROTOCOL_V5 §11; decisions: “off loopback every line carries
+// auth=”).
+func TestAnAgentOnAnotherMachine(t *testing.T) {
+	t.Parallel()
+	plainRule(t, "joins and works, and all that is said is signed", link.Options{}, elsewhere(), func(t *testing.T, h *inn) {
+		h.first(t, "ada")
+		h.signs(t, "ada", false)
+		g, _ := h.dialLine(t)
+		g.say(sign(t, join, theKey, "00aa"))
+		require.Contains(t, g.hearSigned(), "|A|T0|-|D|-|0|S0|-|registered;id=W1;")
+		h.worker(t, "ada", online)
+		h.submit(t, "ada")
+		work, err := wire.Parse(g.hearSigned())
+		require.NoError(t, err)
+		require.Equal(t, wire.Request, work.Type)
+		done := fmt.Sprintf("M2|W1>O1|S|%s|-|D|-|0|%s|-|n=1", work.Task, work.Context)
+		for line, reason := range map[string]string{
+			done:                             wire.ReasonUnsigned,
+			sign(t, join, theKey, "00ab"):    wire.ReasonReplay,
+			sign(t, done, "another", "00aa"): wire.ReasonSignature,
+		} {
+			g.say(line)
+			require.Regexp(t, `\|F\|E90\|.*\|reason=`+reason+";", g.hear(), "the connection goes on")
+		}
+		g.say(sign(t, strings.Replace(done, "W1", "W2", 1), theKey, "00ac"))
+		require.Contains(t, g.hear(), "|F|E13|", "a foreign number")
+		g.say(sign(t, done, theKey, "00aa"))
+		require.Contains(t, g.hearSigned(), "|A|"+work.Task.String()+"|", "what was refused has changed nothing")
+		g.say(sign(t, "M3|W1>O1|R|-|-|-|-|0|-|-|call=web_search", theKey, "00aa"))
+		require.Contains(t, g.hearSigned(), "|F|E90|0|-|-|reason=scope;", "a key does not allow to ask for work")
+		require.Empty(t, h.names, "nobody is registered")
+	})
+	plainRule(t, "is sent away with a first line that it did not sign, and changes nothing", link.Options{}, elsewhere(), func(t *testing.T, h *inn) {
+		token := h.first(t, "ada")
+		h.signs(t, "ada", false)
+		g, _ := h.dialLine(t)
+		taken := sign(t, join, theKey, "00aa")
+		g.say(taken)
+		require.Contains(t, g.hearSigned(), "registered")
+		before := h.worker(t, "ada", online).Line
+		next := strings.Replace(join, "M1", "M2", 1)
+		for first, reason := range map[string]string{
+			next:                             wire.ReasonUnsigned,
+			next + ";name=shouter":           wire.ReasonUnsigned,
+			next + ";token=" + token:         "token",
+			sign(t, next, "another", "00aa"): wire.ReasonSignature,
+			taken:                            wire.ReasonReplay,
+			strings.Replace(taken, "00aa", "00ab", 1):                       wire.ReasonReplay,
+			sign(t, strings.Replace(next, "W1", "W7", 1), theKey, "00aa"):   wire.ReasonNoKey,
+			sign(t, strings.Replace(next, "W1", "W1.9", 1), theKey, "00aa"): wire.ReasonNoKey,
+			sign(t, next+";token="+token, theKey, "00aa"):                   "token",
+		} {
+			said := h.sentAway(t, first)
+			require.Contains(t, said, "|F|E90|0|S0|-|reason="+reason+";", first)
+			require.NotContains(t, said, token)
+			require.NotContains(t, said, ";auth", "nobody has lines signed by asking wrongly")
+		}
+		require.Empty(t, h.names, "nobody is registered")
+		require.Equal(t, before, h.Known("ada").Line, "and the line that there is goes on")
+		g.say(sign(t, fmt.Sprintf(heartbeat, 2), theKey, "00aa"))
+		require.Empty(t, g.signedBarrier(t, 3))
+	})
+	plainRule(t, "has received nothing by a line that it did not sign", link.Options{}, elsewhere(), func(t *testing.T, h *inn) {
+		h.first(t, "ada")
+		h.signs(t, "ada", false)
+		for i, last := range []string{"nonsense", "M3|W1>O1|H|T0|-|-|-|0|S0|-|-", sign(t, fmt.Sprintf(heartbeat, 9), theKey, "00aa")} {
+			g, _ := h.dialLine(t)
+			g.say(sign(t, fmt.Sprintf("M%d%s", i+1, join[2:]), theKey, "00aa"))
+			require.Contains(t, g.hearSigned(), "registered")
+			if i == 0 {
+				h.tell(t, "ada", 1)
+			}
+			require.Contains(t, g.hearSigned(), "|U|")
+			g.say(last)
+			if i < 2 {
+				require.Contains(t, g.hear(), "|E|")
+			} else {
+				require.Empty(t, g.signedBarrier(t, 10))
+			}
+			g.drop()
+			h.metricIs(t, 0, "comet_link_lines", link.TCP) // all that it acknowledged is noted
+			all, err := h.Messages(t.Context(), "ada", 10)
+			require.NoError(t, err)
+			require.Len(t, all, map[bool]int{true: 1, false: 0}[i < 2], last)
+		}
+	})
+	plainRule(t, "has to wait where it tries too many signatures", link.Options{MaxFailures: 3}, elsewhere(), func(t *testing.T, h *inn) {
+		h.first(t, "ada")
+		h.signs(t, "ada", false)
+		for i := range 3 {
+			require.Contains(t, h.sentAway(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), wire.ReasonSignature)
+			h.metricIs(t, i+1, "comet_link_authentication_failures_total")
+		}
+		require.Contains(t, h.sentAway(t, sign(t, join, theKey, "00aa")), "|F|E31|", "also with the right one")
+	})
+	plainRule(t, "is off the line where it tries too many", link.Options{MaxFailures: 2}, elsewhere(), func(t *testing.T, h *inn) {
+		h.first(t, "ada")
+		h.signs(t, "ada", false)
+		g, _ := h.dialLine(t)
+		g.say(sign(t, join, theKey, "00aa"))
+		require.Contains(t, g.hearSigned(), "registered")
+		g.say(sign(t, fmt.Sprintf(heartbeat, 2), "another", "00aa"))
+		require.Contains(t, g.hear(), wire.ReasonSignature)
+		g.say(sign(t, fmt.Sprintf(heartbeat, 2), "another", "00ab"))
+		require.Contains(t, strings.Join(g.over(), "\n"), wire.ReasonSignature)
+		h.worker(t, "ada", offline)
+	})
+	plainRule(t, "is off the line once its key is revoked", link.Options{Heartbeat: beat}, elsewhere(), func(t *testing.T, h *inn) {
+		h.first(t, "ada")
+		h.signs(t, "ada", false)
+		g, _ := h.dialLine(t)
+		g.say(sign(t, join, theKey, "00aa"))
+		require.Contains(t, g.hearSigned(), "registered")
+		require.NoError(t, h.keys.Revoke(t.Context(), models.System(), "ada"))
+		require.Empty(t, g.over())
+	})
+}
+
+// signedBarrier returns what came before the answer to a question that is asked now.
+func (g *talker) signedBarrier(t *testing.T, number int) (before []string) {
+	t.Helper()
+	g.say(sign(t, fmt.Sprintf("M%d|W1>O1|Q|T0|-|-|-|0|S0|-|filter=W1;status=all", number), theKey, "0b0b"))
+	for {
+		said := g.hearSigned()
+		if strings.Contains(said, "agents=W1") {
+			return before
+		}
+		before = append(before, said)
+	}
+}
+
+// TestASignatureOnThisMachine: signing is for everybody, and has to be done by whoever is
+// told to.
+func TestASignatureOnThisMachine(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	var mu sync.Mutex
+	logger := slog.New(slog.NewTextHandler(locked{&mu, &log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	plainRule(t, "stands for the line with its token, which goes no further", link.Options{Logger: logger}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		token := h.first(t, "ada")
+		h.signs(t, "ada", true)
+		g, _ := h.dialLine(t)
+		g.say(sign(t, join+";token="+token, theKey, "beef"))
+		require.Contains(t, g.hearSigned(), "registered;id=W1")
+		g.say(sign(t, fmt.Sprintf(heartbeat, 2), "a wrong key that is long", "beef"))
+		require.Contains(t, g.hear(), wire.ReasonSignature)
+		require.NotContains(t, strings.Join(h.speech.lines, "\n"), token)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, secret := range []string{token, theKey, "auth=", ":beef:"} {
+			require.NotContains(t, log.String(), secret)
+		}
+	})
+	plainRule(t, "says who somebody is that has no token", link.Options{}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		h.first(t, "ada")
+		h.signs(t, "ada", false)
+		g, _ := h.dialLine(t)
+		g.say(sign(t, join+";name=eve", theKey, "00aa"))
+		require.Contains(t, g.hear(), "registered;id=W1")
+		require.Empty(t, h.names, "nobody is registered")
+		require.Contains(t, h.sentAway(t, sign(t, join+";name=eve", "another", "00aa")), wire.ReasonSignature)
+		require.Empty(t, h.names, "not by a line that is refused either")
+	})
+	plainRule(t, "is missed in the first line of whoever has to sign", link.Options{}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		token := h.first(t, "ada")
+		h.signs(t, "ada", true)
+		g, _ := h.dialLine(t)
+		g.say(sign(t, join+";token="+token, theKey, "00aa"))
+		require.Contains(t, g.hearSigned(), "registered")
+		require.Contains(t, h.sentAway(t, join+";token="+token), wire.ReasonUnsigned)
+		require.Contains(t, h.sentAway(t, join+";name=ada"), wire.ReasonUnsigned)
+		require.Empty(t, g.signedBarrier(t, 2), "its line goes on")
+	})
+	plainRule(t, "that is wrong counts over HTTP too", link.Options{MaxFailures: 3}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		token := h.first(t, "ada")
+		h.signs(t, "ada", true)
+		var lines []string
+		for i := range 5 {
+			lines = append(lines, sign(t, fmt.Sprintf(heartbeat, i+1), "another", "00aa"))
+		}
+		got := h.do(t, "POST", "/api/v5/messages", token, strings.Join(lines, "\n"), "Content-Type", "text/plain")
+		require.Equal(t, 401, got.StatusCode)
+		said := strings.Split(strings.TrimSpace(got.body), "\n")
+		require.Len(t, said, 5)
+		for i, want := range []string{"E90", "E90", "E90", "E31", "E31"} {
+			require.Contains(t, said[i], "|F|"+want+"|")
+		}
+		h.metricIs(t, 3, "comet_link_authentication_failures_total")
+		require.Equal(t, 429, h.do(t, "POST", "/api/v5/messages", token, lines[0], "Content-Type", "text/plain").StatusCode,
+			"and its token is not known any more")
+	})
+	plainRule(t, "that is wrong too often ends a WebSocket", link.Options{MaxFailures: 2}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		token := h.first(t, "ada")
+		h.signs(t, "ada", true)
+		g := h.enter(t, link.WebSocket, token)
+		g.say(sign(t, join, "another", "00aa"))
+		require.Contains(t, g.hear(), wire.ReasonSignature)
+		g.say(sign(t, join, theKey, "00aa"))
+		require.Contains(t, g.hearSigned(), "registered")
+		g.say(sign(t, fmt.Sprintf(heartbeat, 2), "another", "00aa"))
+		require.Contains(t, strings.Join(g.over(), "\n"), wire.ReasonSignature)
+	})
+}

@@ -1,0 +1,107 @@
+package storetest_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+func TestAgentKeys(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		save := func(k models.AgentKey) error {
+			return db.Write(t.Context(), func(tx *store.Tx) error { return tx.SaveAgentKey(k) })
+		}
+		insert(t, db, nova(db), orchestrator(db, "ada", 1), orchestrator(db, "bob", 2))
+		_, err := db.AgentKey(t.Context(), "ada")
+		require.True(t, errs.Is(err, errs.NotFound), err)
+		first := models.AgentKey{AgentID: "ada", Secret: "clé ' | ü", CreatedAt: db.Now(), CreatedBy: "ops"}
+		require.NoError(t, save(first))
+		got, err := db.AgentKey(t.Context(), "ada")
+		require.NoError(t, err)
+		require.Equal(t, first, got, "it has no number yet")
+
+		db.Clock.Advance(time.Minute)
+		second := models.AgentKey{AgentID: "ada", Secret: "another one", Required: true, CreatedAt: db.Now(), CreatedBy: "ops2", Number: 1}
+		require.NoError(t, save(second))
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+			if _, err := tx.AgentNumber("ada"); err != nil {
+				return err
+			}
+			got, err = tx.AgentKey("ada")
+			return err
+		}))
+		require.Equal(t, second, got, "in the place of the one before")
+
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.DropAgentKey("ada") }))
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.DropAgentKey("ada") }), "twice is fine")
+		err = db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.AgentKey("ada"); return err })
+		require.True(t, errs.Is(err, errs.NotFound), err)
+		require.True(t, errs.Is(save(models.AgentKey{AgentID: "nobody", Secret: "x"}), errs.Conflict))
+	})
+}
+
+func TestSignedLines(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		const window = time.Hour
+		note := func(agentID, mark string) (first bool) {
+			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) {
+				first, err = tx.NoteSigned(agentID, []byte(mark), db.Now().Add(-window))
+				return err
+			}))
+			return first
+		}
+		purge := func(before time.Time, limit int) (n int64) {
+			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) { n, err = tx.PurgeSigned(before, limit); return err }))
+			return n
+		}
+		require.True(t, note("ada", "\x00\xff"))
+		require.False(t, note("ada", "\x00\xff"))
+		require.True(t, note("ada", "\x00\xfe"))
+		require.True(t, note("bob", "\x00\xff"), "of another agent")
+		db.Clock.Advance(window)
+		require.False(t, note("ada", "\x00\xff"), "for as long as the window")
+		db.Clock.Advance(time.Microsecond)
+		require.True(t, note("ada", "\x00\xff"), "and no longer, purged or not")
+		require.False(t, note("ada", "\x00\xff"))
+		require.EqualValues(t, 1, purge(db.Now(), 1))
+		require.EqualValues(t, 1, purge(db.Now(), 100))
+		require.Zero(t, purge(db.Now(), 100), "the one that is left is too new")
+	})
+}
+
+// TestSignedLinesTogether: of a line that comes to several replicas at once, one is the first.
+func TestSignedLinesTogether(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		const times = 16
+		var all sync.WaitGroup
+		firsts, failures := make([]bool, times), make([]error, times)
+		since := db.Now().Add(-time.Hour)
+		for i := range times {
+			all.Go(func() {
+				failures[i] = db.Write(t.Context(), func(tx *store.Tx) (err error) {
+					firsts[i], err = tx.NoteSigned("ada", []byte("mark"), since)
+					return err
+				})
+			})
+		}
+		all.Wait()
+		n := 0
+		for i, first := range firsts {
+			require.NoError(t, failures[i])
+			if first {
+				n++
+			}
+		}
+		require.Equal(t, 1, n)
+	})
+}
