@@ -14,6 +14,7 @@ import (
 
 	"comet/internal/dialect/pipe"
 	"comet/internal/jobs"
+	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/usage"
@@ -57,7 +58,7 @@ func open(t *testing.T, db *storetest.DB) *house {
 		require.NoError(t, work.Stop(context.Background()))
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-	return &house{pipe.New(work, nil), work, db}
+	return &house{pipe.New(work, &pipe.Options{Journal: journal.New(db.Store, nil)}), work, db}
 }
 
 // agent registers an agent that offers the capabilities.

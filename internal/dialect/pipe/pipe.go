@@ -18,6 +18,7 @@ import (
 
 	"comet/internal/dialect"
 	"comet/internal/errs"
+	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	wire "comet/internal/wire/pipe"
 	"comet/models"
@@ -37,7 +38,10 @@ const Version = "V5"
 type Options struct {
 	// Clock tells the time, default time.Now.
 	Clock func() time.Time
-	// Logger hears of our own failures; default discards.
+	// Journal keeps what is said; default: it is not kept, and no message can be referred
+	// to.
+	Journal *journal.Journal
+	// Logger hears of every line, and of our own failures; default discards.
 	Logger *slog.Logger
 }
 
@@ -46,6 +50,7 @@ type Dialect struct {
 	work    *orchestrator.Orchestrator
 	clock   func() time.Time
 	log     *slog.Logger
+	journal *journal.Journal // nil for none
 	numbers *numbers
 }
 
@@ -59,6 +64,9 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
 	}
 	if opts != nil && opts.Logger != nil {
 		d.log = opts.Logger
+	}
+	if opts != nil {
+		d.journal = opts.Journal
 	}
 	d.numbers = newNumbers(d.clock())
 	return d
@@ -137,18 +145,24 @@ func (d *Dialect) Introduction(raw []byte) (name string, err error) {
 func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) dialect.Answer {
 	m, err := wire.Parse(string(raw))
 	if err != nil {
-		return d.refuse(m, err)
+		return d.answered(ctx, nil, d.refuse(m, err))
 	}
 	m.Data, _, _ = m.Data.Cut(keyToken) // it is nobody else's business
+	said := d.hear(ctx, m)
 	s, err := d.speaker(ctx, from, m)
-	if err != nil {
-		return d.refuse(m, err)
+	if err == nil {
+		_, err = m.Data.Parent()
 	}
+	if err != nil {
+		return d.answered(ctx, said, d.refuse(m, err))
+	}
+	s.said = said
 	answer, err := d.receive(ctx, s, m, wait)
 	if err != nil {
-		return d.refuse(m, err)
+		return d.answered(ctx, said, d.refuse(m, err))
 	}
-	return answer
+	said.taken(m)
+	return d.answered(ctx, said, answer)
 }
 
 func (d *Dialect) receive(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (dialect.Answer, error) {

@@ -13,6 +13,8 @@ type speaker struct {
 	// agent is the agent's id and address its name, "" and User for somebody else.
 	agent   string
 	address wire.Address
+	// said is the message, to be kept, nil for one that is not.
+	said *heard
 }
 
 // speaker returns who sends a message. The token names the agent, and FROM must be the
