@@ -28,6 +28,8 @@ const (
 //	@Description	Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
 //	@Description
 //	@Description	The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+//	@Description
+//	@Description	With `format=v5`, `data` is one line of text in PROTOCOL_V5's log format (§10.3), as its door would say what happened, whichever protocol the task is done in: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`, TS in milliseconds since 1970. Agents and tasks that have no short names yet get them.
 //	@ID				streamEvents
 //	@Tags			events
 //	@Produce		text/event-stream
@@ -35,6 +37,7 @@ const (
 //	@Param			types			query	string	false	"Only events of these types, separated by commas"	maxlength(1000)	example(task.completed,task.failed)
 //	@Param			agent_id		query	string	false	"Only events that concern this agent"	maxlength(64)	example(research-web-01)
 //	@Param			task_id			query	string	false	"Only events of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			format			query	string	false	"How an event is written: as JSON, or as a line of PROTOCOL_V5's log (§10.3)"	enums(json,v5)	default(json)
 //	@Param			last_event_id	query	int		false	"What Last-Event-ID says, for clients that cannot send it; the header beats it"	minimum(0)	example(42)
 //	@Param			Last-Event-ID	header	string	false	"The position of the last event you have"	example(42)
 //	@Success		200	{string}	string	"The stream"
@@ -44,7 +47,8 @@ const (
 //	@Header			503	{integer}	Retry-After
 //	@Router			/api/v1/events [get]
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "types", "agent_id", "task_id", "last_event_id")
+	q := newQuery(r, "types", "agent_id", "task_id", "last_event_id", "format")
+	write := s.eventForm(q)
 	after := q.OptInt("last_event_id", 0, 1<<53)
 	filter, err := readEventFilter(q, caller(r))
 	if err != nil {
@@ -74,7 +78,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	out := s.newStream(w)
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		s.tell(r, &teller{stream: out, filter: filter, kept: kept, read: from, told: from, message: hello})
+		s.tell(r, &teller{stream: out, write: write, filter: filter, kept: kept, read: from, told: from, message: hello})
 	}
 	return nil
 }
@@ -116,6 +120,7 @@ func (s *Server) begin(ctx context.Context, after *int) (from int64, hello []byt
 type teller struct {
 	*stream
 
+	write   eventForm
 	filter  eventFilter
 	kept    *newest
 	message []byte // that is being made
@@ -139,7 +144,7 @@ func (s *Server) tell(r *http.Request, t *teller) {
 		case <-ctx.Done():
 			return
 		case batch := <-batches:
-			if s.addEvents(t, batch) != nil {
+			if s.addEvents(ctx, t, batch) != nil {
 				return
 			}
 		case <-alive.C:
@@ -177,13 +182,13 @@ type eventView struct {
 	Data     any              `json:"data"`
 }
 
-func (s *Server) addEvents(t *teller, batch []models.Event) error {
+func (s *Server) addEvents(ctx context.Context, t *teller, batch []models.Event) error {
 	for _, e := range batch {
 		t.read = e.Position
 		if !t.filter.wants(e) {
 			continue
 		}
-		data, err := s.encode(newEventView(e))
+		data, err := t.write(ctx, e)
 		if err != nil {
 			return err
 		}

@@ -105,6 +105,7 @@ func (s *Server) router() http.Handler {
 		r.With(send).Post("/api/v1/tasks/{task_id}/cancel", s.handle(s.cancelTask))
 		r.With(send).Post("/api/v1/tasks/{task_id}/answer", s.handle(s.answerTask))
 		r.With(own).Get("/api/v1/tasks/{task_id}/output", s.handle(s.getTaskOutput))
+		r.With(own).Get("/api/v1/tasks/{task_id}/lines", s.handle(s.listTaskLines))
 		r.With(own).Get("/api/v1/sessions", s.handle(s.listSessions))
 		r.With(send).Post("/api/v1/sessions", s.handle(s.openSession))
 		r.With(own).Get("/api/v1/sessions/{session_id}", s.handle(s.getSession))

@@ -11,6 +11,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/strictjson"
@@ -50,6 +51,9 @@ type Options struct {
 	// StreamPatience is for how long a client may take nothing of a stream before it is
 	// dropped, default 30 s.
 	StreamPatience time.Duration
+	// V5 is an event as a line of PROTOCOL_V5's log; nil for a server that speaks it to
+	// nobody.
+	V5 func(context.Context, models.Event) (string, error)
 	// Clock tells the time, default time.Now.
 	Clock func() time.Time
 	// Mount adds routes of other rooms behind the chain and the authentication;
@@ -72,6 +76,7 @@ type Core struct {
 	Webhooks     *webhooks.Webhooks
 	Orchestrator *orchestrator.Orchestrator
 	Feed         *events.Feed
+	Journal      *journal.Journal
 }
 
 // Server answers the REST door's requests.
@@ -84,6 +89,7 @@ type Server struct {
 	webhooks *webhooks.Webhooks
 	work     *orchestrator.Orchestrator
 	feed     *events.Feed
+	journal  *journal.Journal
 	streams  *streams
 	news     *news
 	limit    *rateLimit
@@ -95,6 +101,7 @@ type Server struct {
 func New(core Core, opts *Options) *Server {
 	s := &Server{
 		registry: core.Registry, auth: core.Auth, keys: core.Keys, usage: core.Usage, webhooks: core.Webhooks, work: core.Orchestrator, feed: core.Feed,
+		journal: core.Journal,
 	}
 	if opts != nil {
 		s.opts = *opts

@@ -144,6 +144,17 @@ func (s *session) pages(limit int, member string, fetch func(size int, cursor *s
 // list prints the entries of a list: as the member of an object, or as a table
 // with a row for each.
 func list[T any](s *session, member string, entries []json.RawMessage, headers []string, row func(T) []string) error {
+	return listAs(s, member, entries, func(all []T) error {
+		rows := make([][]string, len(all))
+		for i, v := range all {
+			rows[i] = row(v)
+		}
+		return s.out.table(headers, rows)
+	})
+}
+
+// listAs is list for entries that are shown to people in another form.
+func listAs[T any](s *session, member string, entries []json.RawMessage, show func([]T) error) error {
 	if entries == nil {
 		entries = []json.RawMessage{}
 	}
@@ -154,15 +165,13 @@ func list[T any](s *session, member string, entries []json.RawMessage, headers [
 		return err
 	}
 	return s.out.show(body.Bytes(), func() error {
-		rows := make([][]string, len(entries))
+		all := make([]T, len(entries))
 		for i, e := range entries {
-			var v T
-			if err := decode(e, &v); err != nil {
+			if err := decode(e, &all[i]); err != nil {
 				return err
 			}
-			rows[i] = row(v)
 		}
-		return s.out.table(headers, rows)
+		return show(all)
 	})
 }
 

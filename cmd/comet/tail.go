@@ -29,6 +29,7 @@ const (
 // tailFlags are what the follower of events can be told.
 type tailFlags struct {
 	types       []string
+	format      string
 	agent, task string
 	after       int
 	limit       int
@@ -41,10 +42,12 @@ func newTailCommand() *cobra.Command {
 		Use:   "tail",
 		Short: "Follow what happens: agents, tasks, sessions, workers",
 		Long: `Print events as they happen, one JSON document a line with -o json. A connection that
-is lost is made again, and goes on behind the last event that came.`,
+is lost is made again, and goes on behind the last event that came. With --format v5 an
+event is a line in the log format of PROTOCOL_V5 §10.3.`,
 		Args: cobra.NoArgs,
 		Example: `  comet tail
   comet tail --types task.completed,task.failed --agent research-web-01
+  comet tail --format v5
   comet tail --after 0 --limit 100 -o json`,
 	}
 	flags := addClientFlags(cmd)
@@ -52,14 +55,19 @@ is lost is made again, and goes on behind the last event that came.`,
 	fs.StringSliceVar(&f.types, "types", nil, "only events of these `types`, such as task.failed; may be repeated or a list with commas")
 	fs.StringVar(&f.agent, "agent", "", "only events that concern this `agent`")
 	fs.StringVar(&f.task, "task", "", "only events of this `task`")
+	fs.StringVar(&f.format, "format", "", "print events as `lines`: v5 is the log format of PROTOCOL_V5")
 	fs.IntVar(&f.after, "after", 0, "begin behind this `position` instead of now; 0 is the oldest event that is kept")
 	fs.IntVar(&f.limit, "limit", 0, "end after so many events; 0 is never")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 		defer stop()
 		signal.Ignore(syscall.SIGPIPE) // so that a reader who is gone ends this in good order
-		t := &follower{session: s, print: newPrinter(s.out, s.notes), limit: f.limit}
+		if f.format != "" && f.format != string(client.StreamEventsParamsFormatV5) {
+			return usagef("--format must be v5, not %q", f.format)
+		}
+		t := &follower{session: s, print: newPrinter(s.out, s.notes), limit: f.limit, plain: f.format != ""}
 		t.params = client.StreamEventsParams{AgentID: given(cmd, "agent", f.agent), TaskID: given(cmd, "task", f.task)}
+		t.params.Format = given(cmd, "format", client.StreamEventsParamsFormat(f.format))
 		if len(f.types) > 0 {
 			t.params.Types = new(strings.Join(f.types, ","))
 		}
@@ -76,7 +84,8 @@ type follower struct {
 
 	print  *printer
 	params client.StreamEventsParams
-	limit  int // events still to come, 0 for no end
+	plain  bool // what comes is printed as it is
+	limit  int  // events still to come, 0 for no end
 	came   bool
 }
 
@@ -163,7 +172,7 @@ func (t *follower) tell(m streamed) error {
 	if m.event == "gap" {
 		say(t.notes, "events were deleted before they could be sent: %s", m.data)
 	} else if m.data != "" {
-		if err := t.print.tailed(m); err != nil {
+		if err := t.printed(m); err != nil {
 			return err
 		}
 		if t.limit--; t.limit == 0 {
@@ -174,4 +183,13 @@ func (t *follower) tell(m streamed) error {
 		t.params.LastEventIDHeader = &m.id
 	}
 	return nil
+}
+
+// printed prints an event: a line of the protocol as it came.
+func (t *follower) printed(m streamed) error {
+	if !t.plain {
+		return t.print.tailed(m)
+	}
+	_, err := fmt.Fprintln(t.print.out.w, printable(m.data))
+	return err
 }

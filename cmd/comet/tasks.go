@@ -17,7 +17,7 @@ func newTasksCommand() *cobra.Command {
 	flags := addClientFlags(cmd)
 	cmd.AddCommand(
 		newTasksSubmitCommand(flags), newTasksListCommand(flags), newTasksGetCommand(flags), newTasksCancelCommand(flags),
-		newTasksAnswerCommand(flags), newTasksOutputCommand(flags), newTasksWaitCommand(flags),
+		newTasksAnswerCommand(flags), newTasksOutputCommand(flags), newTasksLinesCommand(flags), newTasksWaitCommand(flags),
 	)
 	return cmd
 }

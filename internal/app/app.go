@@ -19,8 +19,10 @@ import (
 	"comet/internal/auth"
 	"comet/internal/bus"
 	"comet/internal/config"
+	"comet/internal/dialect/pipe"
 	"comet/internal/events"
 	"comet/internal/jobs"
+	"comet/internal/journal"
 	"comet/internal/lifecycle"
 	"comet/internal/link"
 	"comet/internal/netguard"
@@ -132,10 +134,12 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	work, wakes := a.newOrchestrator(reg, ledger, feed, motion)
-	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed}
+	said := journal.New(a.store, &journal.Options{Registerer: a.metrics.Registerer(), Logger: a.log})
+	v5 := pipe.New(work, &pipe.Options{Keys: a.keys, Journal: said, Logger: a.log})
+	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Journal: said}
 	var door *api.Server
-	lines := a.newLinks(work, motion, func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) })
-	door = api.New(core, a.apiOptions(relay, motion, work, lines))
+	lines := a.newLinks(work, motion, v5, func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) })
+	door = api.New(core, a.apiOptions(relay, motion, work, lines, v5))
 	a.http = newHTTPServer(a.cfg, a.log, door)
 	a.http.srv.RegisterOnShutdown(door.Drain) // it waits for the streams
 	a.http.srv.RegisterOnShutdown(lines.Drain)
@@ -148,6 +152,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the ledger", ledger)
 	a.services.Add("the wake-ups", wakes)
 	a.services.Add("the orchestrator", work)
+	a.services.Add("the journal of lines", said)
 	a.services.Add("the jobs", a.newJobs(ledger, hooks, work))
 	a.services.Add("the lines to agents", lines)
 	if a.cfg.Links.V5Listen != "" {
@@ -225,12 +230,13 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	return r
 }
 
-func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, lines *link.Links) *api.Options {
+func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, lines *link.Links, v5 *pipe.Dialect) *api.Options {
 	return &api.Options{
 		MountPublic:  lines.Mount,
 		Endless:      link.Endless,
 		Logger:       a.log,
 		AccessSample: a.cfg.Log.Sample,
+		V5:           v5.Event,
 		Checks: map[string]func(context.Context) error{
 			"server":     func(ctx context.Context) error { return a.http.ready(ctx) },
 			"database":   a.store.Ping,

@@ -29,14 +29,14 @@ func classes() map[string]orchestrator.Policy {
 	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), pipe.Class: pipe.Policy()}
 }
 
-// newLinks returns the lines to agents, and what is spoken on them. admit is asked for
+// newLinks returns the lines to agents, on which envelopes and PROTOCOL_V5 are spoken. admit is asked for
 // every request to them.
-func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, admit admission) *link.Links {
+func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *pipe.Dialect, admit admission) *link.Links {
 	return link.New(link.Core{
 		Work: work, Auth: a.tokens, Bus: motion,
 		Dialects: []dialect.Dialect{
 			envelope.New(work, &envelope.Options{Logger: a.log}),
-			pipe.New(work, &pipe.Options{Keys: a.keys, Logger: a.log}),
+			v5,
 		},
 	}, &link.Options{
 		Heartbeat:   a.cfg.Links.Heartbeat,

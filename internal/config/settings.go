@@ -60,8 +60,8 @@ func settings() []setting {
 
 		{key: "log.level", flag: "log-level", def: "info", check: oneOf("debug", "info", "warn", "error"),
 			help: "Least severe level that is logged: `debug`, `info`, `warn` or `error`"},
-		{key: "log.format", flag: "log-format", def: "auto", check: oneOf("auto", "text", "json"),
-			help: "`text`, `json`, or `auto`: text on a terminal and JSON otherwise"},
+		{key: "log.format", flag: "log-format", def: "auto", check: oneOf("auto", "text", "json", "v5"),
+			help: "`text`, `json`, `v5`, which is that of PROTOCOL_V5, or `auto`: text on a terminal and JSON otherwise"},
 		{key: "log.sample", def: 1, check: between(1, 1_000_000),
 			help: "Log every n-th successful request; 1 logs all. Failed requests are always logged"},
 

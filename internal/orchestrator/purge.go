@@ -14,14 +14,15 @@ const replayFor = 24 * time.Hour
 const purgeBatch = 500
 
 // Purge deletes what is not kept any longer: tasks and sessions that ended before
-// Options.Retention, requests and messages that cannot be repeated any more, and
-// what nobody took in a day of what was told to many.
+// Options.Retention, lines that were said before it, requests and messages that cannot be
+// repeated any more, and what nobody took in a day of what was told to many.
 func (o *Orchestrator) Purge(ctx context.Context) error {
 	ended, replayed := o.store.Now().Add(-o.opts.Retention), o.store.Now().Add(-replayFor)
 	for _, purge := range []func(tx *store.Tx) (int64, error){
 		func(tx *store.Tx) (int64, error) { return tx.PurgeTasks(ended, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeSessions(ended, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeContexts(ended, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeLines(ended, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeRequests(replayed, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeHeard(replayed, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeNotices(replayed, purgeBatch) },

@@ -23,7 +23,7 @@ import (
 type LogOptions struct {
 	// Level is debug, info, warn or error; "" is info.
 	Level string
-	// Format is auto, text or json; "" is auto.
+	// Format is auto, text, json or v5, that of PROTOCOL_V5 §10.3; "" is auto.
 	Format string
 	// Secrets are values that must never be written, such as a configured admin
 	// token, whatever they look like. Short ones are ignored.
@@ -53,6 +53,8 @@ func NewLogger(w io.Writer, opts *LogOptions) (*slog.Logger, error) {
 		h = slog.NewTextHandler(w, handlerOpts)
 	case "json":
 		h = slog.NewJSONHandler(w, handlerOpts)
+	case "v5":
+		h = v5Handler{out: &lockedWriter{w: w}, level: level, mask: r}
 	case "", "auto":
 		if IsTerminal(w) {
 			h = slog.NewTextHandler(w, handlerOpts)

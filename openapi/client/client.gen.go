@@ -1237,6 +1237,24 @@ func (e GetUsageHistoryParamsBy) Valid() bool {
 	}
 }
 
+// Defines values for StreamEventsParamsFormat.
+const (
+	StreamEventsParamsFormatJSON StreamEventsParamsFormat = "json"
+	StreamEventsParamsFormatV5   StreamEventsParamsFormat = "v5"
+)
+
+// Valid indicates whether the value is a known member of the StreamEventsParamsFormat enum.
+func (e StreamEventsParamsFormat) Valid() bool {
+	switch e {
+	case StreamEventsParamsFormatJSON:
+		return true
+	case StreamEventsParamsFormatV5:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ExportRosterParamsFormat.
 const (
 	ExportRosterParamsFormatJSON ExportRosterParamsFormat = "json"
@@ -2772,6 +2790,68 @@ type InboxMessages struct {
 
 // Level defines model for Level.
 type Level int
+
+// LineList defines model for LineList.
+type LineList struct {
+	Lines []LineView `json:"lines" yaml:"lines"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: MDE4OTBhNWQ
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
+
+// LineView defines model for LineView.
+type LineView struct {
+	// At Example: 2026-01-10T15:30:00Z
+	At time.Time `json:"at" yaml:"at"`
+
+	// Ctx Example: S1
+	Ctx string `json:"ctx" yaml:"ctx"`
+
+	// Data Example: pid=M5;result=42
+	Data string `json:"data" yaml:"data"`
+
+	// Depth Example: 1
+	Depth int `json:"depth" yaml:"depth"`
+
+	// Err Example: E31
+	Err *string `json:"err" yaml:"err"`
+
+	// From Example: W1
+	From string `json:"from" yaml:"from"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8060
+	ID string `json:"id" yaml:"id"`
+
+	// Number That of the message, without its M; each end counts its own in a CTX.
+	//
+	// Example: 12
+	Number int `json:"number" yaml:"number"`
+
+	// ParentID The line that caused it: the one that pid means, or the one that it answers; null
+	// where that is not known.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a805f
+	ParentID *string `json:"parent_id" yaml:"parent_id"`
+
+	// Pid The message that it names as its cause, without its M; null where it names none.
+	//
+	// Example: 5
+	Pid *int `json:"pid" yaml:"pid"`
+
+	// State Example: D
+	State *string `json:"state" yaml:"state"`
+
+	// Tid Example: T1
+	Tid string `json:"tid" yaml:"tid"`
+
+	// To Example: O1
+	To string `json:"to" yaml:"to"`
+
+	// Type Example: S
+	Type string `json:"type" yaml:"type"`
+}
 
 // NodeUsage defines model for NodeUsage.
 type NodeUsage struct {
@@ -4665,12 +4745,18 @@ type StreamEventsParams struct {
 	// TaskID Only events of this task
 	TaskID *string `form:"task_id,omitempty" json:"task_id,omitempty" yaml:"task_id,omitempty"`
 
+	// Format How an event is written: as JSON, or as a line of PROTOCOL_V5's log (§10.3)
+	Format *StreamEventsParamsFormat `form:"format,omitempty" json:"format,omitempty" yaml:"format,omitempty"`
+
 	// LastEventID What Last-Event-ID says, for clients that cannot send it; the header beats it
 	LastEventID *int `form:"last_event_id,omitempty" json:"last_event_id,omitempty" yaml:"last_event_id,omitempty"`
 
 	// LastEventIDHeader The position of the last event you have
 	LastEventIDHeader *string `json:"Last-Event-ID,omitempty" yaml:"Last-Event-ID,omitempty"`
 }
+
+// StreamEventsParamsFormat defines parameters for StreamEvents.
+type StreamEventsParamsFormat string
 
 // GetHierarchyParams defines parameters for GetHierarchy.
 type GetHierarchyParams struct {
@@ -4811,6 +4897,18 @@ type GetTaskParams struct {
 type CancelTaskParams struct {
 	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// ListTaskLinesParams defines parameters for ListTaskLines.
+type ListTaskLinesParams struct {
+	// Limit How many lines a page has
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor Where the page begins: the `next_cursor` of the one before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetTaskOutputParams defines parameters for GetTaskOutput.
@@ -5943,6 +6041,8 @@ type ClientInterface interface {
 	//
 	// The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
 	//
+	// With `format=v5`, `data` is one line of text in PROTOCOL_V5's log format (§10.3), as its door would say what happened, whichever protocol the task is done in: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`, TS in milliseconds since 1970. Agents and tasks that have no short names yet get them.
+	//
 	// Needs the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
@@ -6171,6 +6271,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
 	CancelTask(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListTaskLines List the lines about a task
+	//
+	// What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/tasks/{task_id}/lines (the `ListTaskLines` operationId).
+	ListTaskLines(ctx context.Context, taskID string, params *ListTaskLinesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTaskOutput Read a task's output
 	//
@@ -7382,6 +7491,8 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 //
 // The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
 //
+// With `format=v5`, `data` is one line of text in PROTOCOL_V5's log format (§10.3), as its door would say what happened, whichever protocol the task is done in: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`, TS in milliseconds since 1970. Agents and tasks that have no short names yet get them.
+//
 // Needs the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
@@ -7831,6 +7942,25 @@ func (c *Client) CancelTaskWithBody(ctx context.Context, taskID string, params *
 // Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
 func (c *Client) CancelTask(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCancelTaskRequest(c.Server, taskID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListTaskLines List the lines about a task
+//
+// What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
+//
+// Needs the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/tasks/{task_id}/lines (the `ListTaskLines` operationId).
+func (c *Client) ListTaskLines(ctx context.Context, taskID string, params *ListTaskLinesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTaskLinesRequest(c.Server, taskID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10538,6 +10668,18 @@ func NewStreamEventsRequest(server string, params *StreamEventsParams) (*http.Re
 
 		}
 
+		if params.Format != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "format", *params.Format, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.LastEventID != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "last_event_id", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
@@ -11660,6 +11802,94 @@ func NewCancelTaskRequestWithBody(server string, taskID string, params *CancelTa
 			}
 
 			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListTaskLinesRequest constructs an http.Request for the ListTaskLines method
+func NewListTaskLinesRequest(server string, taskID string, params *ListTaskLinesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task_id", taskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tasks/%s/lines", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
 		}
 
 	}
@@ -13714,6 +13944,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
 	//
+	// With `format=v5`, `data` is one line of text in PROTOCOL_V5's log format (§10.3), as its door would say what happened, whichever protocol the task is done in: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`, TS in milliseconds since 1970. Agents and tasks that have no short names yet get them.
+	//
 	// Needs the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -13964,6 +14196,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
 	CancelTaskWithResponse(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
+
+	// ListTaskLinesWithResponse List the lines about a task
+	//
+	// What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
+	//
+	// Needs the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/tasks/{task_id}/lines (the `ListTaskLines` operationId).
+	ListTaskLinesWithResponse(ctx context.Context, taskID string, params *ListTaskLinesParams, reqEditors ...RequestEditorFn) (*ListTaskLinesResponse, error)
 
 	// GetTaskOutputWithResponse Read a task's output
 	//
@@ -18545,6 +18788,89 @@ func (r CancelTaskResponse) ContentType() string {
 	return ""
 }
 
+type ListTaskLinesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *LineList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListTaskLinesResponse) GetJSON200() *LineList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListTaskLinesResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListTaskLinesResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListTaskLinesResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListTaskLinesResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListTaskLinesResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListTaskLinesResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListTaskLinesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListTaskLinesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListTaskLinesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListTaskLinesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetTaskOutputResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -21305,6 +21631,8 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 //
 // The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
 //
+// With `format=v5`, `data` is one line of text in PROTOCOL_V5's log format (§10.3), as its door would say what happened, whichever protocol the task is done in: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`, TS in milliseconds since 1970. Agents and tasks that have no short names yet get them.
+//
 // Needs the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -21692,6 +22020,23 @@ func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, taskID
 		return nil, err
 	}
 	return ParseCancelTaskResponse(rsp)
+}
+
+// ListTaskLinesWithResponse List the lines about a task
+//
+// What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
+//
+// Needs the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/tasks/{task_id}/lines (the `ListTaskLines` operationId).
+func (c *ClientWithResponses) ListTaskLinesWithResponse(ctx context.Context, taskID string, params *ListTaskLinesParams, reqEditors ...RequestEditorFn) (*ListTaskLinesResponse, error) {
+	rsp, err := c.ListTaskLines(ctx, taskID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListTaskLinesResponse(rsp)
 }
 
 // GetTaskOutputWithResponse Read a task's output
@@ -25815,6 +26160,77 @@ func ParseCancelTaskResponse(rsp *http.Response) (*CancelTaskResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListTaskLinesResponse parses an HTTP response from a ListTaskLinesWithResponse call
+func ParseListTaskLinesResponse(rsp *http.Response) (*ListTaskLinesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListTaskLinesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest LineList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

@@ -38,6 +38,7 @@ func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t model
 		return a, err
 	}
 	a.Status, a.Location = http.StatusAccepted, "/api/v1/tasks/"+t.ID
+	s.said.taken(m)
 	if last, err := d.cameOf(ctx, s, t, wait); err != nil { // it is taken on all the same
 		d.log.Warn("an asker could not be told what came of it", "task", t.ID, "error", err)
 	} else if last.Body != nil {
@@ -136,17 +137,22 @@ func (d *Dialect) standing(ctx context.Context, s speaker, t models.Task) (diale
 		err = d.asked(ctx, &m, t)
 	default:
 		m.Type = wire.Update
-		w := new(wire.Writer).Add("progress", strconv.Itoa(t.Progress)+"%")
-		if t.StepName != "" {
-			w.Text("step", t.StepName)
-		}
-		m.Data, err = w.Data()
+		m.Data, err = progressed(t.Progress, t.StepName).Data()
 	}
 	if err != nil {
 		return dialect.Answer{}, err
 	}
 	line, err := wire.Format(m)
 	return dialect.Answer{Status: status, Body: []byte(line), ContentType: contentType, Reply: true}, err
+}
+
+// progressed is the DATA that says how far a task is.
+func progressed(percent int, step string) *wire.Writer {
+	w := new(wire.Writer).Add("progress", strconv.Itoa(percent)+"%")
+	if step != "" {
+		w.Text("step", step)
+	}
+	return w
 }
 
 // close ends the session that was made for a request, once its asker has the end of it

@@ -15,6 +15,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/dialect/pipe"
 	"comet/internal/jobs"
+	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/usage"
@@ -61,7 +62,7 @@ func open(t testing.TB, db *storetest.DB) *house {
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	keys := auth.NewKeys(db.Store, &auth.KeysOptions{Clock: db.Now})
-	return &house{pipe.New(work, &pipe.Options{Keys: keys}), work, db, keys}
+	return &house{pipe.New(work, &pipe.Options{Keys: keys, Journal: journal.New(db.Store, nil)}), work, db, keys}
 }
 
 // agent registers an agent that offers the capabilities.

@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,35 +16,12 @@ import (
 // self is the orchestrator that answers.
 var self = wire.Address{Role: wire.Orchestrator, Number: 1} //nolint:gochecknoglobals // a constant
 
-// The numbers of contexts: S1 to S9999999, then with letters: Sa000000 and on.
-const (
-	base         = 36
-	firstLettred = 10 * base * base * base * base * base * base
-	decimals     = 10_000_000
-)
-
 // contextName is the name of a context (PROTOCOL_V5 §6.1).
-func contextName(n int64) string {
-	if n < decimals {
-		return "S" + strconv.FormatInt(n, 10)
-	}
-	return "S" + strconv.FormatInt(n-decimals+firstLettred, base)
-}
+func contextName(n int64) string { return models.ContextName(n) }
 
 // contextNumber is the number of the context with a name; ok is false for a name that
 // no context has.
-func contextNumber(name string) (n int64, ok bool) {
-	digits, is := strings.CutPrefix(name, "S")
-	if !is {
-		return 0, false
-	}
-	if n, err := strconv.ParseInt(digits, 10, 64); err == nil {
-		return n, contextName(n) == name
-	}
-	n, err := strconv.ParseInt(digits, base, 64)
-	n += decimals - firstLettred
-	return n, err == nil && contextName(n) == name
-}
+func contextNumber(name string) (n int64, ok bool) { return models.ContextNumber(name) }
 
 // address is that of an agent.
 func (d *Dialect) address(ctx context.Context, agentID string) (wire.Address, error) {

@@ -19,6 +19,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/dialect"
 	"comet/internal/errs"
+	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	wire "comet/internal/wire/pipe"
 	"comet/models"
@@ -40,7 +41,10 @@ type Options struct {
 	Clock func() time.Time
 	// Keys are what agents sign with; without them no agent has a key.
 	Keys *auth.Keys
-	// Logger hears of our own failures; default discards.
+	// Journal keeps what is said; default: it is not kept, and no message can be referred
+	// to.
+	Journal *journal.Journal
+	// Logger hears of every line, and of our own failures; default discards.
 	Logger *slog.Logger
 }
 
@@ -49,7 +53,8 @@ type Dialect struct {
 	work    *orchestrator.Orchestrator
 	clock   func() time.Time
 	log     *slog.Logger
-	keys    *auth.Keys // nil for none
+	keys    *auth.Keys       // nil for none
+	journal *journal.Journal // nil for none
 	numbers *numbers
 }
 
@@ -66,6 +71,7 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
 	}
 	if opts != nil {
 		d.keys = opts.Keys
+		d.journal = opts.Journal
 	}
 	d.numbers = newNumbers(d.clock())
 	return d
@@ -145,13 +151,15 @@ func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte
 	old := d.hearsV4(from, raw)
 	m, s, err := d.hear(ctx, from, raw, old)
 	if err != nil {
-		return d.inVersion(old, d.unheard(ctx, from, d.refuse(m, err)))
+		return d.inVersion(old, d.unheard(ctx, from, d.answered(ctx, s.said, d.refuse(m, err))))
 	}
 	answer, err := d.receive(ctx, s, m, wait)
-	if err != nil {
+	if err == nil {
+		s.said.taken(d.inContext(ctx, s, m))
+	} else {
 		answer = d.refuse(m, err)
 	}
-	return d.seal(ctx, s.agent, m, d.inVersion(old, answer))
+	return d.seal(ctx, s.agent, m, d.inVersion(old, d.answered(ctx, s.said, answer)))
 }
 
 // inVersion is an answer in the version that somebody is answered in.
@@ -172,11 +180,16 @@ func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte, o
 	if m.Data, _, told = m.Data.Cut(keyToken); told && dialect.LineOf(ctx).Far { // it is nobody else's business
 		return m, s, errToken()
 	}
-	if s, err = d.speaker(ctx, from, m); err != nil {
+	said := d.note(ctx, m)
+	s, err = d.speaker(ctx, from, m)
+	if s.said = said; err != nil {
 		return m, s, err
 	}
 	if err = d.authenticate(ctx, s.agent, m, raw); err == nil && old {
 		err = d.recall(ctx, &s, m)
+	}
+	if err == nil {
+		_, err = m.Data.Parent()
 	}
 	return m, s, err
 }

@@ -25,6 +25,7 @@ func (d *Dialect) query(ctx context.Context, s speaker, m wire.Message) (dialect
 			return d.status(ctx, s, m)
 		}
 	}
+	s.said.isAside() // it is about no session, whichever it names
 	return d.roll(ctx, m)
 }
 
@@ -162,7 +163,11 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 		return dialect.Answer{}, err
 	}
 	if ref.Kind == wire.RefMessage {
-		return dialect.Answer{}, refuse(wire.E43, "", "messages are not kept: there is no %s", text)
+		value, err := d.said(ctx, s, m, ref.Number)
+		if err != nil {
+			return dialect.Answer{}, err
+		}
+		return d.page(m, value, page)
 	}
 	meant := m
 	if ref.Task != (wire.Task{}) {
@@ -187,7 +192,12 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	w, err := pageOf(value, page)
+	return d.page(m, value, page)
+}
+
+// page answers with a page of a text.
+func (d *Dialect) page(m wire.Message, text string, page int) (dialect.Answer, error) {
+	w, err := pageOf(text, page)
 	if err != nil {
 		return dialect.Answer{}, err
 	}

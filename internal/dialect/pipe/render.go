@@ -76,6 +76,9 @@ func (d *Dialect) render(ctx context.Context, agent models.Agent, m models.Inbox
 		return nil, err
 	}
 	line, err := wire.Format(out)
+	if err == nil {
+		d.told(ctx, out)
+	}
 	return [][]byte{[]byte(line)}, err
 }
 
@@ -165,7 +168,7 @@ func (d *Dialect) call(t models.Task, in models.TaskInput, tid wire.Task, again 
 		if err != nil {
 			return "", err
 		}
-		if data, ok := passedOn(kept.Data, again); ok {
+		if data, ok := passedOn(kept.Data, again); ok && !strings.Contains(string(data), "#MSG:") { // which would mean another one
 			return data, nil
 		}
 	}
@@ -192,10 +195,10 @@ func (d *Dialect) call(t models.Task, in models.TaskInput, tid wire.Task, again 
 }
 
 // passedOn is DATA as the asker wrote it, with what is to be said of attempts before and
-// without what is for O1.
+// without what is for O1, and the number of a message that its worker never saw.
 func passedOn(data wire.Data, again wire.Retry) (wire.Data, bool) {
 	for p := range data.Pairs() {
-		if isOurs(p.Key) || p.Key == "retry" || p.Key == "fallback_from" {
+		if isOurs(p.Key) || p.Key == "retry" || p.Key == "fallback_from" || p.Key == "pid" {
 			data, _, _ = data.Cut(p.Key)
 			data = wire.Data(strings.TrimSuffix(string(data), ";"))
 		}

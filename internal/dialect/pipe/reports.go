@@ -212,7 +212,7 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (diale
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	if sub.Parameters, err = d.refer(ctx, place{session: root.SessionID, name: name}, sub.Parameters); err != nil {
+	if sub.Parameters, err = d.refer(ctx, s, place{session: root.SessionID, name: name}, sub.Parameters); err != nil {
 		return dialect.Answer{}, err
 	}
 	if sub.Meta, err = json.Marshal(meta{Data: m.Data}); err != nil {

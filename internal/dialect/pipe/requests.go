@@ -78,7 +78,7 @@ func (d *Dialect) request(ctx context.Context, s speaker, m wire.Message, wait t
 // submit submits a request that has its place.
 func (d *Dialect) submit(ctx context.Context, s speaker, m wire.Message, p place, sub orchestrator.Submission) (t models.Task, err error) {
 	sub.Session = p.session
-	if sub.Parameters, err = d.refer(ctx, p, sub.Parameters); err != nil {
+	if sub.Parameters, err = d.refer(ctx, s, p, sub.Parameters); err != nil {
 		return t, err
 	}
 	if sub.Meta, err = json.Marshal(meta{Data: m.Data, Closes: p.made && !has(m.Data, keyKeep), V4: s.old}); err != nil {
@@ -254,8 +254,8 @@ func (d *Dialect) session(ctx context.Context, s speaker, name string) (n int64,
 
 // refer gives the references to tasks of the session that stand among the parameters the
 // names that the core knows. A field that only this protocol can read in a result is
-// read here.
-func (d *Dialect) refer(ctx context.Context, p place, parameters json.RawMessage) (json.RawMessage, error) {
+// read here, and so is a message.
+func (d *Dialect) refer(ctx context.Context, s speaker, p place, parameters json.RawMessage) (json.RawMessage, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(parameters, &values); err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (d *Dialect) refer(ctx context.Context, p place, parameters json.RawMessage
 		if json.Unmarshal(raw, &text) != nil || !wire.IsRef(text) {
 			continue
 		}
-		value, err := d.referred(ctx, p, text)
+		value, err := d.referred(ctx, s, p, text)
 		if err != nil {
 			return nil, err
 		}
@@ -284,8 +284,11 @@ func (d *Dialect) refer(ctx context.Context, p place, parameters json.RawMessage
 	return json.Marshal(values)
 }
 
-func (d *Dialect) referred(ctx context.Context, p place, text string) (string, error) {
+func (d *Dialect) referred(ctx context.Context, s speaker, p place, text string) (string, error) {
 	ref, err := wire.ParseRef(text)
+	if err == nil && ref.Kind == wire.RefMessage {
+		return d.message(ctx, s, p.name.Context, ref.Number)
+	}
 	if err != nil || ref.Kind != wire.RefTask {
 		return text, err
 	}

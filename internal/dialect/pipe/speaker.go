@@ -17,6 +17,8 @@ type speaker struct {
 	// nil where its CTX says so, or there is none.
 	old bool
 	of  *models.Task
+	// said is the message, to be kept, nil for one that is not.
+	said *heard
 }
 
 // speaker returns who sends a message. The token names the agent, and FROM must be the

@@ -86,3 +86,14 @@ func (d *Dialect) recall(ctx context.Context, s *speaker, m wire.Message) error 
 	}
 	return nil
 }
+
+// inContext is a message with the names that its task has in V5.
+func (d *Dialect) inContext(ctx context.Context, s speaker, m wire.Message) wire.Message {
+	if s.of == nil {
+		return m
+	}
+	if h, err := d.head(ctx, *s.of); err == nil { // else it is not kept
+		m.Context, m.Task, m.Depth = h.Context, h.Task, h.Depth
+	}
+	return m
+}

@@ -1,0 +1,43 @@
+package journal
+
+import (
+	"context"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// Numbered returns the newest line with a number that was exchanged with peer in a context
+// (PROTOCOL_V5 §6.3: #MSG:M3), or errs.NotFound.
+func (j *Journal) Numbered(ctx context.Context, of int64, peer string, number int) (models.Line, error) {
+	if err := j.Flush(ctx); err != nil {
+		return models.Line{}, err
+	}
+	return j.store.LineNumbered(ctx, of, peer, number)
+}
+
+// Of returns up to limit lines about a task behind one of them ("" for the first), in the
+// order in which they were said. Those of a part that was handed off are those of its
+// source that are as deep as it is, or deeper. A task that no line was said about has
+// none.
+func (j *Journal) Of(ctx context.Context, t models.Task, after string, limit int) ([]models.Line, error) {
+	depth := t.Depth
+	for t.ParentID != nil {
+		source, err := j.store.Task(ctx, *t.ParentID)
+		if err != nil {
+			return nil, err
+		}
+		t = source
+	}
+	name, err := j.store.TaskHandle(ctx, t.ID)
+	if errs.Is(err, errs.NotFound) {
+		return nil, nil
+	}
+	if err == nil {
+		err = j.Flush(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return j.store.Lines(ctx, models.LineQuery{Handle: name, Depth: min(depth, models.MaxTaskDepth), After: after, Limit: limit})
+}

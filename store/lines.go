@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"comet/models"
+)
+
+// maxLineData is the longest DATA of a line that is kept, in bytes: 200 characters.
+const maxLineData = 800
+
+const lineColumns = "id, at, peer, context, task, depth, number, sender, receiver, type, state, code, data, parent, parent_id"
+
+// AddLines keeps lines that were said.
+func (tx *Tx) AddLines(lines []models.Line) error {
+	const width = 15
+	args := make([]any, 0, width*len(lines))
+	for _, l := range lines {
+		args = append(args, l.ID, micros(l.At), l.Peer, l.Context, int64(l.Task), int64(l.Depth), int64(l.Number),
+			l.From, l.To, l.Type, l.State, l.Code, storable(l.Data, maxLineData), int64(l.Parent), l.ParentID)
+	}
+	return tx.insertRows("INSERT INTO lines ("+lineColumns+")", "ON CONFLICT DO NOTHING", width, args)
+}
+
+const lineNumbered = "SELECT " + lineColumns + " FROM lines WHERE context = ? AND peer = ? AND number = ? ORDER BY id DESC LIMIT 1"
+
+// LineNumbered returns the newest line with a number that was exchanged with peer in a
+// context, or errs.NotFound.
+func (tx *Tx) LineNumbered(of int64, peer string, number int) (l models.Line, err error) {
+	err = tx.queryRow(lineNumbered, []any{of, peer, number}, lineInto(&l)...)
+	return l, err
+}
+
+// LineNumbered is that of Tx, of what is committed.
+func (s *Store) LineNumbered(ctx context.Context, of int64, peer string, number int) (l models.Line, err error) {
+	err = s.queryRow(ctx, s.dialect.bind(lineNumbered), []any{of, peer, number}, lineInto(&l)...)
+	return l, err
+}
+
+// Lines returns the lines about a task that q selects, the first one first.
+func (s *Store) Lines(ctx context.Context, q models.LineQuery) (out []models.Line, err error) {
+	const query = "SELECT " + lineColumns + " FROM lines WHERE context = ? AND task = ? AND id > ? AND depth >= ? ORDER BY id LIMIT ?"
+	err = s.query(ctx, s.dialect.bind(query), []any{q.Context, q.Task, q.After, q.Depth, q.Limit}, func(rows *sql.Rows) error {
+		var l models.Line
+		err := rows.Scan(lineInto(&l)...)
+		out = append(out, l)
+		return err
+	})
+	return out, err
+}
+
+// lineInto is where a row of lineColumns goes.
+func lineInto(l *models.Line) []any {
+	return []any{
+		&l.ID, scanMicros{&l.At}, &l.Peer, &l.Context, &l.Task, &l.Depth, &l.Number, &l.From, &l.To, &l.Type, &l.State, &l.Code, &l.Data,
+		&l.Parent, &l.ParentID,
+	}
+}
+
+// scanMicros reads a time.
+type scanMicros struct{ into *time.Time }
+
+// Scan implements sql.Scanner.
+func (s scanMicros) Scan(v any) error {
+	*s.into = fromMicros(whole(v))
+	return nil
+}
+
+// PurgeLines deletes up to limit lines that were said before, and returns how many.
+func (tx *Tx) PurgeLines(before time.Time, limit int) (int64, error) {
+	// A UUIDv7 begins with its milliseconds.
+	ms := max(before.UnixMilli(), 0)
+	return tx.exec("DELETE FROM lines WHERE id IN (SELECT id FROM lines WHERE id < ? ORDER BY id LIMIT ?)",
+		fmt.Sprintf("%08x-%04x", ms>>16, ms&0xffff), limit)
+}
