@@ -47,6 +47,7 @@ type Dialect struct {
 	clock   func() time.Time
 	log     *slog.Logger
 	numbers *numbers
+	texts   texts
 }
 
 var _ dialect.Dialect = (*Dialect)(nil)
@@ -60,7 +61,7 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
 	if opts != nil && opts.Logger != nil {
 		d.log = opts.Logger
 	}
-	d.numbers = newNumbers(d.clock())
+	d.numbers, d.texts = newNumbers(d.clock()), newTexts()
 	return d
 }
 
