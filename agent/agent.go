@@ -31,6 +31,7 @@ type Agent struct {
 	opts  Options
 	log   *slog.Logger
 
+	speech   speech
 	handlers map[string]Handler
 	outbox   *outbox
 	acks     *acks
@@ -63,12 +64,14 @@ func New(server, token string, opts *Options) (*Agent, error) {
 		return nil, fmt.Errorf("agent: a token is needed, one that is bound to an agent")
 	}
 	o := opts.orDefaults()
-	return &Agent{
+	a := &Agent{
 		url: strings.TrimSuffix(u.String(), "/"), token: token, opts: o, log: o.Logger,
 		handlers: map[string]Handler{}, jobs: map[Key]*job{},
 		outbox: newOutbox(o.MaxPending, o.MaxPendingBytes), acks: newAcks(), seen: newSeen(seenMessages),
 		places: make(chan struct{}, o.Concurrency), changed: make(chan struct{}, 1), retry: make(chan struct{}, 1),
-	}, nil
+	}
+	a.speech, err = newSpeech(a)
+	return a, err
 }
 
 // Handle registers the function that does a type of work, a capability of the agent in

@@ -9,6 +9,10 @@ import (
 
 // Options configures New; nil is the zero value.
 type Options struct {
+	// Dialect is what is spoken on the line, DialectEnvelope or DialectV5; default the
+	// first. In DialectV5 there are no hints but the budget, and the ids of tasks are this
+	// package's own, made of the short names that the line has for them.
+	Dialect string
 	// Concurrency is how many pieces of work may run at once, default 1. As many more
 	// may wait here for a place.
 	Concurrency int

@@ -29,6 +29,7 @@ type parcel struct {
 	request uuid.UUID
 	data    []byte
 	at      time.Time // when it was sent last
+	line    *line     // what a line of PROTOCOL_V5 is about, nil for an envelope
 }
 
 func newOutbox(maxMessages, maxBytes int) *outbox {

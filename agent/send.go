@@ -34,7 +34,7 @@ func (a *Agent) reply(life context.Context, j *job, out answer) {
 		}
 		asked = *next
 	}
-	for _, p := range out.payloads(j.work.asked, last) {
+	for _, p := range a.speech.payloads(out, j.work.asked, last) {
 		e := a.envelope(asked, p)
 		if p.Type() == envelope.TypeWorkResult {
 			e.Custom = out.custom()
@@ -71,9 +71,14 @@ func (a *Agent) envelope(asked envelope.Envelope, p envelope.Payload) envelope.E
 
 // post puts a message into the outbox.
 func (a *Agent) post(ctx context.Context, e envelope.Envelope) error {
-	data, err := envelope.Format(e)
+	parcels, err := a.speech.parcels(e)
 	if err != nil {
 		return err
 	}
-	return a.outbox.put(ctx, parcel{id: e.MessageID, request: e.RequestID, data: data})
+	for _, p := range parcels {
+		if err := a.outbox.put(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }

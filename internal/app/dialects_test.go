@@ -31,7 +31,7 @@ func TestDialectsTogether(t *testing.T) {
 	t.Parallel()
 	inBabel(t, func(t *testing.T, h *babel) {
 		for _, who := range h.askers() {
-			for _, worker := range []string{"envelope", "websocket", "tcp"} {
+			for _, worker := range []string{"envelope", "lines", "websocket", "tcp"} {
 				for rule, behaves := range map[string]func(*testing.T, *babel, asker, string){
 					"work that is done": isDone, "its progress": isFollowed, "work that fails": fails, "a budget nobody has": isTooDear,
 					"text that a line cannot hold": isLong, "a cancellation": isCancelled,
@@ -74,7 +74,7 @@ func isTooDear(t *testing.T, _ *babel, who asker, worker string) {
 const long1 = "a | b > c \"d\"\n"
 
 func isLong(t *testing.T, _ *babel, who asker, worker string) {
-	if worker != "envelope" { // its worker would have to say it in a line
+	if worker == "websocket" || worker == "tcp" { // they say what fits into a line
 		return
 	}
 	got := who.ask(t, question{work: worker, do: "long"})
@@ -139,7 +139,8 @@ func inBabel(t *testing.T, fn func(t *testing.T, h *babel)) {
 			require.NoError(t, a.Start(t.Context()))
 			t.Cleanup(func() { require.NoError(t, a.Stop(context.Background())) })
 			h := &babel{newClient(t, a.URL(), adminToken(t, cfg.Data)), a.V5Addr(), make(chan string, 100), make(chan string, 100)}
-			h.envelopeWorker(t)
+			h.goWorker(t, "envelope", comet.DialectEnvelope)
+			h.goWorker(t, "lines", comet.DialectV5)
 			h.pipeWorker(t, "websocket")
 			h.pipeWorker(t, "tcp")
 			fn(t, h)
@@ -159,11 +160,12 @@ func (h *babel) hired(t *testing.T, id string) string {
 	return h.tokenOf(t, id)
 }
 
-func (h *babel) envelopeWorker(t *testing.T) {
+// goWorker is one of the package agent.
+func (h *babel) goWorker(t *testing.T, id, dialect string) {
 	t.Helper()
-	a, err := comet.New(h.url, h.hired(t, "envelope"), &comet.Options{Concurrency: 4, Drain: -1})
+	a, err := comet.New(h.url, h.hired(t, id), &comet.Options{Dialect: dialect, Concurrency: 4, Drain: -1})
 	require.NoError(t, err)
-	a.Handle("envelope", func(ctx context.Context, w *comet.Work) (comet.Result, error) {
+	a.Handle(id, func(ctx context.Context, w *comet.Work) (comet.Result, error) {
 		var p struct {
 			Do string
 			N  int
@@ -183,9 +185,9 @@ func (h *babel) envelopeWorker(t *testing.T) {
 		case "long":
 			return comet.Result{Output: strings.Repeat(long1, 300)}, nil
 		case "hang":
-			h.begun <- "envelope"
+			h.begun <- id
 			<-ctx.Done()
-			h.ended <- "envelope"
+			h.ended <- id
 			return comet.Result{}, context.Cause(ctx)
 		}
 		return comet.Result{Output: fmt.Sprint("n is ", p.N)}, nil
@@ -197,7 +199,7 @@ func (h *babel) envelopeWorker(t *testing.T) {
 		cancel()
 		running.Wait()
 	})
-	eventually(t, func() bool { return h.online(t, "envelope") }, "the envelope worker is there")
+	eventually(t, func() bool { return h.online(t, id) }, "the worker is there")
 }
 
 // pipeLine is a line of the pipe protocol, over TCP or a WebSocket.

@@ -25,13 +25,13 @@ func (d *Dialect) end(ctx context.Context, m *wire.Message, t models.Task) (err 
 		m.Type = wire.Failure
 		kept := detailOf(t)
 		m.Err = codeOf(t, kept)
-		m.Data, err = failed(m.Err, kept, t)
+		m.Data, err = failed(m.Err, kept, m.Task, t)
 	}
 	return err
 }
 
 // failed is the DATA of an E: what its agent said, where it said it in this protocol.
-func failed(code wire.Code, kept detail, t models.Task) (wire.Data, error) {
+func failed(code wire.Code, kept detail, tid wire.Task, t models.Task) (wire.Data, error) {
 	switch {
 	case kept.Code == code && kept.Data != "":
 		return kept.Data, nil
@@ -42,12 +42,15 @@ func failed(code wire.Code, kept detail, t models.Task) (wire.Data, error) {
 		}
 		return new(wire.Writer).Text("desc", code.Meaning()).Number("have", have).Data()
 	}
-	return new(wire.Writer).Text("desc", code.Meaning()).Text("details", t.Error).Data()
+	return failedAs(new(wire.Writer).Text("desc", code.Meaning()), tid, t).Text("details", t.Error).Data()
 }
 
 // result is the DATA of an S: the result itself where it can stand there, and otherwise
 // a reference to it, which Q reads.
 func (d *Dialect) result(ctx context.Context, tid wire.Task, t models.Task) (wire.Data, error) {
+	if said := beside(t); said != "" {
+		return said, nil
+	}
 	if t.OutputBytes <= 4*wire.MaxData {
 		text, err := d.output(ctx, t, models.StreamResult)
 		if err != nil {

@@ -56,6 +56,7 @@ type Dialect struct {
 	keys    *auth.Keys       // nil for none
 	journal *journal.Journal // nil for none
 	numbers *numbers
+	texts   texts
 }
 
 var _ dialect.Dialect = (*Dialect)(nil)
@@ -70,10 +71,9 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
 		d.log = opts.Logger
 	}
 	if opts != nil {
-		d.keys = opts.Keys
-		d.journal = opts.Journal
+		d.keys, d.journal = opts.Keys, opts.Journal
 	}
-	d.numbers = newNumbers(d.clock())
+	d.numbers, d.texts = newNumbers(d.clock()), newTexts()
 	return d
 }
 

@@ -177,6 +177,11 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 	if err != nil {
 		return dialect.Answer{}, err
 	}
+	if m.Depth > 0 && s.agent != "" && meant.Task == m.Task {
+		if part, err := d.had(ctx, s, m); err == nil { // of which an agent speaks at its depth
+			t = part
+		}
+	}
 	if ok, err := d.mayRead(ctx, s, t); err != nil || !ok {
 		if err == nil {
 			err = refuse(wire.E43, "", "there is no %s for %s", text, s.address)
@@ -187,7 +192,7 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 	if ref.Kind == wire.RefContext {
 		value, err = d.fact(ctx, t, ref.Field)
 	} else {
-		value, err = d.stored(ctx, t, ref.Field)
+		value, err = d.storedOnce(ctx, t, ref.Field)
 	}
 	if err != nil {
 		return dialect.Answer{}, err
@@ -301,6 +306,9 @@ func (d *Dialect) stored(ctx context.Context, t models.Task, field string) (stri
 		return string(order.Input.Parameters), err
 	case "log":
 		return d.output(ctx, t, models.StreamLog)
+	}
+	if value, ok := besideField(t, field); ok {
+		return value, nil
 	}
 	text, err := d.output(ctx, t, models.StreamResult)
 	if err != nil || field == "" || field == "raw" || field == "S" {

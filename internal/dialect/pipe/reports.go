@@ -68,22 +68,32 @@ func (d *Dialect) update(ctx context.Context, s speaker, m wire.Message) (dialec
 			}
 		}
 	}
+	if err := takePiece(s, m, t, &p); err != nil {
+		return dialect.Answer{}, err
+	}
 	if _, err := d.work.Progress(ctx, s.agent, t.ID, p); err != nil {
 		return dialect.Answer{}, unknownTask(err, s, m)
 	}
-	return d.noted(m, "noted", false)
+	return d.noted(m, "noted", has(m.Data, keyAck))
 }
 
-// success takes S: DATA is the result. One that comes when the task has ended otherwise
-// is taken too: what it used is charged.
+// success takes S: DATA is the result, or refers to its pieces. One that comes when the
+// task has ended otherwise is taken too: what it used is charged.
 func (d *Dialect) success(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
 	t, err := d.had(ctx, s, m)
 	if err != nil {
 		return dialect.Answer{}, err
 	}
 	r := orchestrator.Result{Tokens: used(t, m)}
-	if m.Data != "-" {
+	inPieces, err := pieced(s, m, t)
+	switch {
+	case inPieces:
+		r.Detail, err = saidBeside(m)
+	case m.Data != "-":
 		r.Output = []byte(m.Data)
+	}
+	if err != nil {
+		return dialect.Answer{}, err
 	}
 	return d.complete(ctx, s, m, t, r)
 }
@@ -97,6 +107,9 @@ func (d *Dialect) failure(ctx context.Context, s speaker, m wire.Message) (diale
 	if m.Err == "" || m.Err == wire.E00 {
 		return dialect.Answer{}, refuse(wire.E10, "", "ERR must say what went wrong, such as E99, not %s", orNone(string(m.Err)))
 	}
+	if _, err := pieced(s, m, t); err != nil {
+		return dialect.Answer{}, err
+	}
 	raw, err := json.Marshal(detail{Code: m.Err, Data: m.Data})
 	if err != nil {
 		return dialect.Answer{}, err
@@ -106,7 +119,7 @@ func (d *Dialect) failure(ctx context.Context, s speaker, m wire.Message) (diale
 		text = string(m.Data)
 	}
 	return d.complete(ctx, s, m, t, orchestrator.Result{
-		Failure: failureOf(m.Err), Text: text, Detail: raw, Tokens: used(t, m), Needed: tokensIn(m.Data, "needed"),
+		Failure: failureOf(m.Err), Text: text, Detail: raw, Tokens: used(t, m), Needed: tokensIn(m.Data, "needed"), ExitCode: exitOf(m.Data),
 	})
 }
 

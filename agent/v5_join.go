@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/coder/websocket"
+
+	"comet/internal/wire/envelope"
+	"comet/internal/wire/pipe"
+)
+
+// dial implements speech: the agent says J, and is told its number.
+func (p *pipes) dial(ctx context.Context) (*websocket.Conn, Hello, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	conn, err := p.connect(ctx, url.Values{"places": {strconv.Itoa(p.opts.Concurrency)}}, subprotocolV5)
+	if err != nil {
+		return nil, Hello{}, err
+	}
+	h, err := p.join(ctx, conn)
+	if err != nil {
+		_ = conn.Close(websocket.StatusProtocolError, "the agent was not registered")
+		return nil, h, endOfLine(err)
+	}
+	return conn, h, nil
+}
+
+// join says J and reads the answer.
+func (p *pipes) join(ctx context.Context, conn *websocket.Conn) (h Hello, err error) {
+	text, err := p.joining()
+	if err != nil {
+		return h, err
+	}
+	if err := put(ctx, conn, []byte(text)); err != nil {
+		return h, err
+	}
+	_, data, err := conn.Read(ctx)
+	if err != nil {
+		return h, err
+	}
+	m, err := pipe.Parse(string(data))
+	if err != nil {
+		return h, fmt.Errorf("the server answers with no line: %w", err)
+	}
+	id, _ := m.Data.Get("id")
+	if m.Type == pipe.Failure {
+		return h, refusedLine(m)
+	}
+	self, err := pipe.ParseAddress(id)
+	if err != nil || m.Type != pipe.Ack {
+		return h, fmt.Errorf("the server has not registered the agent: %s", data)
+	}
+	p.mu.Lock()
+	p.self, p.due = self, map[place][]*line{}
+	p.mu.Unlock()
+	return Hello{AgentID: self.String(), AgentType: "worker", Version: "V5", Window: p.opts.Concurrency}, nil
+}
+
+// joining is the J. Capabilities that there is no room for are those of the registry.
+func (p *pipes) joining() (string, error) {
+	places := func() *pipe.Writer {
+		return new(pipe.Writer).Add("version", "V5").Number("places", int64(p.opts.Concurrency))
+	}
+	data, err := places().List("caps", p.supported()...).Data()
+	if err != nil {
+		data, err = places().Data()
+	}
+	if err != nil {
+		return "", err
+	}
+	return p.system(pipe.Join, data)
+}
+
+// system is a line about the agent itself.
+func (p *pipes) system(t pipe.Type, data pipe.Data) (string, error) {
+	from, number := p.next()
+	if from.Role == 0 {
+		from = pipe.NthWorker(1) // whoever joins may say any number
+	}
+	return pipe.Format(pipe.Message{
+		Number: number, From: from, To: orchestrator(), Type: t, Task: pipe.TaskOf(0), Context: pipe.SystemContext, Data: data,
+	})
+}
+
+// beat implements speech: H. One that stops is busy, because what it has shall not go to
+// others yet, as with L.
+func (p *pipes) beat(h envelope.Heartbeat) ([]byte, error) {
+	load := min(*h.Load, 100)
+	if h.Status != envelope.PresenceOnline {
+		load = 100
+	}
+	data, err := new(pipe.Writer).Add("load", strconv.Itoa(load)+"%").Number("queue", int64(*h.Queue)).Data()
+	if err != nil {
+		return nil, err
+	}
+	text, err := p.system(pipe.Heartbeat, data)
+	return []byte(text), err
+}

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"encoding/base64"
+	"strings"
+
+	"comet/internal/wire/pipe"
+)
+
+// The sizes of pieces, as those of the pages of Q: characters, and bytes of what goes in
+// Base64.
+const (
+	pieceRunes = 150
+	pieceBytes = 108
+	// maxPieces is how many of them a result may have.
+	maxPieces = 335_544
+)
+
+// piece begins the DATA of a piece. The server is asked to answer it.
+func (s *saying) piece(key string, number int) *pipe.Writer {
+	return new(pipe.Writer).Number(key, int64(number)).Flag("ack")
+}
+
+// text says the first piece of a text, and returns the rest.
+func (s *saying) text(key string, number int, text string) (rest string) {
+	first := firstRunes(text, pieceRunes)
+	w := s.piece(key, number).Quoted("text", first)
+	if _, err := w.Data(); err != nil {
+		first = text[:min(len(text), pieceBytes)]
+		w = s.piece(key, number).Add("enc", "base64").Add("text", base64.StdEncoding.EncodeToString([]byte(first)))
+	}
+	s.add(pipe.Message{Type: pipe.Update, State: pipe.Running}, w, key == "log")
+	return text[len(first):]
+}
+
+func firstRunes(text string, most int) string {
+	n := 0
+	for i := range text {
+		if n == most {
+			return text[:i]
+		}
+		n++
+	}
+	return text
+}
+
+// asData is a result that DATA can say: it is read as nothing else.
+func asData(text string) (pipe.Data, bool) {
+	data := pipe.Data(text)
+	if text == "" {
+		return "-", true
+	}
+	for pair := range data.Pairs() {
+		if pair.Key == "tokens" || pair.Key == "src" {
+			return "", false
+		}
+	}
+	m := pipe.Message{Number: 1, From: pipe.NthWorker(1), To: orchestrator(), Type: pipe.Success, Task: pipe.TaskOf(1), Data: data}
+	line, err := pipe.Format(m)
+	return data, err == nil && text != "-" && strings.HasSuffix(line, "|"+text)
+}
+
+// pieces says a text in pieces, and refers to them. It reports whether the text is not too
+// long for that.
+func (s *saying) pieces(text string, w *pipe.Writer) bool {
+	n := 0
+	for rest := text; rest != "" && s.err == nil; {
+		if n++; n > maxPieces {
+			return false
+		}
+		rest = s.text("part", n, rest)
+	}
+	if n > 0 {
+		w.Ref("src", pipe.Ref{Kind: pipe.RefTask, Task: s.head.Task, Field: "raw"}).Number("bytes", int64(len(text))).Number("parts", int64(n))
+	}
+	return true
+}
