@@ -15,7 +15,7 @@ const tasksPath = "/api/v1/tasks"
 type taskView struct {
 	ID        string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
 	SessionID *string          `json:"session_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"` // Null outside of a session.
-	ParentID  *string          `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`  // The task it was handed off from.
+	ParentID  *string          `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`  // The task it was handed off from, or that several agents do.
 	Depth     int              `json:"depth" example:"0"`                                         // How many hand-offs lie above it.
 	Class     string           `json:"class" example:"default"`                                   // The policy it follows.
 	Owner     string           `json:"owner" example:"01890a5d-ac96-774b-bcce-b302099a805a"`      // The id of the token that asked.

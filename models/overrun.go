@@ -21,8 +21,8 @@ func OverrunActions() []OverrunAction {
 
 // Overrun is what follows where a budget does not cover a task.
 type Overrun struct {
-	Action OverrunAction `json:"action"`
+	Action OverrunAction `json:"action" swaggertype:"string" enums:"give_up,raise,simplify" example:"raise"`
 	// MaxBudget bounds what the budget is raised to, in tokens; 0 is no bound but that it
 	// becomes what the worker needs, or twice as much where it does not say.
-	MaxBudget int64 `json:"max_budget,omitempty"`
+	MaxBudget int64 `json:"max_budget,omitempty" example:"8000"`
 }

@@ -29,7 +29,7 @@ func Aggregates() []Aggregate {
 // Parallel has a task done by several workers at a time.
 type Parallel struct {
 	// Workers is how many, 2 to MaxParallel; where fewer are free, it is those.
-	Workers int `json:"workers"`
+	Workers int `json:"workers" example:"3"`
 	// Aggregate is what becomes of their results.
-	Aggregate Aggregate `json:"aggregate"`
+	Aggregate Aggregate `json:"aggregate" swaggertype:"string" enums:"first,all,majority,merge" example:"majority"`
 }

@@ -18,8 +18,9 @@ import (
 type submitFlags struct {
 	capabilities                                []string
 	agent, kind, session, requestID, parameters string
-	sphere, priority, retries                   int
-	budget                                      int64
+	aggregate, onBudget                         string
+	sphere, priority, retries, parallel         int
+	budget, maxBudget                           int64
 	timeout                                     time.Duration
 }
 
@@ -34,6 +35,10 @@ func (f *submitFlags) register(cmd *cobra.Command) {
 	fs.Int64Var(&f.budget, "budget", 0, "how many tokens all attempts together may use")
 	fs.DurationVar(&f.timeout, "timeout", 0, "how long an attempt may be silent (default 30s)")
 	fs.IntVar(&f.retries, "retries", 0, "how many attempts may follow the first (default 3)")
+	fs.IntVar(&f.parallel, "parallel", 0, "how many agents do it at a time (2-16); fewer where fewer are free")
+	fs.StringVar(&f.aggregate, "aggregate", "first", "what becomes of their results: first, all, majority or merge")
+	fs.StringVar(&f.onBudget, "on-budget", "", "what follows where the budget does not cover it: give_up, raise or simplify")
+	fs.Int64Var(&f.maxBudget, "max-budget", 0, "what --on-budget raise raises it to at most (default what the agent needs)")
 	fs.StringVar(&f.session, "session", "", "an open `session` that the task belongs to")
 	fs.StringVar(&f.requestID, "request-id", "", "`id` that makes the task once however often it is sent")
 }
@@ -53,12 +58,39 @@ func (f *submitFlags) members(cmd *cobra.Command, in io.Reader) (map[string]any,
 			out[v.member] = v.value
 		}
 	}
+	if err := f.choices(cmd, out); err != nil {
+		return nil, err
+	}
 	if !cmd.Flags().Changed("parameters") {
 		return out, nil
 	}
 	object, err := jsonFlag("parameters", f.parameters, in)
 	out["parameters"] = object
 	return out, err
+}
+
+// choices adds what is decided beforehand: how many do it, and what follows where the budget
+// does not cover it.
+func (f *submitFlags) choices(cmd *cobra.Command, out map[string]any) error {
+	set := cmd.Flags().Changed
+	switch {
+	case set("parallel"):
+		out["parallel"] = map[string]any{"workers": f.parallel, "aggregate": f.aggregate}
+	case set("aggregate"):
+		return usagef("--aggregate needs --parallel")
+	}
+	if !set("on-budget") {
+		if set("max-budget") {
+			return usagef("--max-budget needs --on-budget raise")
+		}
+		return nil
+	}
+	overrun := map[string]any{"action": f.onBudget}
+	if set("max-budget") {
+		overrun["max_budget"] = f.maxBudget
+	}
+	out["overrun"] = overrun
+	return nil
 }
 
 // jsonFlag reads a JSON value that a flag gives, or says where it is.

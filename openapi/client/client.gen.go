@@ -607,6 +607,96 @@ func (e Outcome) Valid() bool {
 	}
 }
 
+// Defines values for OverrunAction.
+const (
+	OverrunActionGiveUp   OverrunAction = "give_up"
+	OverrunActionRaise    OverrunAction = "raise"
+	OverrunActionSimplify OverrunAction = "simplify"
+)
+
+// Valid indicates whether the value is a known member of the OverrunAction enum.
+func (e OverrunAction) Valid() bool {
+	switch e {
+	case OverrunActionGiveUp:
+		return true
+	case OverrunActionRaise:
+		return true
+	case OverrunActionSimplify:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for OverrunDraftAction.
+const (
+	OverrunDraftActionGiveUp   OverrunDraftAction = "give_up"
+	OverrunDraftActionRaise    OverrunDraftAction = "raise"
+	OverrunDraftActionSimplify OverrunDraftAction = "simplify"
+)
+
+// Valid indicates whether the value is a known member of the OverrunDraftAction enum.
+func (e OverrunDraftAction) Valid() bool {
+	switch e {
+	case OverrunDraftActionGiveUp:
+		return true
+	case OverrunDraftActionRaise:
+		return true
+	case OverrunDraftActionSimplify:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ParallelAggregate.
+const (
+	ParallelAggregateAll      ParallelAggregate = "all"
+	ParallelAggregateFirst    ParallelAggregate = "first"
+	ParallelAggregateMajority ParallelAggregate = "majority"
+	ParallelAggregateMerge    ParallelAggregate = "merge"
+)
+
+// Valid indicates whether the value is a known member of the ParallelAggregate enum.
+func (e ParallelAggregate) Valid() bool {
+	switch e {
+	case ParallelAggregateAll:
+		return true
+	case ParallelAggregateFirst:
+		return true
+	case ParallelAggregateMajority:
+		return true
+	case ParallelAggregateMerge:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ParallelDraftAggregate.
+const (
+	ParallelDraftAggregateAll      ParallelDraftAggregate = "all"
+	ParallelDraftAggregateFirst    ParallelDraftAggregate = "first"
+	ParallelDraftAggregateMajority ParallelDraftAggregate = "majority"
+	ParallelDraftAggregateMerge    ParallelDraftAggregate = "merge"
+)
+
+// Valid indicates whether the value is a known member of the ParallelDraftAggregate enum.
+func (e ParallelDraftAggregate) Valid() bool {
+	switch e {
+	case ParallelDraftAggregateAll:
+		return true
+	case ParallelDraftAggregateFirst:
+		return true
+	case ParallelDraftAggregateMajority:
+		return true
+	case ParallelDraftAggregateMerge:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ReservationState.
 const (
 	ReservationStateExpired  ReservationState = "expired"
@@ -2886,6 +2976,75 @@ type Ordering string
 // Outcome defines model for Outcome.
 type Outcome string
 
+// Overrun defines model for Overrun.
+type Overrun struct {
+	// Action Example: raise
+	Action OverrunAction `json:"action" yaml:"action"`
+
+	// MaxBudget MaxBudget bounds what the budget is raised to, in tokens; 0 is no bound but that it
+	// becomes what the worker needs, or twice as much where it does not say.
+	//
+	// Example: 8000
+	MaxBudget *int64 `json:"max_budget,omitempty" yaml:"max_budget,omitempty"`
+}
+
+// OverrunAction Example: raise
+type OverrunAction string
+
+// OverrunDraft defines model for OverrunDraft.
+type OverrunDraft struct {
+	// Action The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
+	//
+	// Example: raise
+	Action *OverrunDraftAction `json:"action,omitempty" yaml:"action,omitempty"`
+
+	// MaxBudget What the budget is raised to at most; without it that is what the agent needs, or twice as much where it does not say.
+	//
+	// Example: 8000
+	MaxBudget *int64 `json:"max_budget,omitempty" yaml:"max_budget,omitempty"`
+}
+
+// OverrunDraftAction The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
+//
+// Example: raise
+type OverrunDraftAction string
+
+// Parallel defines model for Parallel.
+type Parallel struct {
+	// Aggregate Aggregate is what becomes of their results.
+	//
+	// Example: majority
+	Aggregate ParallelAggregate `json:"aggregate" yaml:"aggregate"`
+
+	// Workers Workers is how many, 2 to MaxParallel; where fewer are free, it is those.
+	//
+	// Example: 3
+	Workers int `json:"workers" yaml:"workers"`
+}
+
+// ParallelAggregate Aggregate is what becomes of their results.
+//
+// Example: majority
+type ParallelAggregate string
+
+// ParallelDraft defines model for ParallelDraft.
+type ParallelDraft struct {
+	// Aggregate What becomes of their results: the first success (default), all of them in a list, the one that more than half have given, or all that succeeded made one.
+	//
+	// Example: majority
+	Aggregate *ParallelDraftAggregate `json:"aggregate,omitempty" yaml:"aggregate,omitempty"`
+
+	// Workers How many; where fewer are free, it is those.
+	//
+	// Example: 3
+	Workers *int `json:"workers,omitempty" yaml:"workers,omitempty"`
+}
+
+// ParallelDraftAggregate What becomes of their results: the first success (default), all of them in a list, the one that more than half have given, or all that succeeded made one.
+//
+// Example: majority
+type ParallelDraftAggregate string
+
 // Problem defines model for Problem.
 type Problem struct {
 	// Code Example: invalid-request
@@ -3330,6 +3489,12 @@ type TaskAsked struct {
 	// Capabilities Example: ["web-search"]
 	Capabilities []string `json:"capabilities" yaml:"capabilities"`
 
+	// Overrun What follows where its budget does not cover it; null for its end.
+	Overrun *Overrun `json:"overrun" yaml:"overrun"`
+
+	// Parallel How many agents do it at a time, and what becomes of their results; null for one.
+	Parallel *Parallel `json:"parallel" yaml:"parallel"`
+
 	// Parameters An object.
 	Parameters interface{} `json:"parameters" yaml:"parameters"`
 
@@ -3416,7 +3581,7 @@ type TaskDetail struct {
 	// Example: 01890a5d-ac96-774b-bcce-b302099a805a
 	Owner string `json:"owner" yaml:"owner"`
 
-	// ParentID The task it was handed off from.
+	// ParentID The task it was handed off from, or that several agents do.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
 	ParentID *string `json:"parent_id" yaml:"parent_id"`
@@ -3500,6 +3665,12 @@ type TaskDraft struct {
 	//
 	// Example: ["web-search"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
+
+	// Overrun What follows where an agent says that the budget does not cover the work. Absent or null for the end of the task.
+	Overrun *OverrunDraft `json:"overrun,omitempty" yaml:"overrun,omitempty"`
+
+	// Parallel Has several agents do it at a time. Absent or null for one.
+	Parallel *ParallelDraft `json:"parallel,omitempty" yaml:"parallel,omitempty"`
 
 	// Parameters What the agent is given, an object.
 	Parameters *map[string]interface{} `json:"parameters,omitempty" yaml:"parameters,omitempty"`
@@ -3645,7 +3816,7 @@ type TaskView struct {
 	// Example: 01890a5d-ac96-774b-bcce-b302099a805a
 	Owner string `json:"owner" yaml:"owner"`
 
-	// ParentID The task it was handed off from.
+	// ParentID The task it was handed off from, or that several agents do.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
 	ParentID *string `json:"parent_id" yaml:"parent_id"`
@@ -4446,6 +4617,11 @@ type WorkerView struct {
 	//
 	// Example: 25
 	Load int `json:"load" yaml:"load"`
+
+	// MaxDepth The depth from which on it takes nothing that was handed off; absent where it did not say.
+	//
+	// Example: 2
+	MaxDepth *int `json:"max_depth,omitempty" yaml:"max_depth,omitempty"`
 
 	// Places How many attempts it takes at a time.
 	//

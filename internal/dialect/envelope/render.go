@@ -45,7 +45,11 @@ func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.Inbox
 // assignment is the work_request. One that is too long for the agent's line is failed at
 // once, for another agent to do: it would only be silent about it.
 func (d *Dialect) assignment(ctx context.Context, agent models.Agent, a asked, m models.InboxMessage, limit int) ([][]byte, error) {
-	lines, err := d.lines(agent, a, m, d.request(a))
+	asked, err := d.request(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := d.lines(agent, a, m, asked)
 	if err != nil || limit <= 0 || len(lines[0]) <= limit {
 		return lines, err
 	}
@@ -61,7 +65,7 @@ func (d *Dialect) assignment(ctx context.Context, agent models.Agent, a asked, m
 
 // request is the work_request of an attempt. Every attempt at a task has the same
 // request_id, so that an agent does the work once.
-func (d *Dialect) request(a asked) wire.WorkRequest {
+func (d *Dialect) request(ctx context.Context, a asked) (wire.WorkRequest, error) {
 	h := wire.Hints{MaxDurationSeconds: a.meta.MaxDuration, MaxMemoryMB: a.meta.MaxMemory, Other: a.meta.Hints}
 	if a.Task.Budget != nil {
 		h.MaxTokens = max(*a.Task.Budget-a.Task.Tokens, 1)
@@ -71,7 +75,16 @@ func (d *Dialect) request(a asked) wire.WorkRequest {
 			h.Other = append(h.Other[:len(h.Other):len(h.Other)], wire.Member{Name: "capabilities", Value: text})
 		}
 	}
-	return wire.WorkRequest{TaskID: a.task, WorkType: a.workType(), Parameters: orNothing(a.Input.Parameters), Hints: h}
+	if a.Task.Attempt > 1 {
+		attempts, err := d.work.Attempts(ctx, a.Task.ID)
+		if err != nil {
+			return wire.WorkRequest{}, err
+		}
+		if simpler, err := orchestrator.Simpler(a.Input, attempts); err == nil && simpler {
+			h.Other = append(h.Other[:len(h.Other):len(h.Other)], wire.Member{Name: "simplify", Value: json.RawMessage("true")})
+		}
+	}
+	return wire.WorkRequest{TaskID: a.task, WorkType: a.workType(), Parameters: orNothing(a.Input.Parameters), Hints: h}, nil
 }
 
 func orNothing(raw json.RawMessage) json.RawMessage {
