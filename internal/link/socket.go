@@ -261,7 +261,11 @@ func (s *socket) received() []string {
 // take takes one message, and reports whether its agent has said it. An error ends the
 // line.
 func (s *socket) take(ctx context.Context, raw []byte) (heard bool, err error) {
-	who, err := s.who(ctx)
+	// What was read is done although the line broke, and all of it: nothing that follows may
+	// be done without what came before.
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
+	defer cancel()
+	who, err := s.who(within)
 	if rejected(err) {
 		_ = s.write(s.speech.Refuse(err, raw).Body)
 		s.end(endRefused)
@@ -271,9 +275,6 @@ func (s *socket) take(ctx context.Context, raw []byte) (heard bool, err error) {
 		return false, s.write(s.speech.Refuse(errs.Wrap(errs.Unavailable, err, "the token cannot be looked up"), raw).Body)
 	}
 	s.l.counts.heard(s.link)
-	// What was begun is not undone because the line broke.
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
-	defer cancel()
 	a := s.speech.Receive(within, who, raw, 0)
 	if a.Forged && s.l.doorman.forged(s.from, s.token) {
 		_ = s.write(a.Body)
