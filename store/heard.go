@@ -31,11 +31,12 @@ func (tx *Tx) PurgeRequests(before time.Time, limit int) (int64, error) {
 		(SELECT owner, request_id FROM task_requests WHERE created_at < ? ORDER BY created_at LIMIT ?)`, micros(before), limit)
 }
 
-// PurgeTasks deletes up to limit tasks that ended before and were not handed on to one
-// that is kept, with all that is kept of them, and returns how many.
+// PurgeTasks deletes up to limit tasks that ended before, were not handed on to one that is
+// kept and are no part of one that has not ended, with all that is kept of them, and returns how many.
 func (tx *Tx) PurgeTasks(before time.Time, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM tasks WHERE id IN (SELECT id FROM tasks AS t WHERE state >= 2 AND ended_at < ? AND
-		NOT EXISTS (SELECT 1 FROM tasks AS child WHERE child.parent_id = t.id) ORDER BY ended_at LIMIT ?)`, micros(before), limit)
+		NOT EXISTS (SELECT 1 FROM tasks AS child WHERE child.parent_id = t.id) AND
+		NOT EXISTS (SELECT 1 FROM tasks AS whole WHERE whole.id = t.parent_id AND whole.state < 2) ORDER BY ended_at LIMIT ?)`, micros(before), limit)
 }
 
 // PurgeSessions deletes up to limit sessions that were closed before and have no task

@@ -57,9 +57,19 @@ func (s *step) clarify(agentID, taskID string, q Question) (models.Task, error) 
 	return t, err
 }
 
-// Answer answers what a task's agent has asked. It returns errs.TaskState for a task
+// Answer answers what a task's agent has asked or, where that has asked nothing, the agent
+// of one of its parts, and returns the task that was answered. It is errs.TaskState for one
 // that waits for no answer.
 func (o *Orchestrator) Answer(ctx context.Context, taskID, answer string) (out models.Task, err error) {
+	named, err := o.Task(ctx, taskID)
+	if err != nil {
+		return out, err
+	}
+	asking, _, err := o.Asking(ctx, named)
+	if err != nil {
+		return out, err
+	}
+	taskID = asking.ID
 	err = o.do(ctx, func(s *step) error {
 		t, err := s.task(taskID)
 		if err != nil {

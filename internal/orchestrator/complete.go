@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 
 	"comet/models"
 )
@@ -149,6 +150,12 @@ func (s *step) lateCharge(t *models.Task, a *models.Attempt, r report) error {
 	if err := s.tx.AddTokens(t.ID, r.tokens); err != nil { // the task may have ended
 		return err
 	}
+	if t.ParentID != nil { // whose tokens are those of its parts, where several do it
+		late := models.Job{Kind: partKind, Key: t.ID + lateMark + strconv.Itoa(a.Attempt)} // its end may be looked at just now
+		if _, err := s.tx.Enqueue(late); err != nil {
+			return err
+		}
+	}
 	r.labels.TaskID = t.ID
 	return s.ledger.ChargeIn(s.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels})
 }
@@ -214,7 +221,7 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 	before := t
 	_, p, err := s.lastTerms(t)
 	if err == nil && len(agents) > 0 {
-		err = s.tx.LockWorkers(append(agents, t.AgentID))
+		err = s.lockAgents(append(agents, t.AgentID))
 	}
 	if err != nil {
 		return t, err

@@ -4,117 +4,159 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"hash"
+	"strings"
 
 	"comet/internal/errs"
 	"comet/internal/jobs"
 	"comet/models"
 )
 
+// lateMark stands behind the id of a part in the key of a job that looks at the whole again
+// because of what the part used that had ended before.
+const lateMark = "/"
+
 // gather looks at a whole after one of its parts has ended: the job's key. What parts that
 // have ended gave never changes, so it is read before the whole is locked; of a part that
 // ends meanwhile comes another job.
 func (o *Orchestrator) gather(ctx context.Context, job *jobs.Job) error {
-	part, err := o.store.Task(ctx, job.Key)
+	id, _, _ := strings.Cut(job.Key, lateMark)
+	part, err := o.store.Task(ctx, id)
 	if errs.Is(err, errs.NotFound) || err == nil && part.ParentID == nil {
 		return nil // it is not kept any more
 	}
 	if err != nil {
 		return err
 	}
-	whole, how, parts, err := o.shares(ctx, *part.ParentID)
-	if errs.Is(err, errs.NotFound) {
-		return nil
+	how, parts, fit, err := o.shares(ctx, *part.ParentID)
+	if errs.Is(err, errs.NotFound) || err == nil && how == "" {
+		return nil // the whole is not kept any more, or handed parts of it off
 	}
 	if err != nil {
 		return err
 	}
 	out := outcome{over: true, text: "the results together are too long"}
-	if len(parts) > 0 {
+	if fit {
 		out = judge(how, parts)
 	}
 	return o.do(ctx, func(s *step) error {
-		t, err := s.task(whole.ID)
+		t, err := s.task(*part.ParentID)
 		if err != nil {
 			return err
 		}
-		if err := job.Finish(s.tx); err != nil || t.State.Ended() {
+		if err := job.Finish(s.tx); err != nil {
 			return err
+		}
+		if t.State.Ended() { // what came late was used all the same
+			return s.tx.AddTokens(t.ID, max(spent(parts)-t.Tokens, 0))
 		}
 		return s.gathered(t, parts, out)
 	})
 }
 
-// shares reads a whole, how it is put together, and its parts. They are nil where what
-// they gave is too long to be put together.
-func (o *Orchestrator) shares(ctx context.Context, wholeID string) (whole models.Task, how models.Aggregate, parts []share, err error) {
-	if whole, err = o.store.Task(ctx, wholeID); err != nil {
-		return whole, how, nil, err
+// spent is what parts have used, in tokens.
+func spent(parts []share) (tokens int64) {
+	for _, p := range parts {
+		tokens += p.Tokens
+	}
+	return tokens
+}
+
+// shares reads how a whole is put together, "" where it is not, and its parts, with what
+// they gave as far as that is needed now; fit is false where that is too long.
+func (o *Orchestrator) shares(ctx context.Context, wholeID string) (how models.Aggregate, parts []share, fit bool, err error) {
+	whole, err := o.store.Task(ctx, wholeID)
+	if err != nil {
+		return "", nil, false, err
 	}
 	in, err := o.store.TaskInput(ctx, wholeID)
 	if err != nil {
-		return whole, how, nil, err
+		return "", nil, false, err
 	}
 	wants, err := override(in)
 	if err != nil || wants.Parallel == nil {
-		return whole, how, nil, err
+		return "", nil, false, err
 	}
-	how = wants.Parallel.Aggregate
 	tasks, err := o.store.Children(ctx, wholeID)
-	room := int64(maxAggregated)
-	for _, t := range tasks {
-		p := share{Task: t}
-		if err == nil && t.State == models.TaskDone && how != models.AggregateFirst {
-			keep := how != models.AggregateMajority
-			if room -= t.OutputBytes; keep && room < 0 {
-				return whole, how, nil, nil
-			}
-			err = o.readShare(ctx, &p, keep)
-		}
-		parts = append(parts, p)
+	if err != nil {
+		return "", nil, false, err
 	}
-	return whole, how, parts, err
+	for _, t := range tasks {
+		parts = append(parts, share{Task: t})
+	}
+	if how = wants.Parallel.Aggregate; !whole.State.Ended() {
+		fit, err = o.readShares(ctx, how, parts)
+	}
+	return how, parts, fit, err
 }
 
-// readShare reads what a part gave; it is kept, or only what stands for it.
+// readShares reads what the parts gave that have succeeded: for a majority what stands for
+// it, and what is put together once nothing is open any more.
+func (o *Orchestrator) readShares(ctx context.Context, how models.Aggregate, parts []share) (fit bool, err error) {
+	keep, room := how == models.AggregateAll || how == models.AggregateMerge, int64(maxAggregated)
+	for _, p := range parts {
+		if keep && !p.State.Ended() || how == models.AggregateFirst {
+			return true, nil
+		}
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.State != models.TaskDone {
+			continue
+		}
+		if room -= p.OutputBytes; keep && room < 0 {
+			return false, nil
+		}
+		if err := o.readShare(ctx, p, keep); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// readShare reads what a part gave; it is kept, or only what stands for it, without the
+// white space at its ends.
 func (o *Orchestrator) readShare(ctx context.Context, p *share, keep bool) error {
-	sum, begun := sha256.New(), false
-	var blank []byte // white space that counts only where something follows
-	err := o.OutputOf(ctx, p.Task, models.StreamResult, 0, func(out models.Output) error {
+	all := sha256.New()
+	upTo, begun := hash.Hash(all), false // upTo stands for all but the white space at the end
+	err := o.OutputOf(ctx, p.Task, models.StreamResult, 0, func(out models.Output) (err error) {
 		data := out.Data
 		if keep {
 			p.output = append(p.output, data...)
 		}
 		if !begun {
-			data = bytes.TrimLeft(data, " \t\r\n")
+			data = bytes.TrimLeft(data, blanks)
 		}
 		if begun = begun || len(data) > 0; !begun {
 			return nil
 		}
-		rest := bytes.TrimRight(data, " \t\r\n")
+		rest := bytes.TrimRight(data, blanks)
 		if len(rest) > 0 {
-			sum.Write(blank)
-			sum.Write(rest)
-			blank = nil
+			all.Write(rest)
+			if upTo, err = all.(hash.Cloner).Clone(); err != nil {
+				return err
+			}
 		}
-		if blank = append(blank, data[len(rest):]...); len(blank) > maxAggregated {
-			return tooLong()
-		}
+		all.Write(data[len(rest):])
 		return nil
 	})
-	p.output, p.sum = bytes.TrimSpace(p.output), [32]byte(sum.Sum(nil))
+	p.output, p.sum = bytes.Trim(p.output, blanks), [32]byte(upTo.Sum(nil))
 	return err
 }
+
+// blanks are what does not count at the ends of a result.
+const blanks = " \t\r\n"
 
 // gathered does with a whole what its parts say.
 func (s *step) gathered(t models.Task, parts []share, out outcome) error {
 	before := t
-	ended, tokens := 0, int64(0)
+	ended := 0
 	for _, p := range parts {
-		if tokens += p.Tokens; p.State.Ended() {
+		if p.State.Ended() {
 			ended++
 		}
 	}
-	t.Tokens = max(t.Tokens, tokens)
+	t.Tokens = max(t.Tokens, spent(parts))
 	if !out.over {
 		t.Progress = max(t.Progress, 100*ended/len(parts))
 		if err := s.emit(models.EventTaskProgress, t, nil); err != nil {
@@ -128,7 +170,7 @@ func (s *step) gathered(t models.Task, parts []share, out outcome) error {
 	}
 	_, p, err := s.lastTerms(t)
 	if err == nil {
-		err = s.tx.LockWorkers(agents)
+		err = s.lockAgents(agents)
 	}
 	if err != nil {
 		return err
@@ -141,6 +183,15 @@ func (s *step) gathered(t models.Task, parts []share, out outcome) error {
 		err = s.concludeWhole(before, &t, a, out, p)
 	}
 	return err
+}
+
+// lockAgents locks several workers, and what they may spend, in the order in which that is
+// done everywhere.
+func (s *step) lockAgents(ids []string) error {
+	if err := s.tx.LockWorkers(ids); err != nil {
+		return err
+	}
+	return s.ledger.LockIn(s.tx, ids)
 }
 
 // concludeWhole ends a whole with what its parts gave.

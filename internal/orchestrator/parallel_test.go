@@ -1,6 +1,7 @@
 package orchestrator_test
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -126,6 +128,84 @@ func TestSeveralWorkers(t *testing.T) {
 		require.Equal(t, string(orchestrator.FailureInvalid), failed.ErrorCode)
 		require.Equal(t, "two (the last 2 workers: b)", failed.Error)
 		require.JSONEq(t, `{"x":1}`, string(failed.Detail))
+	})
+}
+
+// TestPartsThatEnd late, early or with much.
+func TestPartsThatEnd(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "WhiteSpaceCountsNothingHoweverLong", func(t *testing.T, h *house) {
+		h.trio(t)
+		task := h.submit(t, "work", inParallel(3, models.AggregateMajority))
+		shares := h.shares(t, task.ID)
+		long := append([]byte(" x"), bytes.Repeat([]byte{'\n'}, 9<<20)...)
+		h.give(t, shares["a"], orchestrator.Result{Output: long})
+		h.give(t, shares["b"], orchestrator.Result{Output: append(long, 'y')})
+		h.give(t, shares["c"], orchestrator.Result{Output: []byte("x")})
+		require.Equal(t, models.TaskDone, h.until(t, task.ID, ended).State)
+		require.Equal(t, string(long), h.output(t, task.ID, models.StreamResult))
+	})
+	rule(t, "WhatIsTooLongTogetherFails", func(t *testing.T, h *house) {
+		h.trio(t)
+		task := h.submit(t, "work", inParallel(2, models.AggregateAll))
+		shares := h.shares(t, task.ID)
+		h.give(t, shares["a"], orchestrator.Result{Output: bytes.Repeat([]byte{'x'}, 5<<20)})
+		h.give(t, shares["b"], orchestrator.Result{Output: bytes.Repeat([]byte{'x'}, 5<<20)})
+		failed := h.until(t, task.ID, ended)
+		require.Equal(t, models.TaskFailed, failed.State)
+		require.Equal(t, "the results together are too long", failed.Error)
+	})
+	rule(t, "APartIsKeptAsLongAsItsWhole", func(t *testing.T, h *house) {
+		h.trio(t)
+		task := h.submit(t, "work", func(s *orchestrator.Submission) {
+			inParallel(3, models.AggregateMajority)(s)
+			s.Override.TimeoutMS = (7 * 24 * time.Hour).Milliseconds()
+		})
+		shares := h.shares(t, task.ID)
+		h.give(t, shares["a"], orchestrator.Result{Output: []byte("42")})
+		h.give(t, shares["b"], orchestrator.Result{Output: []byte("41")})
+		h.until(t, task.ID, func(t models.Task) bool { return t.Progress == 66 })
+		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+			n, err := tx.PurgeTasks(h.db.Now().Add(time.Hour), 100)
+			require.Zero(t, n)
+			return err
+		}))
+		h.give(t, shares["c"], orchestrator.Result{Output: []byte("13")})
+		require.Equal(t, models.TaskFailed, h.until(t, task.ID, ended).State)
+		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+			n, err := tx.PurgeTasks(h.db.Now().Add(time.Hour), 100)
+			require.EqualValues(t, 3, n)
+			return err
+		}))
+	})
+	rule(t, "WhatTheOthersHaveUsedCountsToo", func(t *testing.T, h *house) {
+		h.trio(t)
+		task := h.submit(t, "work", inParallel(3, models.AggregateFirst))
+		shares := h.shares(t, task.ID)
+		h.give(t, shares["a"], orchestrator.Result{Tokens: 7})
+		h.until(t, task.ID, ended)
+		for _, id := range []string{"b", "c"} {
+			_, err := h.Complete(t.Context(), id, shares[id].ID, orchestrator.Result{Tokens: 200})
+			require.Equal(t, errs.TaskState, errs.CodeOf(err))
+		}
+		h.until(t, task.ID, func(t models.Task) bool { return t.Tokens == 407 })
+		requireSound(t, h)
+	})
+	rule(t, "WhatAPartAsksIsAskedOfTheWhole", func(t *testing.T, h *house) {
+		h.trio(t)
+		task := h.submit(t, "work", inParallel(2, models.AggregateFirst))
+		part := h.shares(t, task.ID)["b"]
+		_, err := h.Clarify(t.Context(), "b", part.ID, orchestrator.Question{Text: "which?"})
+		require.NoError(t, err)
+		d, err := h.Detail(t.Context(), task.ID)
+		require.NoError(t, err)
+		require.Equal(t, "which?", d.Question.Text)
+		answered, err := h.Answer(t.Context(), task.ID, "this one")
+		require.NoError(t, err)
+		require.Equal(t, part.ID, answered.ID)
+		_, err = h.Answer(t.Context(), task.ID, "this one")
+		require.Equal(t, errs.TaskState, errs.CodeOf(err))
 	})
 }
 

@@ -17,7 +17,8 @@ type Detail struct {
 	Input    models.TaskInput
 	Attempts []models.Attempt
 	Timeline []models.Event
-	// Question is what its agent waits to be told, nil where it does not.
+	// Question is what its agent, or that of one of its parts, waits to be told, nil where
+	// none does.
 	Question *Question
 }
 
@@ -41,10 +42,14 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 	if d.Attempts, err = o.store.Attempts(ctx, id); err != nil {
 		return d, err
 	}
-	if d.Timeline, err = o.store.Timeline(ctx, id, maxTimeline); err != nil || d.Task.Waits != models.WaitAnswer {
+	if d.Timeline, err = o.store.Timeline(ctx, id, maxTimeline); err != nil {
 		return d, err
 	}
-	asked, err := o.Asked(ctx, d.Task)
+	asking, ok, err := o.Asking(ctx, d.Task)
+	if err != nil || !ok {
+		return d, err
+	}
+	asked, err := o.Asked(ctx, asking)
 	d.Question = &asked.Question
 	return d, err
 }

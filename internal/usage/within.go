@@ -54,6 +54,20 @@ func (l *Ledger) ChargeIn(tx *store.Tx, agentID string, d models.FactDraft) erro
 	return l.decideOne(tx, &record{agentID: agentID, drafts: []models.FactDraft{d}, facts: []models.Fact{fact}})
 }
 
+// LockIn locks the accounts of several agents, and of all above them, until the caller's
+// transaction ends, in the one order of the ledger. Verbs for several agents in one
+// transaction begin with it.
+func (l *Ledger) LockIn(tx *store.Tx, agentIDs []string) error {
+	ops := make([]operation, 0, len(agentIDs))
+	for _, id := range agentIDs {
+		if id != "" {
+			ops = append(ops, &release{ending{agentID: id}})
+		}
+	}
+	_, err := openBooks(tx, ops)
+	return err
+}
+
 func (l *Ledger) decideOne(tx *store.Tx, op operation) error {
 	if err := l.decide(tx, []operation{op}); err != nil {
 		return err

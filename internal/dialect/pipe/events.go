@@ -40,8 +40,24 @@ func (d *Dialect) lineOf(ctx context.Context, e models.Event) (m wire.Message, e
 	return d.happened(ctx, e.Type, changed)
 }
 
-// ends are those between whom an event of a task is.
-type ends struct{ asker, worker wire.Address }
+// ends are those between whom an event of a task is. handed is set for what an agent has
+// handed off, which is then the asker; shared for what one of several workers does.
+type ends struct {
+	asker, worker  wire.Address
+	handed, shared bool
+}
+
+// report is from whom to whom a worker's report goes: to the source of what was handed off
+// (§5.3), and otherwise to O1. What several do is told by O1.
+func (b ends) report() (from, to wire.Address) {
+	switch {
+	case b.worker == self:
+		return self, b.asker
+	case b.handed:
+		return b.worker, b.asker
+	}
+	return b.worker, self
+}
 
 // happened is the line that says what has happened to a task.
 func (d *Dialect) happened(ctx context.Context, kind models.EventType, e models.TaskChanged) (m wire.Message, err error) {
@@ -68,12 +84,12 @@ func (d *Dialect) happened(ctx context.Context, kind models.EventType, e models.
 		m.From, m.To = self, between.worker
 		err = d.assignment(ctx, &m, t)
 	case models.EventTaskCompleted:
-		m.From, m.To = between.worker, partly(t, between.asker)
+		m.From, m.To = between.report()
 		err = d.end(ctx, &m, t)
 	case models.EventTaskFailed:
 		m.From, m.To = self, between.asker
 		if e.AgentID != "" && (len(t.Detail) > 0 || t.ErrorCode == string(orchestrator.FailureWork)) { // it has said so
-			m.From, m.To = between.worker, partly(t, between.asker)
+			m.From, m.To = between.report()
 		}
 		err = d.end(ctx, &m, t)
 	case models.EventTaskCancelled:
@@ -97,7 +113,10 @@ func (d *Dialect) between(ctx context.Context, t models.Task, e models.TaskChang
 		if err != nil {
 			return out, err
 		}
-		asker = source.AgentID
+		if out.handed = t.Depth > source.Depth; out.handed {
+			asker = source.AgentID
+		}
+		out.shared = !out.handed
 	}
 	if asker != "" {
 		if out.asker, err = d.address(ctx, asker); err != nil {
@@ -110,17 +129,12 @@ func (d *Dialect) between(ctx context.Context, t models.Task, e models.TaskChang
 	return out, err
 }
 
-// partly is whom a worker answers: the source of a part (§5.3), and otherwise O1.
-func partly(t models.Task, asker wire.Address) wire.Address {
-	if t.ParentID != nil {
-		return asker
-	}
-	return self
-}
-
 // underway makes the line of an event on the way.
 func (d *Dialect) underway(ctx context.Context, m *wire.Message, b ends, kind models.EventType, e models.TaskChanged, t models.Task) (err error) {
-	m.From, m.To, m.Data = b.worker, self, "-"
+	m.From, m.To = b.report()
+	if m.Data = "-"; b.handed {
+		m.To = self
+	}
 	w := new(wire.Writer)
 	switch kind {
 	case models.EventTaskCreated:
@@ -153,7 +167,10 @@ func (d *Dialect) underway(ctx context.Context, m *wire.Message, b ends, kind mo
 // asking is the R that a task was asked for with, or what a source says of a part that it
 // hands off (§5.3).
 func (d *Dialect) asking(ctx context.Context, m *wire.Message, b ends, t models.Task) error {
-	m.From, m.Type = b.asker, wire.Request
+	if b.shared { // nobody has said so
+		return errs.New(errs.NotFound, "no line tells of a part that O1 has made")
+	}
+	m.From, m.To, m.Type = b.asker, self, wire.Request
 	order, err := d.work.Order(ctx, t.ID)
 	if err != nil {
 		return err
