@@ -37,7 +37,9 @@ func newProxy(t *testing.T, to string) *proxy {
 	return p
 }
 
-func (p *proxy) url() string { return "http://" + p.listener.Addr().String() }
+func (p *proxy) url() string { return "http://" + p.address() }
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
 
 func (p *proxy) accept() {
 	for {

@@ -37,7 +37,8 @@ func threeReplicas(t *testing.T) {
 	work := &jobs{tokens: 7}
 	agents := []string{"infra-1", "infra-2", "infra-3"}
 	for n, id := range agents {
-		work.work(t, doors[min(n, 1)].url, doors[2].infra(t, id, "job"), 4) // the first alone is on the one that is killed
+		dialect := []string{comet.DialectEnvelope, comet.DialectV5}[n%2]
+		work.work(t, doors[min(n, 1)].url, doors[2].infra(t, id, "job"), 4, dialect) // the first alone is on the one that is killed
 	}
 	var jobs []*job
 	ask := func(doors []*client, many int) {

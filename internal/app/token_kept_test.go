@@ -217,13 +217,11 @@ func (s *smuggler) refused(custom string) {
 // rows are all rows of all tables, as text.
 func rows(t *testing.T, cfg config.Config) string {
 	t.Helper()
-	driver, source, list := "sqlite", filepath.Join(cfg.Data, "comet.db"), "SELECT name FROM sqlite_master WHERE type = 'table'"
+	list := "SELECT name FROM sqlite_master WHERE type = 'table'"
 	if cfg.DatabaseURL != "" {
-		driver, source, list = "pgx", cfg.DatabaseURL, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+		list = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
 	}
-	db, err := sql.Open(driver, source)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, db.Close()) }()
+	db := opened(t, cfg)
 	var out strings.Builder
 	tables := scanned(t, db, list)
 	require.Greater(t, len(tables), 20)
@@ -231,6 +229,19 @@ func rows(t *testing.T, cfg config.Config) string {
 		out.WriteString(strings.Join(scanned(t, db, `SELECT * FROM "`+table+`"`), "\n"))
 	}
 	return out.String()
+}
+
+// opened is the database beside the program.
+func opened(t *testing.T, cfg config.Config) *sql.DB {
+	t.Helper()
+	driver, source := "sqlite", filepath.Join(cfg.Data, "comet.db")
+	if cfg.DatabaseURL != "" {
+		driver, source = "pgx", cfg.DatabaseURL
+	}
+	db, err := sql.Open(driver, source)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
 }
 
 // scanned returns the rows of a query, each as a line.

@@ -19,40 +19,49 @@ import (
 // twice.
 func TestANetworkThatIsCut(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, database setting) {
-		data, address := t.TempDir(), freeAddress(t)
-		p := serveAt(t, data, address, database)
-		c := newClient(t, p.url(t), adminToken(t, data))
-		net := newProxy(t, address)
-		work := &jobs{tokens: 7}
-		work.work(t, net.url(), c.infra(t, "infra-1", "job"), 8)
-		speak, err := comet.NewClient(net.url(), c.token, nil)
-		require.NoError(t, err)
-		stop := net.cutNowAndThen(time.Second)
-		t.Cleanup(stop)
-		var all []*job
-		for n := range 60 {
-			j := newJob(n, 50)
-			j.request.Hints.MaxDuration = time.Minute
-			require.True(t, askFor(t.Context(), speak, j))
-			all = append(all, j)
+	for dialect := range (&jobs{}).speakers() {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			onEveryDatabase(t, func(t *testing.T, database setting) { isCutOff(t, database, dialect) })
+		})
+	}
+}
+
+func isCutOff(t *testing.T, database setting, dialect string) {
+	t.Helper()
+	data, address, text := t.TempDir(), freeAddress(t), freeAddress(t)
+	p := serveAt(t, data, address, database, taking(text))
+	c := newClient(t, p.url(t), adminToken(t, data))
+	net, lines := newProxy(t, address), newProxy(t, text)
+	work := &jobs{tokens: 7}
+	work.speakers()[dialect](t, net.url(), lines.address(), c.infra(t, "infra-1", "job"), 8)
+	speak, err := comet.NewClient(net.url(), c.token, nil)
+	require.NoError(t, err)
+	for _, cut := range []*proxy{net, lines} {
+		stop := cut.cutNowAndThen(time.Second)
+		defer stop()
+	}
+	var all []*job
+	for n := range 60 {
+		j := newJob(n, 50)
+		j.request.Hints.MaxDuration = time.Minute
+		require.True(t, askFor(t.Context(), speak, j))
+		all = append(all, j)
+	}
+	charged, done := c.tally(t, all...), int64(0)
+	for _, d := range charged.tasks {
+		if d.State == "done" {
+			done++
+			continue
 		}
-		charged, done := c.tally(t, all...), int64(0)
-		for _, d := range charged.tasks {
-			if d.State == "done" {
-				done++
-				continue
-			}
-			for _, a := range d.Attempts { // its line was down each time
-				require.Nil(t, a.AgentID, "%+v", d)
-			}
+		for _, a := range d.Attempts { // its line was down each time
+			require.Nil(t, a.AgentID, "%+v", d)
 		}
-		stop()
-		require.Equal(t, done, work.runs.Load(), "each is done once")
-		require.Positive(t, done)
-		charged.requireNothingHeld(t, "infra-1")
-		p.stop(t)
-	})
+	}
+	require.Equal(t, done, work.runs.Load(), "each is done once")
+	require.Positive(t, done)
+	charged.requireNothingHeld(t, "infra-1")
+	p.stop(t)
 }
 
 // worker starts a real "comet worker" whose command is a shell's.
@@ -67,39 +76,47 @@ func worker(t *testing.T, url, token, script string, more ...string) *process {
 // gone too.
 func TestAWorkerThatIsKilled(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, database setting) {
-		data := t.TempDir()
-		p := serve(t, data, database)
-		c := newClient(t, p.url(t), adminToken(t, data))
-		pid := filepath.Join(t.TempDir(), "pid")
-		hung := worker(t, c.url, c.infra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600")
-		eventually(t, func() bool { return c.online(t, "infra-1") }, "the first worker is there")
-		j := newJob(1, 50)
-		j.request.Hints.MaxDuration = 2 * time.Second
-		speak, err := comet.NewClient(c.url, c.token, c.http)
-		require.NoError(t, err)
-		require.True(t, askFor(t.Context(), speak, j))
-		command := 0
-		eventually(t, func() bool {
-			text, err := os.ReadFile(pid)
-			command = atoi(strings.TrimSpace(string(text)))
-			return err == nil && command > 0
-		}, "the command runs")
-		hung.kill()
-		other := worker(t, c.url, c.infra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`)
-		charged := c.tally(t, j)
-		d := charged.tasks[j.request.TaskID]
-		require.Equal(t, "done", d.State, "%+v", d)
-		require.GreaterOrEqual(t, len(d.Attempts), 2)
-		require.Equal(t, "infra-1", *d.Attempts[0].AgentID)
-		require.Equal(t, "timed_out", d.Attempts[0].State)
-		require.Equal(t, "infra-2", *d.Attempts[len(d.Attempts)-1].AgentID)
-		eventually(t, func() bool { return syscall.Kill(command, 0) != nil }, "the command of the killed worker is gone")
-		require.EqualValues(t, 9, charged.of(t, "infra-2"))
-		charged.requireNothingHeld(t, "infra-1", "infra-2")
-		other.stop(t)
-		p.stop(t)
-	})
+	for _, dialect := range []string{comet.DialectEnvelope, comet.DialectV5} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			onEveryDatabase(t, func(t *testing.T, database setting) { isKilled(t, database, dialect) })
+		})
+	}
+}
+
+func isKilled(t *testing.T, database setting, dialect string) {
+	t.Helper()
+	data := t.TempDir()
+	p := serve(t, data, database)
+	c := newClient(t, p.url(t), adminToken(t, data))
+	pid := filepath.Join(t.TempDir(), "pid")
+	hung := worker(t, c.url, c.infra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600", "--dialect", dialect)
+	eventually(t, func() bool { return c.online(t, "infra-1") }, "the first worker is there")
+	j := newJob(1, 50)
+	j.request.Hints.MaxDuration = 2 * time.Second
+	speak, err := comet.NewClient(c.url, c.token, c.http)
+	require.NoError(t, err)
+	require.True(t, askFor(t.Context(), speak, j))
+	command := 0
+	eventually(t, func() bool {
+		text, err := os.ReadFile(pid)
+		command = atoi(strings.TrimSpace(string(text)))
+		return err == nil && command > 0
+	}, "the command runs")
+	hung.kill()
+	other := worker(t, c.url, c.infra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`, "--dialect", dialect)
+	charged := c.tally(t, j)
+	d := charged.tasks[j.request.TaskID]
+	require.Equal(t, "done", d.State, "%+v", d)
+	require.GreaterOrEqual(t, len(d.Attempts), 2)
+	require.Equal(t, "infra-1", *d.Attempts[0].AgentID)
+	require.Equal(t, "timed_out", d.Attempts[0].State)
+	require.Equal(t, "infra-2", *d.Attempts[len(d.Attempts)-1].AgentID)
+	eventually(t, func() bool { return syscall.Kill(command, 0) != nil }, "the command of the killed worker is gone")
+	require.EqualValues(t, 9, charged.of(t, "infra-2"))
+	charged.requireNothingHeld(t, "infra-1", "infra-2")
+	other.stop(t)
+	p.stop(t)
 }
 
 func atoi(text string) (n int) {

@@ -14,24 +14,26 @@ import (
 
 // TestWorkSurvivesKill9 ends the server as kill -9 does while askers ask and agents
 // work, again and again on the same data. Every task that was taken on must end once, with
-// its result, no tokens may stay held and none be charged twice.
+// its result, no tokens may stay held and none be charged twice. One of the agents speaks
+// envelopes, one PROTOCOL_V5 on a WebSocket, and one over TCP.
 func TestWorkSurvivesKill9(t *testing.T) {
 	t.Parallel()
 	onEveryDatabase(t, func(t *testing.T, database setting) {
-		data, address := t.TempDir(), freeAddress(t)
-		p := serveAt(t, data, address, database)
+		data, address, text := t.TempDir(), freeAddress(t), freeAddress(t)
+		p := serveAt(t, data, address, database, taking(text))
 		c := newClient(t, p.url(t), adminToken(t, data))
-		agents := []string{"infra-1", "infra-2", "infra-3"}
+		var agents []string
 		work := &jobs{tokens: 7}
-		for _, id := range agents {
-			work.work(t, c.url, c.infra(t, id, "job"), 4)
+		for dialect, works := range work.speakers() {
+			agents = append(agents, "infra-"+dialect)
+			works(t, c.url, text, c.infra(t, "infra-"+dialect, "job"), 4)
 		}
 		a := newAskers(t, c)
 		for range kills(t) {
 			target := a.accepted.Load() + 1 + rand.Int64N(80)
 			eventually(t, func() bool { return a.accepted.Load() >= target }, "work is taken on")
 			p.kill()
-			p = serveAt(t, data, address, database)
+			p = serveAt(t, data, address, database, taking(text))
 			p.url(t)
 		}
 		a.stop()
@@ -44,7 +46,9 @@ func TestWorkSurvivesKill9(t *testing.T) {
 		}
 		charged.requireNothingHeld(t, agents...)
 		require.Positive(t, done)
-		t.Logf("%d tasks were taken on, %d of them done, with %d further attempts; the agents' function ran %d times", len(a.all), done, again, work.runs.Load())
+		by := charged.doneBy()
+		require.Len(t, by, len(agents), "each has done some")
+		t.Logf("%d tasks were taken on, %d of them done (%v), with %d further attempts; the agents' function ran %d times", len(a.all), done, by, again, work.runs.Load())
 		p.stop(t)
 	})
 }

@@ -25,8 +25,10 @@ import (
 	"comet/internal/bus"
 	"comet/internal/dialect"
 	"comet/internal/dialect/envelope"
+	"comet/internal/dialect/pipe"
 	"comet/internal/events"
 	"comet/internal/jobs"
+	"comet/internal/journal"
 	"comet/internal/lifecycle"
 	"comet/internal/link"
 	"comet/internal/orchestrator"
@@ -58,18 +60,21 @@ func openMill(b *testing.B, database string) *mill {
 	require.NoError(b, err)
 	feed := events.NewFeed(m.store, nil)
 	m.work = orchestrator.New(m.store, m.ledger, &orchestrator.Options{
-		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Registry: m.registry, Feed: feed, MaxLine: 1 << 30,
+		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), pipe.Class: pipe.Policy()}, Registry: m.registry, Feed: feed, MaxLine: 1 << 30,
 	})
 	runner := jobs.New(m.store, nil)
 	m.work.Register(runner)
 	m.bus, err = bus.New(nil)
 	require.NoError(b, err)
-	lines := link.New(link.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Dialects: []dialect.Dialect{envelope.New(m.work, nil)}}, nil)
+	said := journal.New(m.store, nil)
+	spoken := []dialect.Dialect{envelope.New(m.work, nil), pipe.New(m.work, &pipe.Options{Journal: said})}
+	lines := link.New(link.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Dialects: spoken}, nil)
 	var all lifecycle.Group
 	all.Add("bus", m.bus)
 	all.Add("relay", events.NewRelay(m.store, feed, nil))
 	all.Add("work", m.work)
 	all.Add("jobs", runner)
+	all.Add("journal", said)
 	all.Add("lines", lines)
 	require.NoError(b, all.Start(b.Context()))
 	b.Cleanup(func() { require.NoError(b, all.Stop(background())) })
@@ -91,9 +96,14 @@ func openMill(b *testing.B, database string) *mill {
 // hire registers an agent that offers the work, with a budget it does not need.
 func (m *mill) hire(b *testing.B, id string) (token string) {
 	b.Helper()
+	return m.hireFor(b, id, "run_playbook")
+}
+
+func (m *mill) hireFor(b *testing.B, id, capability string) (token string) {
+	b.Helper()
 	require.NoError(b, m.store.Write(b.Context(), func(tx *store.Tx) error {
 		a := seedAgent(tx.Now(), id, "orch-my-team", models.LevelSpecialist, 8, 1)
-		a.Type, a.FrequencyHz, a.Capabilities = "infra", 555, []string{"run_playbook"}
+		a.Type, a.FrequencyHz, a.Capabilities = "infra", 555, []string{capability}
 		return tx.InsertAgent(a)
 	}))
 	require.NoError(b, m.work.Learn(b.Context(), id))

@@ -51,7 +51,9 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 	if err != nil {
 		return Submitted{}, err
 	}
-	if out, replayed, err := s.claim(by, sub); err != nil || replayed {
+	whoever := by // of its agent: it may say it again at another door, with another token
+	whoever.TokenID = "agent:" + agentID
+	if out, replayed, err := s.claim(whoever, sub); err != nil || replayed {
 		return out, err
 	}
 	sub.claimed = true

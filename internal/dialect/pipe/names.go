@@ -94,6 +94,9 @@ func (d *Dialect) had(ctx context.Context, s speaker, m wire.Message) (models.Ta
 			return o.Task, err
 		}
 	}
+	if part, err := d.hadPart(ctx, s, t, m.Depth); err != nil || part != nil {
+		return orZero(part), err
+	}
 	return t, refuse(wire.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
 }
 

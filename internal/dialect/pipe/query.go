@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"context"
-	"encoding/base64"
 	"math"
 	"slices"
 	"strings"
@@ -167,7 +166,7 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 		if err != nil {
 			return dialect.Answer{}, err
 		}
-		return d.page(m, value, page)
+		return d.page(m, pagesOf(value), page)
 	}
 	meant := m
 	if ref.Task != (wire.Task{}) {
@@ -188,21 +187,23 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 		}
 		return dialect.Answer{}, err
 	}
-	var value string
-	if ref.Kind == wire.RefContext {
-		value, err = d.fact(ctx, t, ref.Field)
-	} else {
-		value, err = d.storedOnce(ctx, t, ref.Field)
+	if ref.Kind == wire.RefTask {
+		all, err := d.storedOnce(ctx, t, ref.Field)
+		if err != nil {
+			return dialect.Answer{}, err
+		}
+		return d.page(m, all, page)
 	}
+	value, err := d.fact(ctx, t, ref.Field)
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	return d.page(m, value, page)
+	return d.page(m, pagesOf(value), page)
 }
 
 // page answers with a page of a text.
-func (d *Dialect) page(m wire.Message, text string, page int) (dialect.Answer, error) {
-	w, err := pageOf(text, page)
+func (d *Dialect) page(m wire.Message, all pages, page int) (dialect.Answer, error) {
+	w, err := all.page(page)
 	if err != nil {
 		return dialect.Answer{}, err
 	}
@@ -246,28 +247,6 @@ func (d *Dialect) mayRead(ctx context.Context, s speaker, t models.Task) (bool, 
 	return slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == s.agent }), err
 }
 
-// pageOf writes one page of a text.
-func pageOf(text string, page int) (*wire.Writer, error) {
-	plain := isPlain(text)
-	var pages []string
-	if plain {
-		pages = split(text)
-	} else {
-		for rest := text; len(rest) > 0; rest = rest[min(pageBytes, len(rest)):] {
-			pages = append(pages, rest[:min(pageBytes, len(rest))])
-		}
-	}
-	pages = append(pages, []string{""}[min(len(pages), 1):]...) // an empty text has one page
-	if page > len(pages) {
-		return nil, refuse(wire.E10, "", "page %d is behind the last one, %d", page, len(pages))
-	}
-	w := new(wire.Writer).Number("page", int64(page)).Number("of", int64(len(pages)))
-	if plain {
-		return w.Quoted("text", pages[page-1]), nil
-	}
-	return w.Add("enc", "base64").Add("text", base64.StdEncoding.EncodeToString([]byte(pages[page-1]))), nil
-}
-
 // isPlain reports whether every page of a text can be said in DATA.
 func isPlain(text string) bool {
 	if !utf8.ValidString(text) || strings.Contains(text, ";auth=") {
@@ -282,18 +261,18 @@ func isPlain(text string) bool {
 }
 
 // split cuts a text into pages.
-func split(text string) (pages []string) {
+func split(text string) (all []string) {
 	n, from := 0, 0
 	for i := range text {
 		if n == pageRunes {
-			pages, from, n = append(pages, text[from:i]), i, 0
+			all, from, n = append(all, text[from:i]), i, 0
 		}
 		n++
 	}
 	if from < len(text) {
-		pages = append(pages, text[from:])
+		all = append(all, text[from:])
 	}
-	return pages
+	return all
 }
 
 // stored is the text that a field of a task's reference stands for: its result for raw

@@ -3,6 +3,7 @@ package pipe
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,6 +64,9 @@ func (d *Dialect) request(ctx context.Context, s speaker, m wire.Message, wait t
 		return dialect.Answer{}, err
 	}
 	p, err := d.place(ctx, s, m, sub.ID)
+	if errs.Is(err, errs.Conflict) {
+		return d.followTwin(ctx, s, m, wait, err)
+	}
 	if err != nil {
 		return dialect.Answer{}, err
 	}
@@ -224,7 +228,7 @@ func (d *Dialect) place(ctx context.Context, s speaker, m wire.Message, taskID s
 	p.name.Task = tid
 	err = d.work.TakeHandle(ctx, taskID, p.name)
 	if errs.Is(err, errs.Conflict) {
-		err = refuse(wire.E10, "", "%s is taken by another request in %s", m.Task, m.Context)
+		err = refusal{code: wire.E10, desc: fmt.Sprintf("%s is taken by another request in %s", m.Task, m.Context), cause: err}
 	}
 	return p, err
 }

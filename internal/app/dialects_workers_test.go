@@ -1,0 +1,288 @@
+package app_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/require"
+
+	comet "comet/agent"
+	"comet/internal/wire/pipe"
+)
+
+// hand is a worker of one kind. It tells of work that it hangs at, and that it was told
+// to end.
+type hand struct {
+	id, kind     string
+	begun, ended chan string
+	over         chan struct{} // closed when its test is
+
+	mu     sync.Mutex
+	orders []pipe.Message
+	asked  pipe.Message // what it has asked something about
+	runs   atomic.Int64 // of the function, where it is one of the package
+}
+
+// isPlain reports whether it speaks the pipe protocol by hand.
+func (w *hand) isPlain() bool { return slices.Contains(byHand(), w.kind) }
+
+// told is the work that it was given, where it reads the lines itself.
+func (w *hand) told() []pipe.Message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.orders)
+}
+
+// worker is a new one of a kind. It has its work to itself.
+func (h *babel) worker(t *testing.T, kind string) *hand {
+	t.Helper()
+	id, token := h.hire(t, kind, "agents:write")
+	w := &hand{id: id, kind: kind, begun: make(chan string, 10), ended: make(chan string, 10), over: make(chan struct{})}
+	switch kind {
+	case "envelope":
+		h.goWorker(t, w, token, comet.DialectEnvelope)
+	case "lines":
+		h.goWorker(t, w, token, comet.DialectV5)
+	default:
+		h.pipeWorker(t, w, token)
+	}
+	eventually(t, func() bool { return h.online(t, id) }, "the worker is there")
+	return w
+}
+
+// goWorker is one of the package agent.
+func (h *babel) goWorker(t *testing.T, w *hand, token, dialect string) {
+	t.Helper()
+	a, err := comet.New(h.url, token, &comet.Options{Dialect: dialect, Concurrency: 4, Drain: -1, KeepAlive: -1})
+	require.NoError(t, err)
+	a.Handle(w.id, w.work)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = a.Run(ctx) })
+	t.Cleanup(func() {
+		close(w.over)
+		cancel()
+		running.Wait()
+	})
+}
+
+// work is the function of a worker of the package.
+func (w *hand) work(ctx context.Context, work *comet.Work) (comet.Result, error) {
+	var p struct {
+		Do string
+		N  int
+	}
+	if err := work.Decode(&p); err != nil {
+		return comet.Result{}, err
+	}
+	run := w.runs.Add(1)
+	switch p.Do {
+	case "ok":
+		work.Tokens(30)
+	case "retry":
+		if run == 1 {
+			return comet.Result{}, comet.ResourceLimit("memory_mb", 1, 2)
+		}
+		work.Tokens(30)
+	case "too much":
+		return comet.Result{}, comet.ResourceLimit("token_budget", 20, 150)
+	case "progress":
+		if err := work.Progress(50, "half of it"); err != nil {
+			return comet.Result{}, err
+		}
+	case "fail":
+		return comet.Result{ExitCode: 3, Output: "no luck"}, nil
+	case "long":
+		return comet.Result{Output: strings.Repeat(long1, 300)}, nil
+	case "large":
+		return comet.Result{Output: large()}, nil
+	case "hang":
+		w.begun <- w.id
+		<-ctx.Done()
+		w.ended <- w.id
+		return comet.Result{}, context.Cause(ctx)
+	case "silent": // whatever it is told
+		<-w.over
+	}
+	return comet.Result{Output: fmt.Sprint("n is ", p.N)}, nil
+}
+
+// pipeLine is a line of the pipe protocol, over TCP or a WebSocket.
+type pipeLine struct {
+	send  func(line string) error
+	next  func() (string, error)
+	close func()
+}
+
+func (h *babel) dial(t *testing.T, kind, token string) pipeLine {
+	t.Helper()
+	if kind == "tcp" {
+		line, err := dialText(t.Context(), h.text)
+		require.NoError(t, err)
+		return line
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	conn, resp, err := websocket.Dial(ctx, h.url+"/api/agent/connect", &websocket.DialOptions{
+		Subprotocols: []string{"v5"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
+	})
+	require.NoError(t, err)
+	if resp.Body != nil {
+		_ = resp.Body.Close()
+	}
+	require.Equal(t, "v5", conn.Subprotocol())
+	return pipeLine{
+		func(line string) error { return conn.Write(ctx, websocket.MessageText, []byte(line)) },
+		func() (string, error) { _, line, err := conn.Read(ctx); return string(line), err },
+		cancel,
+	}
+}
+
+func dialText(ctx context.Context, address string) (pipeLine, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return pipeLine{}, err
+	}
+	in := bufio.NewReader(conn)
+	return pipeLine{
+		func(line string) error { _, err := io.WriteString(conn, line+"\n"); return err },
+		func() (string, error) { line, err := in.ReadString('\n'); return strings.TrimSuffix(line, "\n"), err },
+		func() { _ = conn.Close() },
+	}, nil
+}
+
+// pipeWorker is a worker as simple as one can be: it says J, and answers what comes.
+func (h *babel) pipeWorker(t *testing.T, w *hand, token string) {
+	t.Helper()
+	line := h.dial(t, w.kind, token)
+	join := "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:" + w.id + ";places=4"
+	if w.kind == "tcp" {
+		join += ";token=" + token
+	}
+	require.NoError(t, line.send(join))
+	first, err := line.next()
+	require.NoError(t, err)
+	require.Contains(t, first, "|A|T0|")
+	require.NotContains(t, first, token)
+	joined, err := pipe.Parse(first)
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for n := 2; ; n++ {
+			text, err := line.next()
+			if err != nil {
+				return
+			}
+			m, err := pipe.Parse(text)
+			if err != nil {
+				w.ended <- "a line that is none: " + text
+				return
+			}
+			if m.Type == pipe.Failure {
+				w.ended <- "it is refused: " + text
+				return
+			}
+			for _, answer := range w.respond(m) {
+				answer.From, answer.To, answer.Number = joined.To, m.From, n
+				said, err := pipe.Format(answer)
+				if err == nil {
+					err = line.send(said)
+				}
+				if err != nil {
+					w.ended <- err.Error()
+					return
+				}
+			}
+		}
+	})
+	t.Cleanup(func() {
+		line.close()
+		running.Wait()
+	})
+}
+
+// respond is what the worker says to a message.
+func (w *hand) respond(m pipe.Message) []pipe.Message {
+	switch {
+	case m.Type == pipe.Update && m.State == pipe.Cancelled:
+		w.ended <- w.id
+		return nil
+	case m.Type == pipe.Clarify:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		answer, _ := m.Data.Get("answer")
+		return []pipe.Message{saying(w.asked, pipe.Success, pipe.Done, "in "+answer)}
+	case m.Type != pipe.Request:
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.orders = append(w.orders, m)
+	do, _ := m.Data.Get("do")
+	if do == "retry" && len(w.orders) == 1 {
+		return []pipe.Message{failing(m, pipe.E32, "desc=not now")}
+	}
+	switch do {
+	case "ok", "retry":
+		return []pipe.Message{done(m)}
+	case "progress":
+		return []pipe.Message{saying(m, pipe.Update, pipe.Running, "progress=50%;step=half of it"), done(m)}
+	case "ask":
+		w.asked = m
+		return []pipe.Message{saying(m, pipe.Clarify, pipe.Running, "question=which format?;options=json,txt")}
+	case "too much":
+		return []pipe.Message{failing(m, pipe.E17, "desc=budget insufficient;needed=150;have=20")}
+	case "long":
+		return inPieces(m, strings.Repeat(long1, 300), 108, func(text string) string {
+			return "enc=base64;text=" + base64.StdEncoding.EncodeToString([]byte(text))
+		})
+	case "large":
+		return inPieces(m, large(), 180, func(text string) string { return `text="` + text + `"` })
+	case "silent":
+		return nil
+	case "hang":
+		w.begun <- w.id
+		return []pipe.Message{saying(m, pipe.Ack, pipe.Running, "-")}
+	}
+	return []pipe.Message{failing(m, pipe.E99, "desc=no luck")}
+}
+
+func saying(m pipe.Message, t pipe.Type, s pipe.State, data string) pipe.Message {
+	out := pipe.Reply(m, m.To, 1, t, pipe.Data(data))
+	out.State = s
+	return out
+}
+
+func failing(m pipe.Message, code pipe.Code, data string) pipe.Message {
+	out := saying(m, pipe.Failure, pipe.Failed, data)
+	out.Err = code
+	return out
+}
+
+// done is a result for which 30 tokens of the budget were used.
+func done(m pipe.Message) pipe.Message {
+	n, _ := m.Data.Get("n")
+	out := saying(m, pipe.Success, pipe.Done, "n is "+n)
+	if left, ok := m.Budget.Tokens(); ok {
+		out.Budget = pipe.BudgetOf(int64(left) - 30)
+	}
+	return out
+}
+
+// inPieces is a result that DATA has no room for, in pieces of so many characters.
+func inPieces(m pipe.Message, text string, size int, written func(string) string) (all []pipe.Message) {
+	for piece := range slices.Chunk([]rune(text), size) {
+		all = append(all, saying(m, pipe.Update, pipe.Running, fmt.Sprintf("part=%d;%s", len(all)+1, written(string(piece)))))
+	}
+	return append(all, saying(m, pipe.Success, pipe.Done, fmt.Sprintf("src=#REF:%s:raw;parts=%d", m.Task, len(all))))
+}

@@ -1,0 +1,146 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	comet "comet/agent"
+	"comet/internal/wire/pipe"
+)
+
+// textHand does jobs in lines of PROTOCOL_V5 over TCP, past whatever becomes of its line.
+// As the document of the protocol asks, it remembers what it has done by CTX, TID and
+// DEPTH, and says a result until it is noted.
+type textHand struct {
+	*jobs
+
+	address, token string
+	places, number int
+	done           map[string]pipe.Message // results
+	unheard        map[string]bool         // those that are not noted
+}
+
+// workInText has an agent work over TCP until its test ends.
+func (j *jobs) workInText(t *testing.T, address, token string, places int) {
+	t.Helper()
+	h := &textHand{jobs: j, address: address, token: token, places: places, done: map[string]pipe.Message{}, unheard: map[string]bool{}}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			h.line(ctx)
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+// line holds one line until it breaks.
+func (h *textHand) line(ctx context.Context) {
+	line, err := dialText(ctx, h.address)
+	if err != nil {
+		return
+	}
+	defer line.close()
+	defer context.AfterFunc(ctx, line.close)()
+	if line.send(fmt.Sprintf("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=job;places=%d;token=%s", h.places, h.token)) != nil {
+		return
+	}
+	for {
+		text, err := line.next()
+		if err != nil {
+			return
+		}
+		m, err := pipe.Parse(text)
+		if err != nil {
+			continue
+		}
+		for _, said := range h.hear(m) {
+			if h.say(line, said) != nil {
+				return
+			}
+		}
+	}
+}
+
+// hear returns what is to be said to a message.
+func (h *textHand) hear(m pipe.Message) (all []pipe.Message) {
+	place := fmt.Sprintf("%s %s %d", m.Context, m.Task, m.Depth)
+	switch _, joined := m.Data.Get("id"); {
+	case m.Type == pipe.Ack && joined:
+		for place := range h.unheard {
+			all = append(all, h.done[place])
+		}
+	case m.Type == pipe.Ack || m.Type == pipe.Failure:
+		delete(h.unheard, place)
+	case m.Type == pipe.Request:
+		result, known := h.done[place]
+		if !known {
+			h.runs.Add(1)
+			all = append(all, saying(m, pipe.Update, pipe.Running, "progress=50%;step=half"))
+			n, _ := m.Data.Get("n")
+			result = saying(m, pipe.Success, pipe.Done, "job "+n)
+			if left, ok := m.Budget.Tokens(); ok {
+				result.Budget = pipe.BudgetOf(int64(left) - h.tokens)
+			}
+			h.done[place] = result
+		}
+		h.unheard[place] = true
+		all = append(all, result)
+	}
+	return all
+}
+
+func (h *textHand) say(line pipeLine, m pipe.Message) error {
+	h.number = h.number%pipe.MaxNumber + 1
+	m.Number = h.number
+	text, err := pipe.Format(m)
+	if err != nil {
+		return err
+	}
+	return line.send(text)
+}
+
+// speakers are the ways in which jobs are done: the package agent in both its dialects,
+// and lines over TCP.
+func (j *jobs) speakers() map[string]func(t *testing.T, url, text, token string, places int) {
+	return map[string]func(*testing.T, string, string, string, int){
+		"envelope": func(t *testing.T, url, _, token string, places int) {
+			t.Helper()
+			j.work(t, url, token, places, comet.DialectEnvelope)
+		},
+		"lines": func(t *testing.T, url, _, token string, places int) {
+			t.Helper()
+			j.work(t, url, token, places, comet.DialectV5)
+		},
+		"tcp": func(t *testing.T, _, text, token string, places int) {
+			t.Helper()
+			j.workInText(t, text, token, places)
+		},
+	}
+}
+
+// doneBy is how many attempts of each agent succeeded.
+func (y *tally) doneBy() map[string]int {
+	out := map[string]int{}
+	for _, d := range y.tasks {
+		for _, a := range d.Attempts {
+			if a.AgentID != nil && a.State == "succeeded" {
+				out[*a.AgentID]++
+			}
+		}
+	}
+	return out
+}
+
+// taking is a server's setting: where it takes lines over TCP.
+func taking(address string) setting { return env("COMET_LINKS_V5_LISTEN=" + address) }
