@@ -60,6 +60,8 @@ const (
 	MessageAnswer MessageKind = "answer"
 	// MessageEnded tells it that a task it asked for has ended.
 	MessageEnded MessageKind = "ended"
+	// MessageQuestion asks it what an agent asks that works on a task it has asked for.
+	MessageQuestion MessageKind = "question"
 	// MessageNotice tells it something that is about no task.
 	MessageNotice MessageKind = "notice"
 )

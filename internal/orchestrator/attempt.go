@@ -80,9 +80,6 @@ func (s *step) goOn(t *models.Task, r report, p Policy) error {
 
 // fail ends a task; it is not saved yet.
 func (s *step) fail(t *models.Task, f Failure, text string) error {
-	if f == FailureTimeout || f == FailureUnanswered { // of an earlier attempt
-		t.Detail = nil
-	}
 	t.State, t.Waits, t.ErrorCode, t.Error, t.EndedAt = models.TaskFailed, models.WaitNothing, string(f), text, new(s.tx.Now())
 	return s.emit(models.EventTaskFailed, *t, func(d *models.TaskChanged) { d.Failure, d.Error = string(f), text })
 }

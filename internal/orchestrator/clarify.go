@@ -50,11 +50,39 @@ func (s *step) clarify(agentID, taskID string, q Question) (models.Task, error) 
 		return t, err
 	}
 	err = s.emit(models.EventTaskQuestion, t, func(d *models.TaskChanged) { d.Question, d.Options = q.Text, q.Options })
+	if err == nil {
+		err = s.ask(t)
+	}
 	if err != nil {
 		return t, err
 	}
 	err = s.save(before, &t)
 	return t, err
+}
+
+// ask asks the agent that a task is done for in the end, where it wants to be told of it.
+func (s *step) ask(t models.Task) error {
+	root := t
+	for root.ParentID != nil {
+		source, err := s.tx.Source(*root.ParentID)
+		if err != nil {
+			return err
+		}
+		root = source
+	}
+	if root.OwnerAgent == "" {
+		return nil
+	}
+	in, err := s.tx.TaskInput(root.ID)
+	if err != nil {
+		return err
+	}
+	if o, err := override(in); err != nil || !o.Notify {
+		return err
+	}
+	s.wake(WakeInbox, root.OwnerAgent)
+	_, err = s.tx.Tell(models.InboxMessage{AgentID: root.OwnerAgent, Kind: models.MessageQuestion, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	return err
 }
 
 // Answer answers what a task's agent has asked or, where that has asked nothing, the agent

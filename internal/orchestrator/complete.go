@@ -188,12 +188,28 @@ func (s *step) terms(t models.Task) (models.TaskInput, Policy, error) {
 	return in, s.policy(t, o), err
 }
 
-// lastTerms is terms for a step that may end the task, whose session it locks.
-func (s *step) lastTerms(t models.Task) (models.TaskInput, Policy, error) {
-	if err := s.lockSession(t); err != nil {
-		return models.TaskInput{}, Policy{}, err
+// sessionTerms is terms for a step that makes more of a task, whose session it locks.
+func (s *step) sessionTerms(t models.Task) (in models.TaskInput, p Policy, err error) {
+	if err = s.lockSession(t); err == nil {
+		in, p, err = s.terms(t)
 	}
-	return s.terms(t)
+	return in, p, err
+}
+
+// lastTerms is terms for a step that may end the task. It locks what that concerns as well:
+// the parts that have not ended, then the session, then the agents of all of them.
+func (s *step) lastTerms(t models.Task) (in models.TaskInput, p Policy, err error) {
+	agents, err := s.lockParts(t.ID)
+	if err != nil {
+		return in, p, err
+	}
+	if len(agents) == 0 {
+		s.alone = t.ID
+	}
+	if in, p, err = s.sessionTerms(t); err == nil && len(agents) > 0 {
+		err = s.lockAgents(append(agents, t.AgentID))
+	}
+	return in, p, err
 }
 
 // Cancel ends a task that has not ended; its agent is told. A cancelled one stays as it
@@ -214,15 +230,8 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 	case t.State.Ended():
 		return t, over(t)
 	}
-	agents, err := s.lockParts(t.ID)
-	if err != nil {
-		return t, err
-	}
 	before := t
 	_, p, err := s.lastTerms(t)
-	if err == nil && len(agents) > 0 {
-		err = s.lockAgents(append(agents, t.AgentID))
-	}
 	if err != nil {
 		return t, err
 	}

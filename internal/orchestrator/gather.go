@@ -164,14 +164,7 @@ func (s *step) gathered(t models.Task, parts []share, out outcome) error {
 		}
 		return s.save(before, &t)
 	}
-	agents, err := s.lockParts(t.ID)
-	if err != nil {
-		return err
-	}
 	_, p, err := s.lastTerms(t)
-	if err == nil {
-		err = s.lockAgents(agents)
-	}
 	if err != nil {
 		return err
 	}

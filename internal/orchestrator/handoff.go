@@ -13,7 +13,7 @@ const maxChildren = 100
 // HandOff has another agent do a part of what an agent has (PROTOCOL_V5 §5.3): a task
 // of its own, one deeper, in the same session, whose budget is carved out of its
 // source's. The agent that hands off is told the end; the source goes on meanwhile and
-// ends by itself. Cancelling the source cancels the part.
+// ends by itself. With the end of the source the part is cancelled.
 //
 // It returns errs.NotFound for a task that the agent does not have, errs.TaskState for
 // one that has ended, errs.LimitReached where depth+1 is not below what the wanted agent has
@@ -57,7 +57,7 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 		return out, err
 	}
 	sub.claimed = true
-	a, p, err := s.underway(t, agentID, s.lastTerms)
+	a, p, err := s.underway(t, agentID, s.sessionTerms)
 	if err != nil {
 		return Submitted{}, err
 	}

@@ -27,6 +27,8 @@ type step struct {
 	// overBudget is set when a budget refused a task; refusing are the agents whose did.
 	overBudget bool
 	refusing   []string
+	// alone is a task that is known to have no part that has not ended.
+	alone string
 	// only are the workers that may be given something, nil for any; tried tells that one
 	// was asked for a place, and is locked.
 	only  []string
@@ -112,6 +114,11 @@ func (s *step) save(before models.Task, t *models.Task) error {
 func (s *step) ended(t models.Task) error {
 	s.wake(WakeEnd, t.ID)
 	s.countEnd(t)
+	if s.alone != t.ID {
+		if err := s.cancelParts(t.ID, "what it was for has ended"); err != nil {
+			return err
+		}
+	}
 	if err := s.leaveSession(t); err != nil || t.OwnerAgent == "" && t.ParentID == nil && !s.tracing() {
 		return err
 	}

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -143,23 +144,28 @@ func (s *step) giveUp(t *models.Task, r report, p Policy) error {
 		return err
 	}
 	agent := a.AgentID
+	t.Detail = nil // of an earlier attempt: its agent has said nothing of this one's end
 	if err := s.endAttempt(t, &a, r, p); err != nil {
 		return err
 	}
-	if err := s.takeBack(*t, a, agent); err != nil {
+	if err := s.takeBack(*t, a, agent, r.failure); err != nil {
 		return err
 	}
 	return s.goOn(t, r, p)
 }
 
 // takeBack tells an agent that may still work on an attempt that it is given up.
-func (s *step) takeBack(t models.Task, a models.Attempt, agent string) error {
+func (s *step) takeBack(t models.Task, a models.Attempt, agent string, why Failure) error {
 	if a.AcceptedAt == nil { // it never said that it has it
 		return nil
 	}
+	data, err := json.Marshal(map[string]string{"reason": string(why)})
+	if err != nil {
+		return err
+	}
 	s.wake(WakeInbox, agent)
-	_, err := s.tx.Tell(models.InboxMessage{
-		AgentID: agent, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: []byte(`{"reason":"timeout"}`),
+	_, err = s.tx.Tell(models.InboxMessage{
+		AgentID: agent, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
 	})
 	return err
 }

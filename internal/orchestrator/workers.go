@@ -72,6 +72,9 @@ type Heartbeat struct {
 	State models.WorkerState
 	// Load is in percent, nil where it was not said.
 	Load *int
+	// Present is set where it brings nobody back: of an agent that is offline it is
+	// errs.NotFound.
+	Present bool
 }
 
 // Heartbeat notes a sign of life. It returns errs.NotFound for an agent that has not
@@ -83,6 +86,9 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 			return err
 		}
 		was := w.State
+		if h.Present && was == models.WorkerOffline {
+			return errs.New(errs.NotFound, "the agent %q is offline", agentID)
+		}
 		if h.State != "" {
 			w.State = h.State
 		} else if w.State == models.WorkerOffline {

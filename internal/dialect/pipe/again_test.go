@@ -57,7 +57,7 @@ left < M*|O1>W1|R|T1|P1|N|-|0|S1|B100|call=web_search;query=AI;retry=2;max=2
 left > M4|W1>O1|E|T1|P1|F|E21|0|S1|B50|desc=execution timeout
 < M*|O1>W1|A|T1|P1|F|-|0|S1|B50|noted
 user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
-< M*|O1>User|E|T1|P1|F|E21|0|S1|B50|desc=worker response timeout;details=execution timeout
+< M*|O1>User|E|T1|P1|F|E21|0|S1|B50|desc=execution timeout
 `)
 	after("by the next worker after E31, which is told of the one before", both+`
 left > M2|W1>O1|E|T1|P1|F|E31|0|S1|B150|desc=agent saturated

@@ -222,6 +222,9 @@ func (d *Dialect) fromUser(ctx context.Context, s speaker, m wire.Message, wait 
 
 // fromAgent takes what an agent says of itself, and of the work it has.
 func (d *Dialect) fromAgent(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
+	if err := checkState(m); err != nil {
+		return dialect.Answer{}, err
+	}
 	switch m.Type {
 	case wire.Join:
 		return d.join(ctx, s, m)
@@ -251,6 +254,25 @@ func (d *Dialect) fromAgent(ctx context.Context, s speaker, m wire.Message) (dia
 		return d.handOff(ctx, s, m)
 	}
 	return dialect.Answer{}, refuse(wire.E14, "", "%s is for O1 to send", m.Type)
+}
+
+// checkState refuses a report whose STATE says something else than its type (PROTOCOL_V5
+// §4.1); none says nothing.
+func checkState(m wire.Message) error {
+	want := wire.Running
+	switch m.Type {
+	case wire.Success:
+		want = wire.Done
+	case wire.Failure:
+		want = wire.Failed
+	case wire.Update, wire.Clarify, wire.Handoff:
+	default:
+		return nil
+	}
+	if m.State == 0 || m.State == want || m.Type == wire.Update && m.State == wire.Cancelled {
+		return nil
+	}
+	return refuse(wire.E15, wire.ReasonTransition, "the state of %s is %s, not %s", m.Type, want, m.State)
 }
 
 const contentType = "text/plain; charset=utf-8"

@@ -123,7 +123,7 @@ func (d *Dialect) caps(ctx context.Context, s speaker, m wire.Message) (dialect.
 // heartbeat takes H: load in percent, and how many tasks wait at the agent. One whose
 // load is 100 is busy.
 func (d *Dialect) heartbeat(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
-	beat := orchestrator.Heartbeat{State: models.WorkerOnline}
+	beat := orchestrator.Heartbeat{State: models.WorkerOnline, Present: true}
 	if text, ok := m.Data.Get("load"); ok {
 		load, ok := percent(text)
 		if !ok {
@@ -139,7 +139,7 @@ func (d *Dialect) heartbeat(ctx context.Context, s speaker, m wire.Message) (dia
 	}
 	_, err := d.work.Heartbeat(ctx, s.agent, beat)
 	if errs.Is(err, errs.NotFound) {
-		return dialect.Answer{}, refuse(wire.E41, "", "%s has not joined: send J first", s.address)
+		return dialect.Answer{}, refuse(wire.E41, "", "%s is not there: send J first", s.address)
 	}
 	if err != nil {
 		return dialect.Answer{}, err

@@ -62,6 +62,11 @@ func (d *Dialect) render(ctx context.Context, agent models.Agent, m models.Inbox
 	case models.MessageAnswer:
 		out.Type = wire.Clarify
 		out.Data, err = new(wire.Writer).Text("answer", textOf(m.Data, "answer")).Data()
+	case models.MessageQuestion:
+		if t.Waits != models.WaitAnswer || t.Attempt != m.Attempt {
+			return nil, nil
+		}
+		err = d.asked(ctx, &out, t)
 	case models.MessageEnded:
 		if t.AgentID != "" && t.ParentID != nil { // its part answers it (§5.3)
 			if out.From, err = d.address(ctx, t.AgentID); err != nil {

@@ -174,8 +174,12 @@ func (d *Dialect) question(ctx context.Context, s speaker, m wire.Message) (dial
 			q.Options = append(q.Options, text)
 		}
 	}
-	if _, err := d.work.Clarify(ctx, s.agent, t.ID, q); err != nil {
+	t, err = d.work.Clarify(ctx, s.agent, t.ID, q)
+	if err != nil {
 		return dialect.Answer{}, unknownTask(err, s, m)
+	}
+	if t.ErrorCode == string(orchestrator.FailureQuestions) {
+		return dialect.Answer{}, refuse(wire.E18, "", "%s has asked too often, and is given up", s.address)
 	}
 	return d.noted(m, "asked", true)
 }
