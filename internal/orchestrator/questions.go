@@ -57,6 +57,18 @@ func (o *Orchestrator) Asked(ctx context.Context, t models.Task) (Asked, error) 
 	return out, err
 }
 
+// Answered returns what a task's agent was told last when it had asked, or errs.NotFound
+// where it was told nothing, or the event that has it is not kept any more.
+func (o *Orchestrator) Answered(ctx context.Context, t models.Task) (string, error) {
+	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskAnswered)
+	if err != nil {
+		return "", err
+	}
+	var data models.TaskChanged
+	err = json.Unmarshal(event.Data, &data)
+	return data.Answer, err
+}
+
 // Asking returns the task that waits for an answer: the one named or, where that does not,
 // the first of its parts, and of theirs, that does. ok is false where none of them does.
 func (o *Orchestrator) Asking(ctx context.Context, t models.Task) (asking models.Task, ok bool, err error) {

@@ -145,6 +145,9 @@ func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
 		if err != nil {
 			return false
 		}
+		if wire.IsRef(string(text)) { // text that only looks like one: it would mean the worker's own task
+			return false
+		}
 		if isScalar(string(text)) || len(text) == 0 {
 			w.Quoted(name, string(text))
 		} else {

@@ -215,9 +215,12 @@ func (d *Dialect) answer(ctx context.Context, s speaker, m wire.Message, wait ti
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	asking, _, err := d.work.Asking(ctx, t) // it may be a part of it
+	asking, waits, err := d.work.Asking(ctx, t) // it may be a part of it
 	if err != nil {
 		return dialect.Answer{}, err
+	}
+	if !waits {
+		return dialect.Answer{}, wrongState(errs.New(errs.TaskState, "nothing was asked").With("state", t.State), m)
 	}
 	text, ok := m.Data.Get("answer")
 	if choice, chosen := m.Data.Get("choice"); !ok && chosen {

@@ -25,7 +25,7 @@ func (d *Dialect) message(ctx context.Context, s speaker, of int64, number int) 
 
 // said answers Q with ref=#MSG:M3.
 func (d *Dialect) said(ctx context.Context, s speaker, m wire.Message, number int) (string, error) {
-	unknown := refuse(wire.E42, "", "there is no session %s", orNone(m.Context))
+	unknown := noSession(m.Context)
 	n, ok := contextNumber(m.Context)
 	if !ok || m.Context == wire.SystemContext {
 		return "", unknown

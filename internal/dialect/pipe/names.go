@@ -60,7 +60,7 @@ func (d *Dialect) named(ctx context.Context, m wire.Message) (models.Task, error
 	}
 	n, ok := contextNumber(m.Context)
 	if !ok {
-		return models.Task{}, refuse(wire.E42, "", "there is no session %s", orNone(m.Context))
+		return models.Task{}, noSession(m.Context)
 	}
 	if _, err := d.work.SessionOfContext(ctx, n); err != nil {
 		return models.Task{}, orNotFound(err, wire.E42, "there is no session %s", m.Context)

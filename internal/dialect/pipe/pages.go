@@ -62,14 +62,14 @@ func (p pages) page(n int) (*wire.Writer, error) {
 }
 
 // storedOnce is stored for a text of which another page may be asked for soon.
-func (d *Dialect) storedOnce(ctx context.Context, t models.Task, field string) (pages, error) {
+func (d *Dialect) storedOnce(ctx context.Context, t models.Task, name wire.Task, field string) (pages, error) {
 	// What a task was given never changes, the rest only until it has ended.
 	keep := field == "params" || t.State.Ended()
 	key := t.ID + "/" + strconv.FormatInt(t.Version, 10) + "/" + field
 	if all, ok := d.texts.all.Get(key); ok && keep {
 		return all, nil
 	}
-	text, err := d.stored(ctx, t, field)
+	text, err := d.stored(ctx, t, name, field)
 	if err != nil {
 		return pages{}, err
 	}

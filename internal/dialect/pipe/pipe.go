@@ -174,7 +174,7 @@ func (d *Dialect) inVersion(old bool, a dialect.Answer) dialect.Answer {
 // task it is about.
 func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s speaker, err error) {
 	if m, err = parse(string(raw), old); err != nil {
-		return m, s, err
+		return d.fromWhom(ctx, from, m), s, err
 	}
 	var told bool
 	if m.Data, _, told = m.Data.Cut(keyToken); told && dialect.LineOf(ctx).Far { // it is nobody else's business

@@ -125,13 +125,13 @@ func filterOf(data wire.Data) (func(n int64, w models.Worker, a models.Agent) bo
 }
 
 // status tells an asker where a task is, as the line that it would get by itself, or the
-// last one it got.
+// last one it got; and at a DEPTH where a part of it is.
 func (d *Dialect) status(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
-	t, err := d.named(ctx, m)
+	t, err := d.meant(ctx, s, m)
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	if !s.owns(t) && (s.agent == "" || t.AgentID != s.agent) {
+	if m.Depth == 0 && !s.owns(t) && (s.agent == "" || t.AgentID != s.agent) {
 		return dialect.Answer{}, refuse(wire.E40, "", "there is no task %s in %s", m.Task, m.Context)
 	}
 	return d.standing(ctx, s, t)
@@ -168,27 +168,19 @@ func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text str
 		}
 		return d.page(m, pagesOf(value), page)
 	}
-	meant := m
-	if ref.Task != (wire.Task{}) {
-		meant.Task = ref.Task
+	if tid, ok := m.Task.Number(); ref.Kind == wire.RefContext && (!ok || tid == 0) {
+		value, err := d.factOf(ctx, s, m.Context, ref.Field)
+		if err != nil {
+			return dialect.Answer{}, err
+		}
+		return d.page(m, pagesOf(value), page)
 	}
-	t, err := d.named(ctx, meant)
+	t, about, err := d.source(ctx, s, m, ref)
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	if m.Depth > 0 && s.agent != "" && meant.Task == m.Task {
-		if part, err := d.had(ctx, s, m); err == nil { // of which an agent speaks at its depth
-			t = part
-		}
-	}
-	if ok, err := d.mayRead(ctx, s, t); err != nil || !ok {
-		if err == nil {
-			err = refuse(wire.E43, "", "there is no %s for %s", text, s.address)
-		}
-		return dialect.Answer{}, err
-	}
 	if ref.Kind == wire.RefTask {
-		all, err := d.storedOnce(ctx, t, ref.Field)
+		all, err := d.storedOnce(ctx, t, about, ref.Field)
 		if err != nil {
 			return dialect.Answer{}, err
 		}
@@ -276,15 +268,24 @@ func split(text string) (all []string) {
 }
 
 // stored is the text that a field of a task's reference stands for: its result for raw
-// and S, what it was given for params, its log for log, and otherwise a pair of its
-// result, or a member where that is JSON.
-func (d *Dialect) stored(ctx context.Context, t models.Task, field string) (string, error) {
+// and S, what it was given for params, its log for log, what its worker was told last for
+// answer, unless it has ended with such a pair, and otherwise a pair of its result, or a
+// member where that is JSON. The result
+// of a task that has not ended is E43, which says so of the task by its name.
+func (d *Dialect) stored(ctx context.Context, t models.Task, name wire.Task, field string) (string, error) {
 	switch field {
 	case "params":
 		order, err := d.work.Order(ctx, t.ID)
 		return string(order.Input.Parameters), err
 	case "log":
 		return d.output(ctx, t, models.StreamLog)
+	}
+	switch {
+	case t.State.Ended():
+	case field == fieldAnswer:
+		return d.answeredLast(ctx, t)
+	default:
+		return "", refuse(wire.E43, "", "%s has not ended", name)
 	}
 	if value, ok := besideField(t, field); ok {
 		return value, nil
@@ -295,6 +296,9 @@ func (d *Dialect) stored(ctx context.Context, t models.Task, field string) (stri
 	}
 	if value, ok := fieldOf(text, field); ok {
 		return value, nil
+	}
+	if field == fieldAnswer {
+		return d.answeredLast(ctx, t)
 	}
 	return "", refuse(wire.E43, "", "the result has no %s", field)
 }

@@ -61,7 +61,7 @@ func (d *Dialect) render(ctx context.Context, agent models.Agent, m models.Inbox
 		out.Data, err = new(wire.Writer).Text("reason", textOf(m.Data, "reason")).Data()
 	case models.MessageAnswer:
 		out.Type = wire.Clarify
-		out.Data, err = new(wire.Writer).Text("answer", textOf(m.Data, "answer")).Data()
+		out.Data, err = answerData(textOf(m.Data, "answer"), out.Task)
 	case models.MessageQuestion:
 		if t.Waits != models.WaitAnswer || t.Attempt != m.Attempt {
 			return nil, nil
@@ -116,7 +116,7 @@ func (d *Dialect) assignment(ctx context.Context, out *wire.Message, t models.Ta
 			}
 		}
 	}
-	again, err := d.retry(ctx, t, order.Input)
+	again, err := d.retry(ctx, t, order)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ type again struct {
 	simpler bool // the budget did not cover one, so less is asked for
 }
 
-func (d *Dialect) retry(ctx context.Context, t models.Task, in models.TaskInput) (out again, err error) {
+func (d *Dialect) retry(ctx context.Context, t models.Task, order orchestrator.Order) (out again, err error) {
 	if t.Attempt <= 1 {
 		return out, nil
 	}
@@ -146,11 +146,14 @@ func (d *Dialect) retry(ctx context.Context, t models.Task, in models.TaskInput)
 	if err != nil {
 		return out, err
 	}
-	if out.simpler, err = orchestrator.Simpler(in, attempts); err != nil {
+	if out.simpler, err = orchestrator.Simpler(order.Input, attempts); err != nil {
 		return out, err
 	}
-	policy := Policy()
-	out.Attempt, out.Max = t.Attempt-1, max(policy.Retries, t.Attempt-1)
+	most := Policy().Retries
+	if asked := order.Override.Retries; asked != nil {
+		most = *asked
+	}
+	out.Attempt, out.Max = t.Attempt-1, max(most, t.Attempt-1)
 	for i := len(attempts) - 1; i >= 0; i-- {
 		a := attempts[i]
 		if a.Attempt >= t.Attempt || a.AgentID == "" || a.AgentID == t.AgentID {
@@ -200,13 +203,18 @@ func (d *Dialect) call(t models.Task, in models.TaskInput, tid wire.Task, again 
 }
 
 // passedOn is DATA as the asker wrote it, with what is to be said of attempts before and
-// without what is for O1, and the number of a message that its worker never saw.
-func passedOn(data wire.Data, again wire.Retry) (wire.Data, bool) {
-	for p := range data.Pairs() {
-		if isOurs(p.Key) || p.Key == "retry" || p.Key == "fallback_from" || p.Key == "pid" {
+// without what is for O1, what the asker said of attempts, and the number of a message that
+// its worker never saw. ok is false where that cannot be said, or would be mistaken.
+func passedOn(data wire.Data, again wire.Retry) (said wire.Data, ok bool) {
+	asked := data
+	for p := range asked.Pairs() {
+		if isOurs(p.Key) || isOfAttempts(asked, p.Key, again) || p.Key == "pid" {
 			data, _, _ = data.Cut(p.Key)
 			data = wire.Data(strings.TrimSuffix(string(data), ";"))
 		}
+	}
+	if again.Max != 0 && has(data, keyMax) { // which is a parameter
+		return "", false
 	}
 	if strings.Trim(string(data), "; ") == "" {
 		data = "-"

@@ -193,6 +193,9 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (diale
 	if m.Depth > acceptedDepth && !has(m.Data, "justify") {
 		return dialect.Answer{}, refuse(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
 	}
+	if m.To.Role != wire.Worker {
+		return dialect.Answer{}, refuse(wire.E13, "to", "a part goes to a worker, not to %s", m.To)
+	}
 	target, err := d.agentAt(ctx, m.To)
 	if err != nil {
 		return dialect.Answer{}, err
@@ -201,7 +204,7 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (diale
 	source.Depth--
 	t, err := d.had(ctx, s, source)
 	if err != nil {
-		return dialect.Answer{}, err
+		return dialect.Answer{}, d.atDepth(ctx, s, m, err)
 	}
 	sub := orchestrator.Submission{
 		Class: Class, Agent: target, Priority: priorityOf(m.Priority), RequestID: once(m, t),
@@ -236,7 +239,7 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (diale
 		return dialect.Answer{}, err
 	}
 	if _, err := d.work.HandOff(ctx, s.Principal, s.agent, t.ID, sub); err != nil {
-		return dialect.Answer{}, handOffError(err, s, m)
+		return dialect.Answer{}, d.atDepth(ctx, s, m, handOffError(err, s, m))
 	}
 	return d.noted(m, "approved", true)
 }

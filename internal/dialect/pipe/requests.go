@@ -110,8 +110,6 @@ func requestError(err error) error {
 	switch own.Code {
 	case errs.NotFound:
 		return refusal{code: wire.E42, desc: own.Detail, cause: err}
-	case errs.TaskState: // a reference to what goes on
-		return refusal{code: wire.E43, desc: "a task that the parameters refer to has not ended", cause: err}
 	}
 	for _, f := range own.Fields {
 		if f.Rule == "reference" {
@@ -190,6 +188,9 @@ func (d *Dialect) submission(ctx context.Context, s speaker, m wire.Message) (or
 	if err != nil {
 		return sub, err
 	}
+	if sub.Override.Retries, err = retriesOf(m.Data); err != nil {
+		return sub, err
+	}
 	if again.Fallback != (wire.Address{}) {
 		if sub.Override.Fallback, err = d.agentAt(ctx, again.Fallback); err != nil {
 			return sub, err
@@ -214,6 +215,8 @@ func (d *Dialect) place(ctx context.Context, s speaker, m wire.Message, taskID s
 			return p, err
 		}
 		p.session = contextName(p.name.Context)
+	} else if err = opensNone(m.Data); err != nil {
+		return p, err
 	} else if p.name.Context, p.session, err = d.session(ctx, s, m.Context); err != nil {
 		return p, err
 	}
@@ -304,12 +307,12 @@ func (d *Dialect) referred(ctx context.Context, s speaker, p place, text string)
 	if err != nil {
 		return "", orNotFound(err, wire.E43, "there is no task %s in the session", ref.Task)
 	}
+	if !t.State.Ended() {
+		return "", refuse(wire.E43, "", "%s has not ended", ref.Task)
+	}
 	switch ref.Field {
 	case "", "S", "raw", "result", "state", "exit_code", "error", "tokens", "log":
 		return "#REF:" + t.ID + ":" + ref.Field, nil
 	}
-	if !t.State.Ended() {
-		return "", refuse(wire.E43, "", "%s has not ended", ref.Task)
-	}
-	return d.stored(ctx, t, ref.Field)
+	return d.stored(ctx, t, ref.Task, ref.Field)
 }

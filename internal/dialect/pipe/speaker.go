@@ -45,6 +45,18 @@ func (d *Dialect) speaker(ctx context.Context, from models.Principal, m wire.Mes
 	return s, nil
 }
 
+// fromWhom is a line that could not be read, as one of the agent whose token it came with:
+// it is that agent that has to be told.
+func (d *Dialect) fromWhom(ctx context.Context, from models.Principal, m wire.Message) wire.Message {
+	if from.AgentID == nil {
+		return m
+	}
+	if own, err := d.address(ctx, *from.AgentID); err == nil {
+		m.From = own
+	}
+	return m
+}
+
 // mayAsk reports whether the speaker may ask for work.
 func (s speaker) mayAsk() bool { return s.Has(models.ScopeMessagesSend) }
 

@@ -29,6 +29,11 @@ func (d *Dialect) renderV4(ctx context.Context, agent models.Agent, m models.Inb
 			}
 			out.Data = data
 		}
+		if m.Kind == models.MessageAnswer {
+			if out.Data, err = answerV4(textOf(m.Data, "answer")); err != nil {
+				return nil, err
+			}
+		}
 		if m.TaskID != "" && m.Kind != models.MessageEnded { // which is about what it asked for itself
 			out.Task = numberV4(out)
 		}

@@ -1,0 +1,42 @@
+package pipe
+
+import (
+	wire "comet/internal/wire/pipe"
+)
+
+// The keys of DATA that say what was before an attempt, and what follows it (PROTOCOL_V5
+// §8.2). O1 writes them to a worker; from an asker they are for O1.
+const (
+	keyRetry        = "retry"
+	keyMax          = "max" // the protocol's beside retry only
+	keyFallback     = "fallback"
+	keyFallbackFrom = "fallback_from"
+	keyReason       = "reason"
+)
+
+// maxRetries is the largest max= of a request.
+const maxRetries = 10
+
+// retriesOf is how many attempts an asker wants to follow the first, with max= beside
+// retry=, nil for as many as there are otherwise.
+func retriesOf(data wire.Data) (*int, error) {
+	if !has(data, keyRetry) || !has(data, keyMax) {
+		return nil, nil //nolint:nilnil // the policy says it
+	}
+	n, err := numberIn(data, keyMax, 0, maxRetries, 0)
+	return &n, err
+}
+
+// isOfAttempts reports whether a pair of DATA is what its asker said of attempts. A reason
+// is one where there is another to be said.
+func isOfAttempts(data wire.Data, key string, again wire.Retry) bool {
+	switch key {
+	case keyRetry, keyFallback, keyFallbackFrom:
+		return true
+	case keyMax:
+		return has(data, keyRetry)
+	case keyReason:
+		return again.Reason != ""
+	}
+	return false
+}
