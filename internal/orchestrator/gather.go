@@ -118,7 +118,7 @@ func (o *Orchestrator) readShares(ctx context.Context, how models.Aggregate, par
 // white space at its ends.
 func (o *Orchestrator) readShare(ctx context.Context, p *share, keep bool) error {
 	all := sha256.New()
-	upTo, begun := hash.Hash(all), false // upTo stands for all but the white space at the end
+	upTo, begun := all, false // upTo stands for all but the white space at the end
 	err := o.OutputOf(ctx, p.Task, models.StreamResult, 0, func(out models.Output) (err error) {
 		data := out.Data
 		if keep {
