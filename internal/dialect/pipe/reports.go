@@ -74,6 +74,7 @@ func (d *Dialect) update(ctx context.Context, s speaker, m wire.Message) (dialec
 	if _, err := d.work.Progress(ctx, s.agent, t.ID, p); err != nil {
 		return dialect.Answer{}, unknownTask(err, s, m)
 	}
+	s.said.in(m)
 	return d.noted(m, "noted", has(m.Data, keyAck))
 }
 
@@ -128,6 +129,7 @@ func (d *Dialect) complete(ctx context.Context, s speaker, m wire.Message, t mod
 	if _, err := d.work.Complete(ctx, s.agent, t.ID, r); err != nil && !errs.Is(err, errs.TaskState) {
 		return dialect.Answer{}, unknownTask(err, s, m)
 	}
+	s.said.in(m)
 	return d.noted(m, "noted", true)
 }
 
@@ -177,6 +179,7 @@ func (d *Dialect) question(ctx context.Context, s speaker, m wire.Message) (dial
 	if _, err := d.work.Clarify(ctx, s.agent, t.ID, q); err != nil {
 		return dialect.Answer{}, unknownTask(err, s, m)
 	}
+	s.said.in(m)
 	return d.noted(m, "asked", true)
 }
 
@@ -234,6 +237,7 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (diale
 	if _, err := d.work.HandOff(ctx, s.Principal, s.agent, t.ID, sub); err != nil {
 		return dialect.Answer{}, handOffError(err, s, m)
 	}
+	s.said.in(m)
 	return d.noted(m, "approved", true)
 }
 
