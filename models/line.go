@@ -9,7 +9,8 @@ type Line struct {
 	ID string
 	At time.Time
 	// Peer is the end that the line was exchanged with, such as W1: every line is said to
-	// the orchestrator or by it, also one from W1 to W2.
+	// the orchestrator or by it, also one from W1 to W2. All who ask are User in a line, and
+	// here "User:" and the id of their token, so that nobody finds another's messages.
 	Peer string
 	// Context is the number of its context, and Task its TID there, 0 for none.
 	Context int64

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"time"
 )
 
@@ -10,6 +11,21 @@ import (
 func (tx *Tx) Hear(agentID, messageID string) (bool, error) {
 	n, err := tx.exec("INSERT INTO heard (agent_id, message_id, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", agentID, messageID, micros(tx.now))
 	return n == 1, err
+}
+
+// HearEach is Hear for one message of several agents, and returns those who hear it for the
+// first time, in any order.
+func (tx *Tx) HearEach(agentIDs []string, messageID string) (fresh []string, err error) {
+	err = eachKeys(anys(agentIDs), 1, func(list string, args []any) error {
+		return tx.query("INSERT INTO heard (agent_id, message_id, at) SELECT id, ?, ? FROM agents WHERE id IN "+list+" ON CONFLICT DO NOTHING RETURNING agent_id",
+			append([]any{messageID, micros(tx.now)}, args...), func(rows *sql.Rows) error {
+				var id string
+				err := rows.Scan(&id)
+				fresh = append(fresh, id)
+				return err
+			})
+	})
+	return fresh, err
 }
 
 // Heard reports whether Hear was committed for a message.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 
 	"comet/models"
@@ -25,18 +26,39 @@ func (tx *Tx) AddLines(lines []models.Line) error {
 	return tx.insertRows("INSERT INTO lines ("+lineColumns+")", "ON CONFLICT DO NOTHING", width, args)
 }
 
-const lineNumbered = "SELECT " + lineColumns + " FROM lines WHERE context = ? AND peer = ? AND number = ? ORDER BY id DESC LIMIT 1"
+// LineKey is where lines are numbered, and a number there.
+type LineKey struct {
+	Context int64
+	Peer    string
+	Number  int
+}
+
+// LinesNumbered returns the id of the newest line of each of the keys; one that no line has
+// is left out.
+func (tx *Tx) LinesNumbered(keys []LineKey) (map[LineKey]string, error) {
+	const width, one = 3, "SELECT context, peer, number, max(id) FROM lines WHERE context = ? AND peer = ? AND number = ? GROUP BY context, peer, number"
+	out := make(map[LineKey]string, len(keys))
+	args := make([]any, 0, width*len(keys))
+	for _, k := range keys {
+		args = append(args, k.Context, k.Peer, int64(k.Number))
+	}
+	err := eachKeys(args, width, func(_ string, args []any) error {
+		return tx.query(one+strings.Repeat(" UNION ALL "+one, len(args)/width-1), args, func(rows *sql.Rows) error {
+			var k LineKey
+			var id string
+			err := rows.Scan(&k.Context, &k.Peer, &k.Number, &id)
+			out[k] = id
+			return err
+		})
+	})
+	return out, err
+}
 
 // LineNumbered returns the newest line with a number that was exchanged with peer in a
 // context, or errs.NotFound.
-func (tx *Tx) LineNumbered(of int64, peer string, number int) (l models.Line, err error) {
-	err = tx.queryRow(lineNumbered, []any{of, peer, number}, lineInto(&l)...)
-	return l, err
-}
-
-// LineNumbered is that of Tx, of what is committed.
 func (s *Store) LineNumbered(ctx context.Context, of int64, peer string, number int) (l models.Line, err error) {
-	err = s.queryRow(ctx, s.dialect.bind(lineNumbered), []any{of, peer, number}, lineInto(&l)...)
+	const query = "SELECT " + lineColumns + " FROM lines WHERE context = ? AND peer = ? AND number = ? ORDER BY id DESC LIMIT 1"
+	err = s.queryRow(ctx, s.dialect.bind(query), []any{of, peer, number}, lineInto(&l)...)
 	return l, err
 }
 

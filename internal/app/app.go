@@ -156,7 +156,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the jobs", a.newJobs(ledger, hooks, work))
 	a.services.Add("the lines to agents", lines)
 	if a.cfg.Links.V5Listen != "" {
-		a.lines = link.NewListener(lines, a.cfg.Links.V5Listen, &link.ListenerOptions{Enroll: enrolling(reg)})
+		a.lines = link.NewListener(lines, a.cfg.Links.V5Listen, &link.ListenerOptions{Enroll: enrolling(reg), Enrolled: hasEnrolled})
 		a.services.Add("the lines of text", a.lines)
 	}
 	a.services.Add("the HTTP server", a.http)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -19,6 +20,11 @@ const selfRegistered = "v5-"
 // byItself is the description of such an agent. Whoever changes it takes the agent over:
 // it then comes with a token.
 const byItself = "registered itself over TCP"
+
+// hasEnrolled reports whether an agent is one that has registered itself.
+func hasEnrolled(a models.Agent) bool {
+	return strings.HasPrefix(a.ID, selfRegistered) && a.Description == byItself
+}
 
 // enrolling returns what registers an agent that brings no token: L2, 555 Hz, sphere 8,
 // under orch-my-team (decisions: “Agents that register themselves”).

@@ -4,9 +4,10 @@
 //
 // Lines are many and small, and nobody waits for them: they are written together, a moment
 // after they were said. Whoever reads here has those that this process still holds written
-// first, and so finds what was said to it a moment ago. What another replica still holds is
-// found when it has written it. A process that is killed loses what it still held: that is
-// the trace of the last moment, and never an effect, which was committed before.
+// first, and so finds what was said to it a moment ago; where that cannot be done, it finds
+// what was written before. What another replica still holds is found when it has written
+// it. A process that is killed loses what it still held: that is the trace of the last
+// moment, and never an effect, which was committed before.
 package journal
 
 import (
@@ -28,6 +29,9 @@ type Options struct {
 	// many are written without waiting for that, default 200.
 	Every time.Duration
 	Batch int
+	// Patience is how long who reads waits for what was said last to be written, default
+	// 10 s. After that he reads without it.
+	Patience time.Duration
 	// MaxWaiting is how many lines may wait, default 20,000; further ones are lost.
 	MaxWaiting int
 	// Registerer takes the metrics; default none does.
@@ -47,6 +51,9 @@ func (o *Options) orDefaults() Options {
 	if out.Batch <= 0 {
 		out.Batch = 200
 	}
+	if out.Patience <= 0 {
+		out.Patience = 10 * time.Second
+	}
 	if out.MaxWaiting <= 0 {
 		out.MaxWaiting = 20_000
 	}
@@ -64,9 +71,9 @@ type Journal struct {
 	counts counts
 	loop   *lifecycle.Loop
 
-	// writing is held by who writes, so that lines are written in the order in which they
+	// writing has one from who writes, so that lines are written in the order in which they
 	// came.
-	writing sync.Mutex
+	writing chan struct{}
 	mu      sync.Mutex
 	waiting []models.Line
 	many    chan struct{} // has one when a batch is there
@@ -75,7 +82,7 @@ type Journal struct {
 // New returns the journal. Lines can be added before it is started; without that they are
 // written only when somebody reads.
 func New(s *store.Store, opts *Options) *Journal {
-	j := &Journal{store: s, opts: opts.orDefaults(), many: make(chan struct{}, 1)}
+	j := &Journal{store: s, opts: opts.orDefaults(), writing: make(chan struct{}, 1), many: make(chan struct{}, 1)}
 	j.log, j.counts = j.opts.Logger, newCounts(j.opts.Registerer)
 	j.loop = lifecycle.NewLoop(j.run)
 	return j

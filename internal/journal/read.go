@@ -7,12 +7,20 @@ import (
 	"comet/models"
 )
 
+// catchUp has what waits written, for somebody who reads. Where that cannot be done he
+// reads without it: it is said of the trace that it may lack its last moment.
+func (j *Journal) catchUp(ctx context.Context) {
+	soon, done := context.WithTimeout(ctx, j.opts.Patience)
+	defer done()
+	if err := j.Flush(soon); err != nil && ctx.Err() == nil {
+		j.log.Warn("the newest lines are not there to be read", "error", err)
+	}
+}
+
 // Numbered returns the newest line with a number that was exchanged with peer in a context
 // (PROTOCOL_V5 §6.3: #MSG:M3), or errs.NotFound.
 func (j *Journal) Numbered(ctx context.Context, of int64, peer string, number int) (models.Line, error) {
-	if err := j.Flush(ctx); err != nil {
-		return models.Line{}, err
-	}
+	j.catchUp(ctx)
 	return j.store.LineNumbered(ctx, of, peer, number)
 }
 
@@ -33,11 +41,9 @@ func (j *Journal) Of(ctx context.Context, t models.Task, after string, limit int
 	if errs.Is(err, errs.NotFound) {
 		return nil, nil
 	}
-	if err == nil {
-		err = j.Flush(ctx)
-	}
 	if err != nil {
 		return nil, err
 	}
+	j.catchUp(ctx)
 	return j.store.Lines(ctx, models.LineQuery{Handle: name, Depth: min(depth, models.MaxTaskDepth), After: after, Limit: limit})
 }

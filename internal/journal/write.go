@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
 )
@@ -41,10 +40,15 @@ func (j *Journal) run(ctx context.Context) {
 	}
 }
 
-// Flush writes the lines that wait. Where that fails they go on waiting.
+// Flush writes the lines that wait. Where that fails, or ctx ends before it is their turn,
+// they go on waiting.
 func (j *Journal) Flush(ctx context.Context) error {
-	j.writing.Lock()
-	defer j.writing.Unlock()
+	select {
+	case j.writing <- struct{}{}:
+		defer func() { <-j.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	j.mu.Lock()
 	left := len(j.waiting) // those that come meanwhile are somebody else's
 	j.mu.Unlock()
@@ -66,33 +70,27 @@ func (j *Journal) Flush(ctx context.Context) error {
 	return nil
 }
 
-// conversation is where messages are numbered.
-type conversation struct {
-	context int64
-	peer    string
-	number  int
-}
-
 // write writes lines in the order in which they were said, with what their pid means: the
 // newest line before them that was so numbered.
 func write(tx *store.Tx, lines []models.Line) error {
 	out := slices.Clone(lines) // a transaction may be run again
 	slices.SortFunc(out, func(a, b models.Line) int { return strings.Compare(a.ID, b.ID) })
-	newest := map[conversation]string{}
+	var named []store.LineKey
+	for _, l := range out {
+		if l.Parent != 0 {
+			named = append(named, store.LineKey{Context: l.Context, Peer: l.Peer, Number: l.Parent})
+		}
+	}
+	newest, err := tx.LinesNumbered(named)
+	if err != nil {
+		return err
+	}
 	for i := range out {
 		l := &out[i]
 		if l.Parent != 0 {
-			of := conversation{l.Context, l.Peer, l.Parent}
-			if _, known := newest[of]; !known {
-				meant, err := tx.LineNumbered(of.context, of.peer, of.number)
-				if err != nil && !errs.Is(err, errs.NotFound) {
-					return err
-				}
-				newest[of] = meant.ID
-			}
-			l.ParentID = newest[of]
+			l.ParentID = newest[store.LineKey{Context: l.Context, Peer: l.Peer, Number: l.Parent}]
 		}
-		newest[conversation{l.Context, l.Peer, l.Number}] = l.ID
+		newest[store.LineKey{Context: l.Context, Peer: l.Peer, Number: l.Number}] = l.ID
 	}
 	return tx.AddLines(out)
 }

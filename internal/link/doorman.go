@@ -36,7 +36,9 @@ type doorman struct {
 
 	mu       sync.Mutex
 	failures *lru.Cache[netip.Prefix, tally]
-	accepted *lru.Cache[[32]byte, struct{}]
+	// forgeries are the signatures that were wrong, by the agent.
+	forgeries *lru.Cache[string, tally]
+	accepted  *lru.Cache[[32]byte, struct{}]
 }
 
 // tally is how often an address has failed since a time.
@@ -48,6 +50,7 @@ type tally struct {
 func newDoorman(a *auth.Auth, most int, clock func() time.Time, failed prometheus.Counter) *doorman {
 	d := &doorman{auth: a, most: most, clock: clock, failed: failed}
 	d.failures, _ = lru.New[netip.Prefix, tally](maxRemembered) // fails only for a size that is not positive
+	d.forgeries, _ = lru.New[string, tally](maxRemembered)
 	d.accepted, _ = lru.New[[32]byte, struct{}](maxRemembered)
 	return d
 }
@@ -104,24 +107,33 @@ func rejected(err error) bool {
 func (d *doorman) pause(from netip.Prefix) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t, ok := d.failures.Get(from)
-	if !ok || t.n < d.most {
+	return rest(d.failures, from, d.most, d.clock())
+}
+
+// rest is how long somebody has to wait who may fail most times.
+func rest[K comparable](of *lru.Cache[K, tally], who K, most int, now time.Time) time.Duration {
+	t, ok := of.Get(who)
+	if !ok || t.n < most {
 		return 0
 	}
-	return max(t.since.Add(failureWindow).Sub(d.clock()), 0)
+	return max(t.since.Add(failureWindow).Sub(now), 0)
 }
 
 func (d *doorman) fail(from netip.Prefix) {
 	d.failed.Inc()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := d.clock()
-	t, ok := d.failures.Get(from)
+	count(d.failures, from, d.clock())
+}
+
+// count counts a failure.
+func count[K comparable](of *lru.Cache[K, tally], who K, now time.Time) {
+	t, ok := of.Get(who)
 	if !ok || now.Sub(t.since) >= failureWindow {
 		t = tally{since: now}
 	}
 	t.n++
-	d.failures.Add(from, t)
+	of.Add(who, t)
 }
 
 // addressOf returns where a request comes from: an IPv4 address, or the /64 of an IPv6

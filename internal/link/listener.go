@@ -31,16 +31,19 @@ type ListenerOptions struct {
 	// Enroll registers an agent that brings no token, under a name that it proposes, ""
 	// for any, and returns its id. Default: it is refused.
 	Enroll func(ctx context.Context, name string) (agentID string, err error)
+	// Enrolled reports whether an agent is one that Enroll has registered. Default: none is.
+	Enrolled func(models.Agent) bool
 	// Local tells the addresses of this machine, whose agents are believed; default the
 	// loopback ones. What comes from another one has to be signed.
 	Local func(netip.Addr) bool
 	// Idle is how long an agent may say nothing, default 10 min; Greeting how long it may
-	// take to say who it is, default 10 s.
-	Idle, Greeting time.Duration
+	// take to say who it is, default 10 s, and FarGreeting one on another machine, default
+	// 3 s.
+	Idle, Greeting, FarGreeting time.Duration
 	// Pace is how many lines a second are read of one connection, default 500.
 	Pace int
 	// MaxStrangers bounds how many connections there are that have not said who they are,
-	// default 256.
+	// default 256. A quarter of them is for this machine.
 	MaxStrangers int
 }
 
@@ -59,7 +62,7 @@ type Listener struct {
 	opts    ListenerOptions
 
 	listener  net.Listener
-	strangers chan struct{}
+	strangers *strangers
 	enrolling *rate.Limiter
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -74,6 +77,7 @@ func NewListener(l *Links, address string, opts *ListenerOptions) *Listener {
 	}
 	s.opts.Idle = orElse(s.opts.Idle, 10*time.Minute)
 	s.opts.Greeting = orElse(s.opts.Greeting, 10*time.Second)
+	s.opts.FarGreeting = orElse(s.opts.FarGreeting, 3*time.Second)
 	s.opts.Pace = orElse(s.opts.Pace, 500)
 	s.opts.MaxStrangers = orElse(s.opts.MaxStrangers, 256)
 	if s.opts.Local == nil {
@@ -84,7 +88,10 @@ func NewListener(l *Links, address string, opts *ListenerOptions) *Listener {
 			return "", errs.New(errs.Unauthenticated, "token= is missing")
 		}
 	}
-	s.strangers = make(chan struct{}, s.opts.MaxStrangers)
+	if s.opts.Enrolled == nil {
+		s.opts.Enrolled = func(models.Agent) bool { return false }
+	}
+	s.strangers = newStrangers(s.opts.MaxStrangers)
 	s.enrolling = rate.NewLimiter(enrollments, maxEnrollments)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -136,28 +143,32 @@ func (s *Listener) accept() {
 			}
 			continue
 		}
-		select {
-		case s.strangers <- struct{}{}:
-			s.running.Go(func() { s.greet(conn) })
-		default:
+		from, err := s.from(conn)
+		if err != nil || !s.strangers.enter(from) {
 			_ = conn.Close()
+			continue
 		}
+		s.running.Go(func() { s.greet(conn, from) })
 	}
 }
 
 // greet hears who a connection is, and makes it a line.
-func (s *Listener) greet(conn net.Conn) {
-	defer func() { <-s.strangers }()
-	c := newTCPConn(conn, rate.NewLimiter(rate.Limit(s.opts.Pace), s.opts.Pace), s.opts.Greeting)
+func (s *Listener) greet(conn net.Conn, from origin) {
+	defer s.strangers.leave(from)
+	greeting := s.opts.Greeting
+	if from.line.Far {
+		greeting = s.opts.FarGreeting
+	}
+	c := newTCPConn(conn, rate.NewLimiter(rate.Limit(s.opts.Pace), s.opts.Pace), greeting)
 	// The time is for all that comes before it says who it is, empty lines too.
-	soon, done := context.WithTimeout(s.ctx, s.opts.Greeting)
+	soon, done := context.WithTimeout(s.ctx, greeting)
 	defer done()
 	first, err := c.read(soon)
 	if err != nil {
 		_ = conn.Close()
 		return
 	}
-	line, err := s.line(c, first)
+	line, err := s.line(c, from, first)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(s.ctx, s.l.opts.WriteTimeout)
 		defer cancel()
@@ -175,11 +186,7 @@ func withoutToken(speech dialect.Dialect, raw []byte) []byte {
 }
 
 // line is the line of a connection whose first message has been read.
-func (s *Listener) line(c *tcpConn, first []byte) (*socket, error) {
-	from, err := s.from(c)
-	if err != nil {
-		return nil, err
-	}
+func (s *Listener) line(c *tcpConn, from origin, first []byte) (*socket, error) {
 	ctx := dialect.OnLine(s.ctx, from.line)
 	who, err := s.who(ctx, from, first)
 	if err != nil {
@@ -240,12 +247,24 @@ func (s *Listener) who(ctx context.Context, from origin, first []byte) (func(con
 // enrolled is an agent that has registered itself, for as long as it is active. It may do
 // what agents may, and ask for work.
 func (s *Listener) enrolled(agentID string) func(context.Context) (models.Principal, error) {
-	p := models.Principal{TokenID: "line-of-" + agentID, Name: agentID, AgentID: &agentID, Scopes: []models.Scope{models.ScopeMessagesSend}}
+	p := lineOf(agentID)
+	p.Scopes = []models.Scope{models.ScopeMessagesSend}
 	return func(ctx context.Context) (models.Principal, error) {
-		agent, err := s.l.core.Work.Agent(ctx, agentID)
-		if err == nil && !agent.IsActive {
-			err = errs.New(errs.AgentInactive, "the agent %q is deactivated", agentID)
-		}
+		_, err := s.active(ctx, agentID)
 		return p, err
 	}
+}
+
+// lineOf is an agent without a token, by its line, which may do what agents may.
+func lineOf(agentID string) models.Principal {
+	return models.Principal{TokenID: "line-of-" + agentID, Name: agentID, AgentID: &agentID}
+}
+
+// active returns an agent that is not deactivated.
+func (s *Listener) active(ctx context.Context, agentID string) (models.Agent, error) {
+	agent, err := s.l.core.Work.Agent(ctx, agentID)
+	if err == nil && !agent.IsActive {
+		err = errs.New(errs.AgentInactive, "the agent %q is deactivated", agentID)
+	}
+	return agent, err
 }

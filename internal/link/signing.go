@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"math"
+	"net"
 	"net/netip"
 	"time"
 
@@ -57,7 +58,7 @@ type origin struct {
 	subscriber netip.Prefix
 }
 
-func (s *Listener) from(c *tcpConn) (origin, error) {
+func (s *Listener) from(c net.Conn) (origin, error) {
 	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
 		return origin{}, errs.New(errs.Unauthenticated, "it cannot be told where the connection comes from")
@@ -68,7 +69,8 @@ func (s *Listener) from(c *tcpConn) (origin, error) {
 
 // signer returns whose connection it is where that is said by a signature, which is still
 // to be looked at, and nil where it is said in another way. From another machine there is
-// no other.
+// no other. Where too many signatures from the address, or for the agent, were wrong, this
+// one is not looked at.
 func (s *Listener) signer(ctx context.Context, from origin, first []byte) (func(context.Context) (models.Principal, error), error) {
 	in, ok := s.speech.(signatory)
 	if !ok {
@@ -84,21 +86,24 @@ func (s *Listener) signer(ctx context.Context, from origin, first []byte) (func(
 	if id == "" || err != nil {
 		return nil, err
 	}
+	if wait := max(s.l.doorman.pause(from.subscriber), s.l.doorman.pauseOf(id)); wait > 0 {
+		return nil, errTooForged(wait)
+	}
 	return s.keyHolder(in, id, from.line.Far), nil
 }
 
-// keyHolder is an agent that signs, for as long as it is active and has a key. One on this
-// machine may do what it may without a signature too; one on another may not ask for work,
-// which a token has to allow.
+// keyHolder is an agent that signs, for as long as it is active and has a key. It may not
+// ask for work, which a token has to allow. Only one on this machine that has registered
+// itself may, as it may without a signature too.
 func (s *Listener) keyHolder(in signatory, agentID string, far bool) func(context.Context) (models.Principal, error) {
-	active := s.enrolled(agentID)
 	return func(ctx context.Context) (models.Principal, error) {
-		p, err := active(ctx)
+		p := lineOf(agentID)
+		agent, err := s.active(ctx, agentID)
 		if err == nil {
 			err = in.HasKey(ctx, agentID)
 		}
-		if far {
-			p.Scopes = nil
+		if err == nil && !far && s.opts.Enrolled(agent) {
+			p.Scopes = []models.Scope{models.ScopeMessagesSend}
 		}
 		return p, err
 	}
@@ -113,25 +118,46 @@ func (s *Listener) authenticate(ctx context.Context, from origin, agentID string
 	}
 	err := in.Authenticate(ctx, agentID, first)
 	if errs.Is(err, errs.Unauthenticated) {
-		s.l.doorman.forged(from.subscriber, "")
+		s.l.doorman.forged(from.subscriber, agentID, "")
 	}
 	return err
 }
 
-// forged counts a signature that was wrong like a token that was, and reports whether the
-// address has shown too many of them. The token that it came with counts as one that was
-// not accepted before: it may be in wrong hands.
-func (d *doorman) forged(from netip.Prefix, token string) (tooMany bool) {
+// forged counts a signature that was wrong like a token that was, for the address and for
+// the agent whose it should be, and reports whether either has had too many of them. The
+// token that it came with counts as one that was not accepted before: it may be in wrong
+// hands.
+func (d *doorman) forged(from netip.Prefix, agentID, token string) (tooMany bool) {
 	if token != "" {
 		d.accepted.Remove(sha256.Sum256([]byte(token)))
 	}
 	d.fail(from)
-	return d.pause(from) > 0
+	d.mu.Lock()
+	count(d.forgeries, agentID, d.clock())
+	d.mu.Unlock()
+	return d.pause(from) > 0 || d.pauseOf(agentID) > 0
+}
+
+// pauseOf is how long an agent has to wait until a signature is looked at that comes
+// without its token, 0 for not at all. Somebody with many addresses is so kept from trying
+// at each of them.
+func (d *doorman) pauseOf(agentID string) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return rest(d.forgeries, agentID, d.most, d.clock())
 }
 
 // errTooForged is told whoever has shown too many signatures that were wrong.
 func errTooForged(wait time.Duration) error {
 	return errs.New(errs.RateLimited, "too many signatures from here were wrong").With(retryAfter, int(math.Ceil(wait.Seconds())))
+}
+
+// agentOf is the agent that somebody is, "" for none.
+func agentOf(p models.Principal) string {
+	if p.AgentID == nil {
+		return ""
+	}
+	return *p.AgentID
 }
 
 // hearing returns what hears the messages of one request, and no more of them once too
@@ -143,7 +169,7 @@ func (l *Links) hearing(speech dialect.Dialect, who visitor, from netip.Prefix) 
 			return speech.Refuse(errTooForged(l.doorman.pause(from)), line)
 		}
 		a := speech.Receive(ctx, who.Principal, line, wait)
-		shut = a.Forged && l.doorman.forged(from, who.token)
+		shut = a.Forged && l.doorman.forged(from, agentOf(who.Principal), who.token)
 		return a
 	}
 }

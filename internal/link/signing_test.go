@@ -3,11 +3,14 @@ package link_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,6 +63,28 @@ func (h *inn) sentAway(t *testing.T, first string) string {
 	g, _ := h.dialLine(t)
 	g.say(first)
 	return unnumbered(strings.Join(g.over(), "\n"))
+}
+
+// sentFrom is sentAway for a connection from another address of this machine.
+func (h *inn) sentFrom(t *testing.T, address, first string) string {
+	t.Helper()
+	conn := h.dialFrom(t, address)
+	_, err := fmt.Fprintln(conn, first)
+	require.NoError(t, err)
+	all, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	return string(all)
+}
+
+// dialFrom opens a connection from an address of this machine.
+func (h *inn) dialFrom(t *testing.T, address string) net.Conn {
+	t.Helper()
+	at := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	conn, err := at.DialContext(t.Context(), "tcp", h.address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(enough)))
+	return conn
 }
 
 const heartbeat = "M%d|W1>O1|H|T0|-|-|-|0|S0|-|load=1%%"
@@ -226,6 +251,58 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		require.Empty(t, h.names, "nobody is registered")
 		require.Contains(t, h.sentAway(t, sign(t, join+";name=eve", "another", "00aa")), wire.ReasonSignature)
 		require.Empty(t, h.names, "not by a line that is refused either")
+	})
+	plainRule(t, "does not allow to ask for work", link.Options{}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		h.first(t, "ada")
+		token := h.token(t, "ada", models.ScopeMessagesSend).Secret
+		h.signs(t, "ada", false)
+		const ask = "M2|W1>O1|R|-|-|-|-|0|-|-|call=web_search"
+		g, _ := h.dialLine(t)
+		g.say(sign(t, join, theKey, "00aa"))
+		require.Contains(t, g.hear(), "registered;id=W1")
+		g.say(ask)
+		require.Contains(t, g.hear(), "|F|E90|0|-|-|reason=scope;")
+		g, _ = h.dialLine(t)
+		g.say(join + ";token=" + token)
+		require.Contains(t, g.hear(), "registered;id=W1")
+		g.say(ask)
+		require.NotContains(t, g.hear(), "reason=scope", "as the token does")
+	})
+	itself := link.ListenerOptions{Enrolled: func(a models.Agent) bool { return a.ID == "ada" }}
+	plainRule(t, "allows what one that registered itself may without", link.Options{}, itself, func(t *testing.T, h *inn) {
+		h.first(t, "ada")
+		h.signs(t, "ada", false)
+		for i, first := range []string{join + ";name=ada", sign(t, join, theKey, "00aa")} {
+			g, _ := h.dialLine(t)
+			g.say(first)
+			require.Contains(t, g.hear(), "registered;id=W1")
+			g.say(fmt.Sprintf("M%d|W1>O1|R|-|-|-|-|0|-|-|call=web_search", i+2))
+			require.NotContains(t, g.hear(), "reason=scope")
+		}
+	})
+	plainRule(t, "is not looked at after too many that were wrong from there", link.Options{MaxFailures: 3}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		token := h.first(t, "ada")
+		h.signs(t, "ada", false)
+		h.come(t, link.TCP, token, "")
+		for i := range 3 {
+			require.Contains(t, h.sentAway(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), wire.ReasonSignature)
+		}
+		require.Contains(t, h.sentAway(t, sign(t, join, "another", "0009")), "|F|E31|")
+		require.Contains(t, h.sentAway(t, sign(t, join, theKey, "00aa")), "|F|E31|", "also not the right one")
+		h.agent(t, "bob")
+		h.signs(t, "bob", false)
+		require.Contains(t, h.sentAway(t, sign(t, strings.Replace(join, "W1", "W2", 1), theKey, "00aa")), "|F|E31|", "nor that of another agent")
+		h.metricIs(t, 3, "comet_link_authentication_failures_total")
+		h.come(t, link.TCP, token, "") // which says who it is without one
+	})
+	plainRule(t, "is not looked at after too many that were wrong for the agent", link.Options{MaxFailures: 3}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		h.first(t, "ada")
+		h.signs(t, "ada", false)
+		for i := range 3 {
+			from := fmt.Sprintf("127.0.0.%d", i+2)
+			require.Contains(t, h.sentFrom(t, from, sign(t, join, "another", fmt.Sprintf("%04d", i))), wire.ReasonSignature, from)
+		}
+		require.Contains(t, h.sentFrom(t, "127.0.0.9", sign(t, join, theKey, "00aa")), "|F|E31|")
 	})
 	plainRule(t, "is missed in the first line of whoever has to sign", link.Options{}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
 		token := h.first(t, "ada")

@@ -276,7 +276,7 @@ func (s *socket) take(ctx context.Context, raw []byte) (heard bool, err error) {
 	}
 	s.l.counts.heard(s.link)
 	a := s.speech.Receive(within, who, raw, 0)
-	if a.Forged && s.l.doorman.forged(s.from, s.token) {
+	if a.Forged && s.l.doorman.forged(s.from, s.agentID, s.token) {
 		_ = s.write(a.Body)
 		s.end(endRefused)
 		return false, errTooForged(0)

@@ -16,23 +16,32 @@ type Announcement struct {
 	// Sphere is whose agents are told, 0 for all; Agent is the one that is, "" for all.
 	Sphere int
 	Agent  string
+	// MessageID names it, "" for no name: what is announced again under one within 24 h is
+	// told to nobody twice.
+	MessageID string
 	// Priority is 0 to 3.
 	Priority int
 	// Data is JSON for the dialect that writes it.
 	Data json.RawMessage
 }
 
-// toldAtATime is how many agents are told in one transaction.
-const toldAtATime = 500
+const (
+	// toldAtATime is how many agents are told in one transaction.
+	toldAtATime = 500
+	// maxNotices is how many announcements wait for an agent at most: of more the oldest
+	// are gone.
+	maxNotices = 100
+)
 
-// Announce tells agents something and returns how many. One that is named and not there, or
+// Announce tells agents something and returns how many it is for. Where it was announced
+// before, those who were told then are not told again. One that is named and not there, or
 // that speaks another dialect, is errs.NotFound.
 func (o *Orchestrator) Announce(ctx context.Context, a Announcement) (told int, err error) {
 	if a.Agent != "" {
 		if w := o.crowd.worker(a.Agent); w.Dialect != a.Dialect || w.State == models.WorkerOffline {
 			return 0, errs.New(errs.NotFound, "the agent %q is not there", a.Agent)
 		}
-		return 1, o.do(ctx, func(s *step) error { return s.tell(a, a.Agent) })
+		return 1, o.do(ctx, func(s *step) error { return s.tell(a, []string{a.Agent}) })
 	}
 	for after := ""; ; {
 		var ids []string
@@ -40,12 +49,7 @@ func (o *Orchestrator) Announce(ctx context.Context, a Announcement) (told int, 
 			if ids, err = s.tx.Audience(a.Dialect, a.Sphere, after, toldAtATime); err != nil {
 				return err
 			}
-			for _, id := range ids {
-				if err := s.tell(a, id); err != nil {
-					return err
-				}
-			}
-			return nil
+			return s.tell(a, ids)
 		})
 		if told += len(ids); err != nil || len(ids) < toldAtATime {
 			return told, err
@@ -54,8 +58,19 @@ func (o *Orchestrator) Announce(ctx context.Context, a Announcement) (told int, 
 	}
 }
 
-func (s *step) tell(a Announcement, agentID string) error {
-	_, err := s.tx.Tell(models.InboxMessage{AgentID: agentID, Kind: models.MessageNotice, Priority: a.Priority, Data: a.Data})
-	s.wake(WakeInbox, agentID)
+// tell puts an announcement into the inboxes of those of the agents who have not heard it.
+func (s *step) tell(a Announcement, ids []string) (err error) {
+	if a.MessageID != "" {
+		if ids, err = s.tx.HearEach(ids, a.MessageID); err != nil {
+			return err
+		}
+	}
+	err = s.tx.TellEach(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: a.Priority, Data: a.Data})
+	if err == nil {
+		err = s.tx.KeepNotices(ids, maxNotices)
+	}
+	for _, id := range ids {
+		s.wake(WakeInbox, id)
+	}
 	return err
 }

@@ -13,7 +13,8 @@ import (
 // attribute it is a group to every handler but that of the format v5, which writes it as
 // the document has it.
 type V5Line struct {
-	// Context, Task and Code are "" where the line has "-".
+	// Context, Task and Code are "" where the line has "-", and From where it is not known
+	// who has said it.
 	Context, Task string
 	From, To      string
 	Type, Code    string
@@ -32,7 +33,11 @@ func (l V5Line) LogValue() slog.Value {
 // milliseconds since 1970.
 func (l V5Line) Append(out []byte, at time.Time, level slog.Level) []byte {
 	out = appendV5Head(out, at, level, l.Context, l.Task)
-	for _, part := range []string{l.From + ">" + l.To, l.Type, orDash(l.Code), V5Summary(l.Data)} {
+	route := "-"
+	if l.From != "" {
+		route = l.From + ">" + l.To
+	}
+	for _, part := range []string{route, l.Type, orDash(l.Code), V5Summary(l.Data)} {
 		out = append(append(out, ' '), part...)
 	}
 	return out

@@ -6,7 +6,7 @@
 CREATE TABLE lines (
     id        TEXT COLLATE "C" NOT NULL PRIMARY KEY, -- UUIDv7: the order in which they were said
     at        BIGINT NOT NULL,
-    peer      TEXT COLLATE "C" NOT NULL, -- the end it was exchanged with, 'W1' or 'User'
+    peer      TEXT COLLATE "C" NOT NULL, -- the end it was exchanged with, 'W1', or 'User:' and whose token
     context   BIGINT NOT NULL, -- the number of CTX
     task      BIGINT NOT NULL, -- that of TID, 0 for none
     depth     BIGINT NOT NULL,

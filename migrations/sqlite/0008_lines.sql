@@ -6,7 +6,7 @@
 CREATE TABLE lines (
     id        TEXT    NOT NULL PRIMARY KEY, -- UUIDv7: the order in which they were said
     at        INTEGER NOT NULL,
-    peer      TEXT    NOT NULL, -- the end it was exchanged with, 'W1' or 'User'
+    peer      TEXT    NOT NULL, -- the end it was exchanged with, 'W1', or 'User:' and whose token
     context   INTEGER NOT NULL, -- the number of CTX
     task      INTEGER NOT NULL, -- that of TID, 0 for none
     depth     INTEGER NOT NULL,

@@ -60,8 +60,9 @@ func TestLines(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, newer, got)
 		write(t, db, func(tx *store.Tx) error {
-			got, err := tx.LineNumbered(7, "W1", 3)
-			require.Equal(t, newer, got)
+			keys := []store.LineKey{{Context: 7, Peer: "W1", Number: 3}, {Context: 7, Peer: "W9", Number: 3}, {Context: 7, Peer: "W1", Number: 3}, {Context: 8, Peer: "W1", Number: 3}}
+			got, err := tx.LinesNumbered(keys)
+			require.Equal(t, map[store.LineKey]string{keys[0]: newer.ID, keys[3]: said(db.Now(), 4, 8, "W1", 3).ID}, got)
 			return err
 		})
 		_, err = db.LineNumbered(t.Context(), 7, "W1", 5)

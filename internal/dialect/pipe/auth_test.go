@@ -138,6 +138,21 @@ func TestASignedLine(t *testing.T) {
 		require.Contains(t, h.one(t, "ada", sign(t, alive, next.Secret, "00ab")), refusedFor(wire.ReasonNoKey))
 		require.Equal(t, beating, h.one(t, "ada", alive))
 	})
+	rule(t, "that is refused for another reason is known to come from the agent", func(t *testing.T, h *house) {
+		h.agent(t, "ada")
+		h.signs(t, "ada", true)
+		require.Equal(t, joined, h.one(t, "ada", sign(t, joining, theKey, "00aa")))
+		for i, line := range []string{"M2|W1>O1|A|T0|-|-|-|0|S0|-|pid=what", "M3|W1>O1|U|T9|-|R|-|50%"} {
+			signed, err := wire.Sign(line, []byte(theKey), "S0", fmt.Sprintf("00a%d", i))
+			require.NoError(t, err)
+			a := h.Receive(t.Context(), principal("ada"), []byte(signed), 0)
+			require.True(t, a.Refused)
+			require.False(t, a.Unheard, string(a.Body))
+			require.NoError(t, wire.Verify(string(a.Body), []byte(theKey)), "and is answered with a signature: %s", a.Body)
+			a = h.Receive(t.Context(), principal("ada"), []byte(signed), 0)
+			require.Contains(t, string(a.Body), wire.ReasonReplay, "it was taken")
+		}
+	})
 	rule(t, "counts with the token that was sent in it", func(t *testing.T, h *house) {
 		h.agent(t, "ada")
 		h.signs(t, "ada", true)

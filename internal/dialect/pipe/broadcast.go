@@ -2,6 +2,8 @@ package pipe
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 
@@ -19,9 +21,14 @@ type notice struct {
 }
 
 // broadcast takes B (PROTOCOL_V5 §3.3): everybody who is there and speaks the protocol is
-// told, all of *, W* and G<n>, the agents of sphere n, or one.
-func (d *Dialect) broadcast(ctx context.Context, m wire.Message) (dialect.Answer, error) {
-	a := orchestrator.Announcement{Dialect: Name, Priority: priorityOf(m.Priority)}
+// told, all of *, W* and G<n>, the agents of sphere n, or one. The document has it from O1
+// alone. Only an admin may speak in its place, and in no conversation. The same line of one
+// token has its effect once in a day.
+func (d *Dialect) broadcast(ctx context.Context, s speaker, m wire.Message) (dialect.Answer, error) {
+	if err := mayBroadcast(s, m); err != nil {
+		return dialect.Answer{}, err
+	}
+	a := orchestrator.Announcement{Dialect: Name, Priority: priorityOf(m.Priority), MessageID: onceOf(s, m)}
 	var err error
 	switch m.To.Role {
 	case wire.Everyone, wire.Workers:
@@ -45,6 +52,24 @@ func (d *Dialect) broadcast(ctx context.Context, m wire.Message) (dialect.Answer
 		return dialect.Answer{}, err
 	}
 	return d.say(m, wire.Ack, m.State, flag("sent", m).Number("count", int64(n)), true)
+}
+
+// mayBroadcast refuses a broadcast of whoever is no admin, and one about a task or in a
+// context.
+func mayBroadcast(s speaker, m wire.Message) error {
+	if !s.Has(models.ScopeAdmin) {
+		return refuse(wire.E90, "scope", "the token lacks the scope admin")
+	}
+	if tid, named := m.Task.Number(); named && tid != 0 || m.Context != "" && m.Context != wire.SystemContext {
+		return refuse(wire.E10, "", "a broadcast is about no task: TID and CTX must be - or T0 and S0")
+	}
+	return nil
+}
+
+// onceOf names a broadcast of one token.
+func onceOf(s speaker, m wire.Message) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s|%d|%s|%s|%s", s.TokenID, m.Number, m.To, m.Priority, m.Data))
+	return "v5:notice:" + hex.EncodeToString(sum[:16])
 }
 
 // announced is the line of a broadcast as an agent gets it.

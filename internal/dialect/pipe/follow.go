@@ -38,6 +38,7 @@ func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t model
 		return a, err
 	}
 	a.Status, a.Location = http.StatusAccepted, "/api/v1/tasks/"+t.ID
+	s.said.in(m) // all who come here have made the task, or have shown that it is theirs
 	s.said.taken(m)
 	if last, err := d.cameOf(ctx, s, t, wait); err != nil { // it is taken on all the same
 		d.log.Warn("an asker could not be told what came of it", "task", t.ID, "error", err)
@@ -259,6 +260,7 @@ func (d *Dialect) cancel(ctx context.Context, s speaker, m wire.Message) (dialec
 	if t, err = d.work.Cancel(ctx, t.ID, why, nil); err != nil {
 		return dialect.Answer{}, unknownTask(err, s, m)
 	}
+	s.said.in(m)
 	d.close(ctx, t)
 	return d.say(m, wire.Ack, wire.Cancelled, new(wire.Writer).Flag("cancelled"), true)
 }

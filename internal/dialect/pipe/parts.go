@@ -43,7 +43,7 @@ func takePiece(s speaker, m wire.Message, t models.Task, p *orchestrator.Progres
 	if err != nil {
 		return err
 	}
-	if _, isLog := logNumber(m.Data); part == 0 && !isLog {
+	if part == 0 && !isLog(m.Data) {
 		return nil
 	}
 	text, err := pieceText(m)
@@ -65,11 +65,12 @@ func takePiece(s speaker, m wire.Message, t models.Task, p *orchestrator.Progres
 	return nil
 }
 
-// logNumber is that of a piece of the log. Text in its place is a pair like any other.
-func logNumber(data wire.Data) (n int, ok bool) {
+// isLog reports whether DATA is a piece of the log, which has a number. Text in its place is
+// a pair like any other.
+func isLog(data wire.Data) bool {
 	text, _ := data.Get(keyLog)
 	n, err := strconv.Atoi(text)
-	return n, err == nil && n >= 0
+	return err == nil && n >= 0
 }
 
 // pieceText is the text of a piece.

@@ -151,15 +151,18 @@ func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte
 	old := d.hearsV4(from, raw)
 	m, s, err := d.hear(ctx, from, raw, old)
 	if err != nil {
-		return d.inVersion(old, d.unheard(ctx, from, d.answered(ctx, s.said, d.refuse(m, err))))
+		return d.inVersion(old, d.unheard(ctx, from, d.answered(ctx, s, d.refuse(m, err))))
 	}
-	answer, err := d.receive(ctx, s, m, wait)
+	var answer dialect.Answer
+	if err = d.heed(ctx, &s, m, old); err == nil {
+		answer, err = d.receive(ctx, s, m, wait)
+	}
 	if err == nil {
 		s.said.taken(d.inContext(ctx, s, m))
 	} else {
 		answer = d.refuse(m, err)
 	}
-	return d.seal(ctx, s.agent, m, d.inVersion(old, d.answered(ctx, s.said, answer)))
+	return d.seal(ctx, s.agent, m, d.inVersion(old, d.answered(ctx, s, answer)))
 }
 
 // inVersion is an answer in the version that somebody is answered in.
@@ -170,8 +173,9 @@ func (d *Dialect) inVersion(old bool, a dialect.Answer) dialect.Answer {
 	return a
 }
 
-// hear reads a message, of V4 where old is set, and finds out whose it is and, in V4, which
-// task it is about.
+// hear reads a message, of V4 where old is set, and finds out whose it is. What is wrong
+// with it behind that is for heed: it is known to have come from its sender then, and its
+// signature is taken.
 func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s speaker, err error) {
 	if m, err = parse(string(raw), old); err != nil {
 		return d.fromWhom(ctx, from, m), s, err
@@ -180,18 +184,25 @@ func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte, o
 	if m.Data, _, told = m.Data.Cut(keyToken); told && dialect.LineOf(ctx).Far { // it is nobody else's business
 		return m, s, errToken()
 	}
-	said := d.note(ctx, m)
-	s, err = d.speaker(ctx, from, m)
-	if s.said = said; err != nil {
-		return m, s, err
+	if s, err = d.speaker(ctx, from, m); err == nil {
+		err = d.authenticate(ctx, s.agent, m, raw)
 	}
-	if err = d.authenticate(ctx, s.agent, m, raw); err == nil && old {
-		err = d.recall(ctx, &s, m)
-	}
+	d.came(ctx, s, m, err)
 	if err == nil {
-		_, err = m.Data.Parent()
+		s.said = d.hearing(s, m)
 	}
 	return m, s, err
+}
+
+// heed finds out which task a message of V4 is about, and looks at its cause.
+func (d *Dialect) heed(ctx context.Context, s *speaker, m wire.Message, old bool) error {
+	if old {
+		if err := d.recall(ctx, s, m); err != nil {
+			return err
+		}
+	}
+	_, err := m.Data.Parent()
+	return err
 }
 
 func (d *Dialect) receive(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (dialect.Answer, error) {
@@ -215,7 +226,7 @@ func (d *Dialect) fromUser(ctx context.Context, s speaker, m wire.Message, wait 
 	case m.Type == wire.Update && m.State == wire.Cancelled:
 		return d.cancel(ctx, s, m)
 	case m.Type == wire.Broadcast:
-		return d.broadcast(ctx, m)
+		return d.broadcast(ctx, s, m)
 	}
 	return dialect.Answer{}, refuse(wire.E14, "", "a user sends R, C, B, Q and U with the state X, not %s", m.Type)
 }

@@ -24,7 +24,6 @@ func (d *Dialect) query(ctx context.Context, s speaker, m wire.Message) (dialect
 			return d.status(ctx, s, m)
 		}
 	}
-	s.said.isAside() // it is about no session, whichever it names
 	return d.roll(ctx, m)
 }
 

@@ -160,5 +160,6 @@ func (d *Dialect) ack(ctx context.Context, s speaker, m wire.Message) (dialect.A
 	if _, err := d.work.Accept(ctx, s.agent, t.ID); err != nil && !errs.Is(err, errs.TaskState) {
 		return dialect.Answer{}, unknownTask(err, s, m)
 	}
+	s.said.in(m)
 	return d.noted(m, "noted", has(m.Data, keyAck))
 }

@@ -74,6 +74,7 @@ func (d *Dialect) update(ctx context.Context, s speaker, m wire.Message) (dialec
 	if _, err := d.work.Progress(ctx, s.agent, t.ID, p); err != nil {
 		return dialect.Answer{}, unknownTask(err, s, m)
 	}
+	s.said.in(m)
 	return d.noted(m, "noted", has(m.Data, keyAck))
 }
 
@@ -128,6 +129,7 @@ func (d *Dialect) complete(ctx context.Context, s speaker, m wire.Message, t mod
 	if _, err := d.work.Complete(ctx, s.agent, t.ID, r); err != nil && !errs.Is(err, errs.TaskState) {
 		return dialect.Answer{}, unknownTask(err, s, m)
 	}
+	s.said.in(m)
 	return d.noted(m, "noted", true)
 }
 
@@ -181,6 +183,7 @@ func (d *Dialect) question(ctx context.Context, s speaker, m wire.Message) (dial
 	if t.ErrorCode == string(orchestrator.FailureQuestions) {
 		return dialect.Answer{}, refuse(wire.E18, "", "%s has asked too often, and is given up", s.address)
 	}
+	s.said.in(m)
 	return d.noted(m, "asked", true)
 }
 
@@ -241,6 +244,7 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (diale
 	if _, err := d.work.HandOff(ctx, s.Principal, s.agent, t.ID, sub); err != nil {
 		return dialect.Answer{}, d.atDepth(ctx, s, m, handOffError(err, s, m))
 	}
+	s.said.in(m)
 	return d.noted(m, "approved", true)
 }
 

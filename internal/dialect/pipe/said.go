@@ -16,54 +16,70 @@ import (
 )
 
 // What is said is logged, and what is said in a context is kept in the journal as well
-// (PROTOCOL_V5 §10). A line that is refused is not kept: else anybody could put a message
-// into the conversation of others. Neither are lines of the system, with S0 or no CTX.
+// (PROTOCOL_V5 §10). A line is kept only in the context to which the verb that took it has
+// established the speaker's right: what a line names as its CTX is nothing but what it
+// says, and anybody could put a message into the conversation of others. So a line that is
+// refused is not kept, nor one of the system, with S0 or no CTX.
 
 // heard is a line that came, until it is known whether it is taken. A nil heard is of a
 // line that is not kept in any case.
 type heard struct {
 	d    *Dialect
-	line models.Line // with its id and time only, until it is taken
+	line models.Line // with its id, time and peer only, until it is taken
 	kept bool
-	// aside is set for a line that is in no conversation, whatever its CTX says.
-	aside bool
+	// where is the context that a verb has found the speaker to be in, "" for none.
+	where string
 }
 
-// note logs a line that came, and begins to keep it.
-func (d *Dialect) note(ctx context.Context, m wire.Message) *heard {
-	d.trace(ctx, m)
-	if d.journal == nil || m.Type == wire.Heartbeat || m.Type == wire.Join || m.Type == wire.Leave || m.Type == wire.Caps {
+// hearing begins to keep a line of a speaker.
+func (d *Dialect) hearing(s speaker, m wire.Message) *heard {
+	if d.journal == nil || isUnkept(m) {
 		return nil
 	}
 	h := &heard{d: d}
-	h.line.ID, h.line.At = newLineID(), d.clock()
+	h.line.ID, h.line.At, h.line.Peer = newLineID(), d.clock(), s.peer()
 	return h
+}
+
+// isUnkept reports whether a line is never kept: it is about the agent and no context, it
+// only asks, or it is a piece of what is kept with the task.
+func isUnkept(m wire.Message) bool {
+	switch m.Type {
+	case wire.Heartbeat, wire.Join, wire.Leave, wire.Caps, wire.Query:
+		return true
+	case wire.Update:
+		return m.State != wire.Cancelled && (isLog(m.Data) || has(m.Data, keyPart))
+	}
+	return false
+}
+
+// in says that the speaker has to do with what m is about, and so that the line belongs
+// into its context. Whoever has resolved that says so.
+func (h *heard) in(m wire.Message) {
+	if h != nil {
+		h.where = m.Context
+	}
 }
 
 // taken keeps a line whose effect is committed, once. m has the context and the task that
 // it was given.
 func (h *heard) taken(m wire.Message) {
-	if h == nil || h.kept || h.aside {
+	if h == nil || h.kept || h.where == "" || h.where != m.Context {
 		return
 	}
 	if n, ok := conversation(m); ok {
-		h.line.Peer, h.line.Context = m.From.String(), n
-		h.line.Parent, _ = m.Data.Parent() // hear has checked it
+		h.line.Context = n
+		h.line.Parent, _ = m.Data.Parent() // heed has checked it
 		h.kept = true
 		h.d.keep(h.line, m)
 	}
 }
 
-// isAside has a line not kept.
-func (h *heard) isAside() {
-	if h != nil {
-		h.aside = true
-	}
-}
-
 // answered logs an answer, and keeps it beside the line that it answers. One that is only
-// said over HTTP, because there has to be one, is nothing that was said.
-func (d *Dialect) answered(ctx context.Context, h *heard, a dialect.Answer) dialect.Answer {
+// said over HTTP, because there has to be one, is nothing that was said. A refusal is
+// logged with whom it was really said to, whoever the line claimed to be.
+func (d *Dialect) answered(ctx context.Context, s speaker, a dialect.Answer) dialect.Answer {
+	h := s.said
 	keeps := h != nil && h.kept && !a.Refused
 	if len(a.Body) == 0 || !a.Reply && !a.Refused || !keeps && !d.log.Enabled(ctx, slog.LevelWarn) {
 		return a
@@ -73,12 +89,26 @@ func (d *Dialect) answered(ctx context.Context, h *heard, a dialect.Answer) dial
 		if err != nil {
 			continue // it is ours
 		}
+		if a.Refused && s.address.Role != 0 {
+			m.To = s.address
+		}
 		d.trace(ctx, m)
 		if n, ok := conversation(m); ok && keeps {
-			d.keep(models.Line{ID: newLineID(), At: d.clock(), Peer: m.To.String(), Context: n, ParentID: h.line.ID}, m)
+			d.keep(models.Line{ID: newLineID(), At: d.clock(), Peer: h.line.Peer, Context: n, ParentID: h.line.ID}, m)
 		}
 	}
 	return a
+}
+
+// came logs a line that came, with whose it is: the sender that it names is only what it
+// says. refused is why it is not taken; what is not even known to come from the other end
+// of a line to another machine has nobody as its sender.
+func (d *Dialect) came(ctx context.Context, s speaker, m wire.Message, refused error) {
+	m.From = s.address
+	if refused != nil && dialect.LineOf(ctx).Far {
+		m.From, m.To = wire.Address{}, wire.Address{}
+	}
+	d.trace(ctx, m)
 }
 
 // told logs and keeps a line that an agent is told without having said anything.
@@ -122,11 +152,19 @@ func (d *Dialect) trace(ctx context.Context, m wire.Message) {
 // logged is a line as it is logged, whoever writes the log: without what looks like a
 // secret.
 func logged(m wire.Message) telemetry.V5Line {
-	l := telemetry.V5Line{Context: m.Context, From: m.From.String(), To: m.To.String(), Type: m.Type.String(), Code: string(m.Err), Data: redact.Text(string(m.Data))}
+	l := telemetry.V5Line{Context: m.Context, From: nameOf(m.From), To: nameOf(m.To), Type: m.Type.String(), Code: string(m.Err), Data: redact.Text(string(m.Data))}
 	if _, ok := m.Task.Number(); ok {
 		l.Task = m.Task.String()
 	}
 	return l
+}
+
+// nameOf is an address in the log, "" for one that is not known.
+func nameOf(a wire.Address) string {
+	if a.Role == 0 {
+		return ""
+	}
+	return a.String()
 }
 
 // conversation is the number of a message's context; ok is false for one of the system.

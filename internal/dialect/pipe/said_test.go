@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/dialect"
 	"comet/internal/dialect/pipe"
 	"comet/internal/journal"
 	"comet/internal/orchestrator"
@@ -30,7 +31,7 @@ func listened(t *testing.T, name, level string, fn func(t *testing.T, h *spoken)
 		s := &spoken{house: h, journal: journal.New(h.db.Store, nil), log: new(bytes.Buffer)}
 		log, err := telemetry.NewLogger(s.log, &telemetry.LogOptions{Format: "v5", Level: level})
 		require.NoError(t, err)
-		s.Dialect = pipe.New(h.work, &pipe.Options{Journal: s.journal, Logger: log, Clock: h.db.Now})
+		s.Dialect = pipe.New(h.work, &pipe.Options{Keys: h.keys, Journal: s.journal, Logger: log, Clock: h.db.Now})
 		fn(t, s)
 	})
 }
@@ -78,22 +79,40 @@ func TestTheJournal(t *testing.T) {
 		h.told(t, "digger")
 		h.says(t, "digger", "M5|W1>O1|H|T1|-|-|-|0|S1|-|load=3%", 0)
 		h.says(t, "digger", "M6|W1>O1|U|T1|-|R|-|0|S1|-|TOKEN=open-sesame;progress=50%", 0)
-		h.says(t, "digger", "M7|W1>O1|Q|T1|-|R|-|0|S1|-|ref=T9", 0)
+		h.says(t, "digger", "M7|W1>O1|C|T1|-|R|-|0|S1|-|options=3,4", 0)
+		h.signs(t, "digger", false)
+		h.says(t, "digger", sign(t, "M8|W1>O1|U|T1|-|R|-|0|S1|-|progress=60%", theKey, "00aa"), 0)
 		h.says(t, "digger", "M12|W1>O1|S|T1|-|D|-|0|S1|-|pid=M6;result=42", 0)
-		h.says(t, "user", "M2|User>O1|Q|T1|-|-|-|0|S1|-|pid=M77", 0)
 		require.Equal(t, []string{
 			"User>O1 R - call=dig;deep=3",
 			"O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;deep=3",
 			"O1>W1 R - call=dig;deep=3",
 			"W1>O1 U - progress=50%",
+			"W1>O1 U - progress=60%",
 			"W1>O1 S - pid=M6;result=42 <- W1>O1 U - progress=50%",
 			"O1>W1 A - noted <- W1>O1 S - pid=M6;result=42",
-			"User>O1 Q - pid=M77",
-			"O1>User S - pid=M6;result=42 <- User>O1 Q - pid=M77",
 		}, h.lines(t, models.Handle{Context: 1, Task: 1}))
+		require.Contains(t, h.log.String(), "W1>O1 U - progress=60%\n", "that was signed")
 		require.NotContains(t, h.log.String(), "auth=")
 		require.NotContains(t, h.log.String(), "0123456789")
 		require.NotContains(t, h.log.String(), "sesame")
+	})
+
+	listened(t, "HasNeitherQuestionsNorPieces", "info", func(t *testing.T, h *spoken) {
+		h.join(t, "digger", "W1")
+		h.says(t, "user", "M1|User>O1|R|-|-|N|-|0|-|-|call=dig;keep", 0)
+		h.told(t, "digger")
+		h.says(t, "digger", "M2|W1>O1|U|T1|-|R|-|0|S1|-|part=1;text=a;ack", 0)
+		h.says(t, "digger", "M3|W1>O1|U|T1|-|R|-|0|S1|-|log=1;text=b", 0)
+		h.says(t, "digger", "M4|W1>O1|Q|T1|-|R|-|0|S1|-|ref=T1:params", 0)
+		h.says(t, "user", "M2|User>O1|Q|T1|-|-|-|0|S1|-|pid=M77", 0)
+		h.says(t, "digger", "M5|W1>O1|U|T1|-|R|-|0|S1|-|log=oak;step=3", 0)
+		require.Equal(t, []string{
+			"User>O1 R - call=dig;keep",
+			"O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;keep",
+			"O1>W1 R - call=dig",
+			"W1>O1 U - log=oak;step=3",
+		}, h.lines(t, models.Handle{Context: 1, Task: 1}))
 	})
 
 	listened(t, "HasARequestAlsoWhileItsAskerWaits", "info", func(t *testing.T, h *spoken) {
@@ -171,6 +190,21 @@ func TestTheLog(t *testing.T) {
 			"[INFO] [S1] [T1] O1>W1 A - noted",
 			"[WARN] [-] [-] O1>User E E10 desc=invalid message format;details=the line has 1 segments, not 11",
 		}, said(h))
+	})
+	listened(t, "NamesWhoReallySpokeWhereALineIsRefused", "info", func(t *testing.T, h *spoken) {
+		h.join(t, "digger", "W1")
+		h.signs(t, "digger", false)
+		h.says(t, "digger", "M2|W9>O1|U|T1|-|R|-|0|S1|-|note=first", 0)
+		h.says(t, "user", "M2|W1>O1|U|T1|-|R|-|0|S1|-|note=second", 0)
+		far := dialect.OnLine(t.Context(), dialect.Line{Far: true})
+		h.Receive(far, principal("digger"), []byte(sign(t, "M2|W1>O1|U|T1|-|R|-|0|S1|-|note=third", "another", "00aa")), 0)
+		require.Equal(t, []string{
+			"[INFO] [S1] [T1] W1>O1 U - note=first",
+			"[WARN] [S1] [T1] O1>W1 E E13 reason=from;desc=FROM must be W1, which the token is for, not W9",
+			"[INFO] [S1] [T1] User>O1 U - note=second",
+			"[WARN] [S1] [T1] O1>User E E13 reason=from;desc=the token belongs to no agent: FROM must be User, not W1",
+			"[INFO] [S1] [T1] - U - note=third",
+		}, said(h)[2:7])
 	})
 	listened(t, "HasNoHeartbeatsUnlessItIsForDebugging", "info", func(t *testing.T, h *spoken) {
 		talk(t, h)

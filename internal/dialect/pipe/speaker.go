@@ -37,6 +37,7 @@ func (d *Dialect) speaker(ctx context.Context, from models.Principal, m wire.Mes
 	s.agent = *from.AgentID
 	var err error
 	if s.address, err = d.address(ctx, s.agent); err != nil {
+		s.address = wire.Address{}
 		return s, err
 	}
 	if m.From != s.address && (m.Type != wire.Join || m.From.Role != wire.Worker) {
@@ -56,6 +57,18 @@ func (d *Dialect) fromWhom(ctx context.Context, from models.Principal, m wire.Me
 	}
 	return m
 }
+
+// peer is the end that the speaker is in the journal. All who ask are User on the wire, so
+// that what is said between one of them and O1 is kept under his token.
+func (s speaker) peer() string {
+	if s.agent == "" {
+		return userPeer(s.TokenID)
+	}
+	return s.address.String()
+}
+
+// userPeer is the end in the journal of whoever asks with a token.
+func userPeer(tokenID string) string { return "User:" + tokenID }
 
 // mayAsk reports whether the speaker may ask for work.
 func (s speaker) mayAsk() bool { return s.Has(models.ScopeMessagesSend) }

@@ -94,6 +94,7 @@ func (d *Dialect) inContext(ctx context.Context, s speaker, m wire.Message) wire
 	}
 	if h, err := d.head(ctx, *s.of); err == nil { // else it is not kept
 		m.Context, m.Task, m.Depth = h.Context, h.Task, h.Depth
+		s.said.in(m) // recall has found it among the speaker's
 	}
 	return m
 }
