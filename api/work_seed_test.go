@@ -87,6 +87,8 @@ func (p *player) seedWork(command string, words []string) bool {
 		p.h.worker(p.t, words[0], text(1))
 	case command == "join" && n == 2:
 		p.h.join(p.t, words[0], p.number(words[1]))
+	case command == "number" && n == 1: // as PROTOCOL_V5 needs it
+		_, err = work.AgentNumber(ctx, words[0])
 	case command == "accept" && n == 2:
 		_, err = work.Accept(ctx, words[0], words[1])
 	case command == "progress" && n >= 3:

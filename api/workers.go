@@ -9,7 +9,9 @@ import (
 
 // workerView is an agent that takes work, and how it goes with it.
 type workerView struct {
-	AgentID string             `json:"agent_id" example:"research-web-01"`
+	AgentID string `json:"agent_id" example:"research-web-01"`
+	// What PROTOCOL_V5 calls the agent. Absent where it was never called that.
+	V5ID    string             `json:"v5_id,omitempty" example:"W1"`
 	State   models.WorkerState `json:"state" swaggertype:"string" enums:"offline,online,busy" example:"online"`
 	Dialect string             `json:"dialect" example:"envelope"` // What it speaks.
 	// Which version of that was agreed on, such as V4 of the dialect pipe. Absent for the newest.
@@ -42,10 +44,13 @@ type workerList struct {
 	NextCursor string       `json:"next_cursor,omitempty" example:"cmVzZWFyY2g"` // Absent on the last page.
 }
 
-func (s *Server) newWorkerView(w models.Worker) workerView {
+func (s *Server) newWorkerView(w models.Worker, number int64) workerView {
 	v := workerView{
 		AgentID: w.AgentID, State: w.State, Dialect: w.Dialect, DialectVersion: w.DialectVersion, MaxDepth: w.MaxDepth, Link: w.Link, Places: w.Places, InFlight: w.InFlight, Load: w.Load,
 		SeenAt: w.SeenAt, UsedAt: orNull(w.UsedAt), Failures: w.Failures, Breaker: breakerView{State: "closed"}, UpdatedAt: w.UpdatedAt,
+	}
+	if number != 0 {
+		v.V5ID = models.WorkerName(number)
 	}
 	if !w.BreakerUntil.IsZero() {
 		v.Breaker = breakerView{State: "open", Until: &w.BreakerUntil}
@@ -66,6 +71,7 @@ func (s *Server) newWorkerView(w models.Worker) workerView {
 //	@Security		BearerAuth[tasks:read]
 //	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
 //	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(100)
+//	@Param			v5_id			query	string	false	"Only the agent that PROTOCOL_V5 calls that"	maxlength(10)	example(W41)
 //	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	workerList	"One page"
 //	@Header			200	{string}	ETag
@@ -74,12 +80,12 @@ func (s *Server) newWorkerView(w models.Worker) workerView {
 //	@Failure		400	"A parameter is unknown or out of range"
 //	@Router			/api/v1/workers [get]
 func (s *Server) listWorkers(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "limit", "cursor")
-	limit, after := q.Int("limit", 1, maxLimit, defaultLimit), q.idCursor()
+	q := newQuery(r, "limit", "cursor", "v5_id")
+	limit, after, number := q.Int("limit", 1, maxLimit, defaultLimit), q.idCursor(), q.workerNumber("v5_id")
 	if err := q.Err(); err != nil {
 		return err
 	}
-	workers, err := s.work.Workers(r.Context(), after, limit+1)
+	workers, err := s.workersPage(r.Context(), number, after, limit+1)
 	if err != nil {
 		return err
 	}
@@ -89,9 +95,9 @@ func (s *Server) listWorkers(w http.ResponseWriter, r *http.Request) error {
 		page.NextCursor = opaque(workers[limit-1].AgentID)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
-	page.Workers = make([]workerView, len(workers))
-	for i, worker := range workers {
-		page.Workers[i] = s.newWorkerView(worker)
+	page.Workers, err = s.newWorkerViews(r.Context(), workers)
+	if err != nil {
+		return err
 	}
 	return s.writeJSON(w, r, http.StatusOK, page)
 }
@@ -120,5 +126,9 @@ func (s *Server) getWorker(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, r, http.StatusOK, s.newWorkerView(worker))
+	views, err := s.newWorkerViews(r.Context(), []models.Worker{worker})
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusOK, views[0])
 }

@@ -65,6 +65,9 @@ func (s *session) sendLine(ctx context.Context, c *agent.Client, f sendFlags, ar
 	if r.Parameters, err = s.parameters(f.paramFile, args[1:]); err != nil {
 		return err
 	}
+	if err := checkNames(r); err != nil {
+		return err
+	}
 	awaited := ctx
 	if f.wait > 0 {
 		var cancel context.CancelFunc

@@ -52,5 +52,10 @@ func TestOutputMovesNoTerminal(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, copyPrintable(&out, strings.NewReader("a\tb\n\x1b[2J\xc2\x9bc\r\xffä\u202e")))
-	require.Equal(t, "a\tb\n\\u001b[2J\\u009bc\\u000d\\ufffdä\\u202e", out.String())
+	require.Equal(t, "a\tb\n\\u001b[2J\\u009bc\\u000d\\ufffdä\\u202e\n", out.String(), "the last line is ended, too")
+	for text, want := range map[string]string{"": "", "\n": "\n", "done\n": "done\n", "done": "done\n"} {
+		out.Reset()
+		require.NoError(t, copyPrintable(&out, strings.NewReader(text)))
+		require.Equal(t, want, out.String())
+	}
 }

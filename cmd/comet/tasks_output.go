@@ -64,18 +64,22 @@ func (s *session) streaming() *client.Client {
 }
 
 // copyPrintable copies text line by line as it comes, and shows what would do something
-// else to a terminal.
+// else to a terminal. It ends the last line, so that the prompt has one of its own.
 func copyPrintable(w io.Writer, r io.Reader) error {
 	in, out := bufio.NewReader(r), bufio.NewWriter(w)
-	for {
+	for last := '\n'; ; {
 		c, size, err := in.ReadRune()
 		if err != nil {
+			if last != '\n' {
+				_ = out.WriteByte('\n') // Flush tells
+			}
 			_ = out.Flush()
 			if err == io.EOF { //nolint:errorlint // as io.Reader promises it
 				return nil
 			}
 			return err
 		}
+		last = c
 		switch {
 		case c == utf8.RuneError && size == 1, moves(c) && c != '\n' && c != '\t':
 			_, _ = fmt.Fprintf(out, `\u%04x`, c) // Flush tells

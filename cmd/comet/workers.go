@@ -19,17 +19,19 @@ func newWorkersCommand() *cobra.Command {
 }
 
 func newWorkersListCommand(flags *clientFlags) *cobra.Command {
+	var v5 string
 	cmd := &cobra.Command{Use: "list", Short: "List the agents that ever came to take work", Args: cobra.NoArgs}
+	cmd.Flags().StringVar(&v5, "worker", "", "only the agent that PROTOCOL_V5 calls `W<n>`, such as W41")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
 		entries, err := s.pages(0, "workers", func(size int, cursor *string) (*http.Response, error) {
-			return s.api.ListWorkers(ctx, &client.ListWorkersParams{Limit: &size, Cursor: cursor})
+			return s.api.ListWorkers(ctx, &client.ListWorkersParams{Limit: &size, Cursor: cursor, V5Id: given(cmd, "worker", v5)})
 		})
 		if err != nil {
 			return err
 		}
-		return list(s, "workers", entries, []string{"AGENT", "STATE", "DIALECT", "LINK", "BUSY", "LOAD", "BREAKER", "SEEN"}, func(w client.WorkerView) []string {
+		return list(s, "workers", entries, []string{"AGENT", "V5", "STATE", "DIALECT", "LINK", "BUSY", "LOAD", "BREAKER", "SEEN"}, func(w client.WorkerView) []string {
 			return []string{
-				w.AgentID, string(w.State), spoken(w), w.Link, fmt.Sprintf("%d of %d", w.InFlight, w.Places), fmt.Sprintf("%d %%", w.Load),
+				w.AgentID, optional(w.V5Id), string(w.State), spoken(w), w.Link, fmt.Sprintf("%d of %d", w.InFlight, w.Places), fmt.Sprintf("%d %%", w.Load),
 				breaker(w.Breaker), moment(&w.SeenAt),
 			}
 		})
@@ -64,7 +66,7 @@ func newWorkersGetCommand(flags *clientFlags) *cobra.Command {
 				return err
 			}
 			return s.out.fields(
-				"Agent", w.AgentID, "State", string(w.State), "Dialect", spoken(w), "Link", w.Link, "Busy", fmt.Sprintf("%d of %d places", w.InFlight, w.Places),
+				"Agent", w.AgentID, "In PROTOCOL_V5", text(w.V5Id), "State", string(w.State), "Dialect", spoken(w), "Link", w.Link, "Busy", fmt.Sprintf("%d of %d places", w.InFlight, w.Places),
 				"Load", fmt.Sprintf("%d %%", w.Load), "Failures", fmt.Sprint(w.Failures), "Breaker", breaker(w.Breaker),
 				"Last used", moment(w.UsedAt), "Seen", moment(&w.SeenAt),
 			)

@@ -117,6 +117,7 @@ func (l *Links) refuse(w http.ResponseWriter, r *http.Request, speech dialect.Di
 	if isUnread(err) {
 		raw = beginning(r)
 	}
+	err = withoutHeader(r, err)
 	e, status := errs.From(err), 0
 	switch e.Code {
 	case errs.Unauthenticated:

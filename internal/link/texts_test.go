@@ -107,7 +107,7 @@ func TestTextsOverHTTP(t *testing.T) {
 		require.Len(t, lines, 2)
 		require.Equal(t, "O1>User|D|T1|P1|R|-|0|S1|B500|question=where?;opt1=here;opt2=there", lines[1])
 	})
-	for code, status := range map[string]int{"E23": 504, "E33": 404, "E40": 404, "E99": 500, "E18": 400, "E10": 400} {
+	for code, status := range map[string]int{"E23": 504, "E33": 404, "E40": 404, "E99": 502, "E90": 502, "E18": 400, "E10": 400} {
 		with("work that ends with "+code+" has its status where nothing else was said", func(t *testing.T, h *inn, user, digger string) {
 			got, task := h.asked(t, user)
 			h.post(t, digger, "M2|W1>O1|E|"+fmt.Sprintf(task, "F", code)+"|-|desc=rock")
@@ -129,7 +129,7 @@ func TestTextsOverHTTP(t *testing.T) {
 	with("the status is that of the last line that went well", func(t *testing.T, h *inn, user, digger string) {
 		got, task := h.asked(t, user)
 		h.post(t, digger, "M2|W1>O1|E|"+fmt.Sprintf(task, "F", "E99")+"|-|desc=rock")
-		require.Equal(t, http.StatusInternalServerError, (<-got).StatusCode)
+		require.Equal(t, http.StatusBadGateway, (<-got).StatusCode)
 		a, lines := h.post(t, user, "M2|User>O1|Q|T0|-|-|-|0|S0|-|filter=W*\nM3|User>O1|Q|T1|-|-|-|0|S1|-|-")
 		require.Equal(t, http.StatusOK, a.StatusCode, "work that failed is no failure of the request: %q", lines)
 		require.Contains(t, lines[1], "|E|T1|P1|F|E99|")
@@ -192,17 +192,30 @@ func TestTextsOverHTTP(t *testing.T) {
 		require.Len(t, h.lines(t, a), 1)
 	})
 	with("a token is needed that may ask, or is an agent's", func(t *testing.T, h *inn, _, digger string) {
-		for _, bad := range []string{"", "nonsense", h.token(t, "", models.ScopeTasksRead).Secret} {
+		for bad, why := range map[string]string{
+			"": "reason=token;desc=the header Authorization is missing", "nonsense": "reason=token;desc=the token is not accepted",
+			h.token(t, "", models.ScopeTasksRead).Secret: "reason=scope;desc=the token lacks the scope messages:send",
+		} {
 			a, lines := h.post(t, bad, askDig)
 			require.Equal(t, http.StatusUnauthorized, a.StatusCode)
 			require.Equal(t, "Bearer", a.Header.Get("WWW-Authenticate"))
-			require.Contains(t, lines[0], "O1>User|E|-|P1|F|E90|0|-|B500|reason=token;desc=the token is not accepted")
+			require.Equal(t, []string{"O1>User|E|-|P1|F|E90|0|-|B500|" + why}, lines)
 		}
 		a, lines := h.post(t, digger, "M1|W1>O1|H|T0|-|-|-|0|S0|-|load=7%")
 		require.Equal(t, http.StatusOK, a.StatusCode)
 		require.Equal(t, []string{"O1>W1|A|T0|-|-|-|0|S0|-|alive"}, lines)
 		a = h.do(t, http.MethodGet, messagesPath, digger, "")
 		require.Equal(t, http.StatusMethodNotAllowed, a.StatusCode)
+	})
+	with("the work belongs to the trace that the request does", func(t *testing.T, h *inn, user, _ string) {
+		const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+		for header, want := range map[string]string{parent: parent, "": "", "00-0-0-0": "", parent + "x": ""} {
+			a, _ := h.post(t, user, askDig, "Traceparent", header)
+			require.Equal(t, http.StatusAccepted, a.StatusCode, a.body)
+			d, err := h.Detail(t.Context(), strings.TrimPrefix(a.Header.Get("Location"), "/api/v1/tasks/"))
+			require.NoError(t, err)
+			require.Equal(t, want, d.Input.Trace, header)
+		}
 	})
 	with("all of them wait no longer than once", func(t *testing.T, h *inn, user, _ string) {
 		before := time.Now()

@@ -29,6 +29,11 @@ func (o *Orchestrator) AgentNumber(ctx context.Context, agentID string) (n int64
 	return n, err
 }
 
+// AgentNumbers returns the numbers of agents, without those that have none yet.
+func (o *Orchestrator) AgentNumbers(ctx context.Context, agentIDs []string) (map[string]int64, error) {
+	return o.store.AgentNumbers(ctx, agentIDs)
+}
+
 // AgentOfNumber returns the agent that has a number, or errs.NotFound.
 func (o *Orchestrator) AgentOfNumber(ctx context.Context, n int64) (agentID string, err error) {
 	return o.store.AgentOfNumber(ctx, n)
@@ -99,6 +104,26 @@ func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, fac
 		return s.tx.NameContext(n, name(n))
 	})
 	return n, err
+}
+
+// DropSession takes a session back that OpenContext made for a task which was refused
+// then. It returns errs.NotFound for one that is not there or somebody else's, and
+// errs.TaskState for one that has, or had, tasks.
+func (o *Orchestrator) DropSession(ctx context.Context, by models.Principal, id string) error {
+	return o.do(ctx, func(s *step) error {
+		session, err := s.session(id)
+		if err == nil && session.Owner != by.TokenID {
+			err = errs.New(errs.NotFound, "there is no session %q", id)
+		}
+		if err != nil {
+			return err
+		}
+		empty, err := s.tx.DropSession(id)
+		if err == nil && !empty {
+			err = errs.New(errs.TaskState, "the session %q has tasks", id).With("state", session.State)
+		}
+		return err
+	})
 }
 
 func (s *step) openSession(by models.Principal, id string, facts json.RawMessage) error {

@@ -21,6 +21,9 @@ func (sub *Submission) checkOverrun(wrong func(at, rule, format string, args ...
 	if o.Action == models.OverrunRaise && sub.Budget == nil {
 		wrong("/overrun", "conflict", "a task without a budget has none to raise")
 	}
+	if o.Action == models.OverrunRaise && o.MaxBudget > 0 && sub.Budget != nil && o.MaxBudget < *sub.Budget {
+		wrong("/overrun/max_budget", "min", "overrun.max_budget must not be less than the budget, %d", *sub.Budget)
+	}
 	if o.MaxBudget != 0 && o.Action != models.OverrunRaise {
 		wrong("/overrun/max_budget", "conflict", "overrun.max_budget is for the action raise")
 	}
@@ -65,14 +68,15 @@ func Simpler(in models.TaskInput, attempts []models.Attempt) (bool, error) {
 }
 
 // raise makes a task's budget what its agent needs beside what was used before, or twice
-// what it was where the agent did not say. ok is false where it may not be as much.
+// what it was where the agent did not say, or says what it has. ok is false where it may
+// not be as much.
 func (s *step) raise(t *models.Task, needed, most int64) (ok bool, err error) {
 	if t.Budget == nil {
 		return false, nil
 	}
 	want := 2 * *t.Budget
-	if needed > 0 {
-		want = max(t.Tokens+needed, *t.Budget+1)
+	if needed > *t.Budget-t.Tokens {
+		want = t.Tokens + needed
 	} else if most != 0 {
 		want = min(want, most)
 	}

@@ -322,12 +322,13 @@ func TestAnOverrun(t *testing.T) {
 		needed  int64
 		budgets []int64 // of each attempt; the last one is refused, too
 	}{
-		"GivesUpWhereNothingIsSaid":        {models.Overrun{Action: models.OverrunGiveUp}, 150, []int64{20}},
-		"IsRaisedToWhatIsNeeded":           {models.Overrun{Action: models.OverrunRaise}, 150, []int64{20, 155, 160}},
-		"IsDoubledWhereThatIsNotSaid":      {models.Overrun{Action: models.OverrunRaise}, 0, []int64{20, 40, 80}},
-		"IsNotRaisedBeyondItsBound":        {models.Overrun{Action: models.OverrunRaise, MaxBudget: 100}, 150, []int64{20}},
-		"IsRaisedToItsBound":               {models.Overrun{Action: models.OverrunRaise, MaxBudget: 50}, 0, []int64{20, 40, 50}},
-		"IsTriedOnceMoreForSomethingSmall": {models.Overrun{Action: models.OverrunSimplify}, 150, []int64{20, 20}},
+		"GivesUpWhereNothingIsSaid":         {models.Overrun{Action: models.OverrunGiveUp}, 150, []int64{20}},
+		"IsRaisedToWhatIsNeeded":            {models.Overrun{Action: models.OverrunRaise}, 150, []int64{20, 155, 160}},
+		"IsDoubledWhereThatIsNotSaid":       {models.Overrun{Action: models.OverrunRaise}, 0, []int64{20, 40, 80}},
+		"IsDoubledWhereWhatIsNeededIsThere": {models.Overrun{Action: models.OverrunRaise}, 15, []int64{20, 40, 80}},
+		"IsNotRaisedBeyondItsBound":         {models.Overrun{Action: models.OverrunRaise, MaxBudget: 100}, 150, []int64{20}},
+		"IsRaisedToItsBound":                {models.Overrun{Action: models.OverrunRaise, MaxBudget: 50}, 0, []int64{20, 40, 50}},
+		"IsTriedOnceMoreForSomethingSmall":  {models.Overrun{Action: models.OverrunSimplify}, 150, []int64{20, 20}},
 	} {
 		rule(t, name, func(t *testing.T, h *house) {
 			h.worker(t, "a", 1, "work")
@@ -354,6 +355,23 @@ func TestAnOverrun(t *testing.T) {
 			_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Override: orchestrator.Override{Overrun: &o}}, nil)
 			require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
 		}
+	})
+}
+
+// TestABoundIsNotBelowTheBudget that it is the bound of.
+func TestABoundIsNotBelowTheBudget(t *testing.T) {
+	t.Parallel()
+	rule(t, "AndTheSameIsFine", func(t *testing.T, h *house) {
+		h.worker(t, "a", 1, "work")
+		ask := func(most int64) error {
+			o := models.Overrun{Action: models.OverrunRaise, MaxBudget: most}
+			_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(20)), Override: orchestrator.Override{Overrun: &o}}, nil)
+			return err
+		}
+		err := ask(19)
+		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
+		require.Equal(t, "/overrun/max_budget", errs.From(err).Fields[0].Pointer)
+		require.NoError(t, ask(20))
 	})
 }
 

@@ -4641,6 +4641,11 @@ type WorkerView struct {
 	//
 	// Example: 2026-01-10T15:29:00Z
 	UsedAt *time.Time `json:"used_at" yaml:"used_at"`
+
+	// V5Id What PROTOCOL_V5 calls the agent. Absent where it was never called that.
+	//
+	// Example: W1
+	V5Id *string `json:"v5_id,omitempty" yaml:"v5_id,omitempty"`
 }
 
 // WorkerViewState Example: online
@@ -5209,6 +5214,9 @@ type ListWorkersParams struct {
 	// Cursor Where the page begins, as given by the page before
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
+	// V5Id Only the agent that PROTOCOL_V5 calls that
+	V5Id *string `form:"v5_id,omitempty" json:"v5_id,omitempty" yaml:"v5_id,omitempty"`
+
 	// IfNoneMatch The ETag you have
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
@@ -5226,6 +5234,9 @@ type SendTextsTextBody = string
 type SendTextsParams struct {
 	// Prefer For how many seconds each answer may wait for the end of the work, 60 at most altogether (RFC 7240)
 	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
+
+	// Traceparent The W3C trace context that the tasks asked for belong to; one that is not valid is ignored
+	Traceparent *string `json:"traceparent,omitempty" yaml:"traceparent,omitempty"`
 }
 
 // GetPromptParams defines parameters for GetPrompt.
@@ -6710,7 +6721,7 @@ type ClientInterface interface {
 	//
 	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6721,7 +6732,7 @@ type ClientInterface interface {
 	//
 	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
 	//
 	// Takes a body of the `text/plain` content type.
 	//
@@ -8650,7 +8661,7 @@ func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorke
 //
 // Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8671,7 +8682,7 @@ func (c *Client) SendTextsWithBody(ctx context.Context, params *SendTextsParams,
 //
 // Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
 //
 // Takes a body of the `text/plain` content type.
 //
@@ -13146,6 +13157,18 @@ func NewListWorkersRequest(server string, params *ListWorkersParams) (*http.Requ
 
 		}
 
+		if params.V5Id != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "v5_id", *params.V5Id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -13272,6 +13295,17 @@ func NewSendTextsRequestWithBody(server string, params *SendTextsParams, content
 			}
 
 			req.Header.Set("Prefer", headerParam0)
+		}
+
+		if params.Traceparent != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam1)
 		}
 
 	}
@@ -14665,7 +14699,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14676,7 +14710,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
 	//
 	// Takes a body of the `text/plain` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -22646,7 +22680,7 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 //
 // Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22663,7 +22697,7 @@ func (c *ClientWithResponses) SendTextsWithBodyWithResponse(ctx context.Context,
 //
 // Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
 //
 // Takes a body of the `text/plain` content type, and returns a wrapper object for the known response body format(s).
 //

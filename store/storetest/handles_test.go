@@ -46,6 +46,27 @@ func TestAgentNumbers(t *testing.T) {
 	})
 }
 
+// TestAgentNumbersOfMany are read at once; who has none is not among them.
+func TestAgentNumbersOfMany(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		insert(t, db, nova(db), orchestrator(db, "ada", 1), orchestrator(db, "bob", 2), orchestrator(db, "eve", 3))
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.AgentNumber("bob")
+			if err == nil {
+				_, err = tx.AgentNumber("ada")
+			}
+			return err
+		}))
+		got, err := db.AgentNumbers(t.Context(), []string{"ada", "bob", "eve", "nobody"})
+		require.NoError(t, err)
+		require.Equal(t, map[string]int64{"ada": 2, "bob": 1}, got)
+		got, err = db.AgentNumbers(t.Context(), nil)
+		require.NoError(t, err)
+		require.Empty(t, got)
+	})
+}
+
 // TestAgentNumbersTogether: those that come at the same moment get the next numbers, each
 // another one.
 func TestAgentNumbersTogether(t *testing.T) {

@@ -26,7 +26,7 @@ func choices(sub *orchestrator.Submission, data wire.Data) (err error) {
 	if sub.Override.Parallel != nil && sub.Agent != "" {
 		return refuse(wire.E10, "", "parallel asks several workers, and one is named")
 	}
-	sub.Override.Overrun, err = overrunOf(data, sub.Budget != nil)
+	sub.Override.Overrun, err = overrunOf(data, sub.Budget)
 	return err
 }
 
@@ -70,7 +70,7 @@ func parallelOf(data wire.Data) (*models.Parallel, error) {
 }
 
 // overrunOf reads what follows an E17, nil where nothing does.
-func overrunOf(data wire.Data, budget bool) (*models.Overrun, error) {
+func overrunOf(data wire.Data, budget *int64) (*models.Overrun, error) {
 	var words []string
 	for _, a := range models.OverrunActions() {
 		words = append(words, string(a))
@@ -85,7 +85,7 @@ func overrunOf(data wire.Data, budget bool) (*models.Overrun, error) {
 		return nil, refuse(wire.E10, "", "max_budget needs on_budget=raise")
 	case action == "":
 		return nil, nil //nolint:nilnil // nothing follows
-	case action == string(models.OverrunRaise) && !budget:
+	case action == string(models.OverrunRaise) && budget == nil:
 		return nil, refuse(wire.E10, "", "on_budget=raise needs a BUDGET to raise, not -")
 	}
 	out := &models.Overrun{Action: models.OverrunAction(action)}
@@ -93,6 +93,9 @@ func overrunOf(data wire.Data, budget bool) (*models.Overrun, error) {
 		out.MaxBudget, err = strconv.ParseInt(most, 10, 64)
 		if err != nil || out.MaxBudget < 1 || out.MaxBudget > models.MaxTokens {
 			return nil, refuse(wire.E10, "", "max_budget must be a number of tokens, not %s", most)
+		}
+		if out.MaxBudget < *budget { // there is one: only raise takes the pair
+			return nil, refuse(wire.E10, "", "max_budget must not be less than BUDGET, %d", *budget)
 		}
 	}
 	return out, nil

@@ -129,7 +129,7 @@ func (d *Dialect) standing(ctx context.Context, s speaker, t models.Task) (diale
 			return dialect.Answer{}, err
 		}
 		if m.Err != "" {
-			status = httpStatus(m.Err)
+			status = endStatus(m.Err)
 		}
 		if s.owns(t) {
 			d.close(ctx, t)

@@ -106,8 +106,13 @@ func (d *Dialect) refusalFor(err error) refusal {
 		r.desc = own.Fields[0].Detail
 	}
 	switch own.Code {
-	case errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent:
-		r.code, r.reason, r.desc = wire.E90, "token", "the token is not accepted"
+	case errs.MissingScope:
+		r.code, r.reason, r.desc = wire.E90, "scope", fmt.Sprintf("the token lacks the scope %s", own.Meta["scope"])
+	case errs.Unauthenticated, errs.AgentInactive, errs.ForeignAgent:
+		r.code, r.reason = wire.E90, "token"
+		if own.Meta["header"] == nil { // and who tries tokens is not told what is wrong with one
+			r.desc = "the token is not accepted"
+		}
 	case errs.Unavailable, errs.Timeout:
 		r.code, r.desc = wire.E30, "comet cannot take this now"
 	case errs.Busy, errs.RateLimited:
@@ -154,6 +159,17 @@ func httpStatus(c wire.Code) int {
 		return http.StatusInternalServerError
 	}
 	return http.StatusBadRequest
+}
+
+// endStatus is the status of HTTP for work that ended with a code. Who asked was let in, and
+// comet did what it had to: what would say otherwise is about the worker.
+func endStatus(c wire.Code) int {
+	switch status := httpStatus(c); status {
+	case http.StatusUnauthorized, http.StatusInternalServerError:
+		return http.StatusBadGateway
+	default:
+		return status
+	}
 }
 
 // retryAfter is when a refused message may come again, where the core says so, or the

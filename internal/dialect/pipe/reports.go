@@ -85,7 +85,10 @@ func (d *Dialect) success(ctx context.Context, s speaker, m wire.Message) (diale
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	r := orchestrator.Result{Tokens: used(t, m)}
+	var r orchestrator.Result
+	if r.Tokens, err = used(t, m); err != nil {
+		return dialect.Answer{}, err
+	}
 	inPieces, err := pieced(s, m, t)
 	switch {
 	case inPieces:
@@ -111,6 +114,16 @@ func (d *Dialect) failure(ctx context.Context, s speaker, m wire.Message) (diale
 	if _, err := pieced(s, m, t); err != nil {
 		return dialect.Answer{}, err
 	}
+	tokens, err := used(t, m)
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	var needed int64
+	if m.Err == wire.E17 { // otherwise it is a word as any other
+		if needed, _, err = tokensIn(m.Data, "needed"); err != nil {
+			return dialect.Answer{}, err
+		}
+	}
 	raw, err := json.Marshal(detail{Code: m.Err, Data: m.Data})
 	if err != nil {
 		return dialect.Answer{}, err
@@ -120,7 +133,7 @@ func (d *Dialect) failure(ctx context.Context, s speaker, m wire.Message) (diale
 		text = string(m.Data)
 	}
 	return d.complete(ctx, s, m, t, orchestrator.Result{
-		Failure: failureOf(m.Err), Text: text, Detail: raw, Tokens: used(t, m), Needed: tokensIn(m.Data, "needed"), ExitCode: exitOf(m.Data),
+		Failure: failureOf(m.Err), Text: text, Detail: raw, Tokens: tokens, Needed: needed, ExitCode: exitOf(m.Data),
 	})
 }
 
@@ -135,26 +148,30 @@ func (d *Dialect) complete(ctx context.Context, s speaker, m wire.Message, t mod
 
 // used is what an agent has used: what it says with tokens=, and otherwise by how much
 // the budget that it got has become less (§9.1).
-func used(t models.Task, m wire.Message) int64 {
-	if _, ok := m.Data.Pair("tokens"); ok {
-		return tokensIn(m.Data, "tokens")
+func used(t models.Task, m wire.Message) (int64, error) {
+	if n, said, err := tokensIn(m.Data, "tokens"); said || err != nil {
+		return n, err
 	}
 	left, ok := m.Budget.Tokens()
 	if !ok || t.Budget == nil {
-		return 0
+		return 0, nil
 	}
 	had, _ := wire.BudgetOf(*t.Budget - t.Tokens).Tokens()
-	return max(int64(had-left), 0)
+	return max(int64(had-left), 0), nil
 }
 
-// tokensIn reads a number of tokens, 0 for none.
-func tokensIn(data wire.Data, key string) int64 {
-	text, _ := data.Get(key)
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 || n > models.MaxTokens {
-		return 0
+// tokensIn reads a number of tokens; said is false where there is none. What is no such
+// number is E10: nobody would notice that it is not charged.
+func tokensIn(data wire.Data, key string) (n int64, said bool, err error) {
+	p, ok := data.Pair(key)
+	if !ok || p.Flag {
+		return 0, false, nil
 	}
-	return n
+	n, err = strconv.ParseInt(p.Value(), 10, 64)
+	if err != nil || n < 0 || n > models.MaxTokens {
+		return 0, false, refuse(wire.E10, "", "%s must be a number of tokens, not %s", key, p.Value())
+	}
+	return n, true, nil
 }
 
 // question takes an agent's C (§7.1): question= and, in a list, options=.

@@ -72,7 +72,7 @@ func (d *Dialect) request(ctx context.Context, s speaker, m wire.Message, wait t
 	}
 	t, err := d.submit(ctx, s, m, p, sub)
 	if err != nil {
-		d.giveBack(context.WithoutCancel(ctx), p, sub.ID)
+		d.giveBack(context.WithoutCancel(ctx), s, p, sub.ID)
 		return dialect.Answer{}, requestError(err)
 	}
 	m.Context, m.Task = contextName(p.name.Context), wire.TaskOf(p.name.Task)
@@ -94,10 +94,10 @@ func (d *Dialect) submit(ctx context.Context, s speaker, m wire.Message, p place
 
 // giveBack takes the place of a request back that was refused: its name, and the session
 // that was made for it.
-func (d *Dialect) giveBack(ctx context.Context, p place, taskID string) {
+func (d *Dialect) giveBack(ctx context.Context, s speaker, p place, taskID string) {
 	err := d.work.DropHandle(ctx, taskID)
 	if p.made && err == nil {
-		_, err = d.work.CloseSession(ctx, p.session)
+		err = d.work.DropSession(ctx, s.Principal, p.session)
 	}
 	if err != nil {
 		d.log.Warn("the place of a request that was refused stays taken", "session", p.session, "error", err)
@@ -156,6 +156,7 @@ func (d *Dialect) submission(ctx context.Context, s speaker, m wire.Message) (or
 	}
 	sub := orchestrator.Submission{
 		ID: id.String(), Class: Class, Priority: priorityOf(m.Priority), Override: orchestrator.Override{Notify: s.agent != ""},
+		Trace: dialect.TraceOf(ctx),
 	}
 	if call := m.Data.Call(); call != "" {
 		sub.Capabilities = []string{call}

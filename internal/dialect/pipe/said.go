@@ -152,7 +152,7 @@ func (d *Dialect) trace(ctx context.Context, m wire.Message) {
 // logged is a line as it is logged, whoever writes the log: without what looks like a
 // secret.
 func logged(m wire.Message) telemetry.V5Line {
-	l := telemetry.V5Line{Context: m.Context, From: nameOf(m.From), To: nameOf(m.To), Type: m.Type.String(), Code: string(m.Err), Data: redact.Text(string(m.Data))}
+	l := telemetry.V5Line{Context: m.Context, From: nameOf(m.From), To: nameOf(m.To), Type: m.Type.String(), Code: string(m.Err), Data: redact.Text(string(secretless(m.Data)))}
 	if _, ok := m.Task.Number(); ok {
 		l.Task = m.Task.String()
 	}
