@@ -30,7 +30,7 @@ func (o *Orchestrator) gather(ctx context.Context, job *jobs.Job) error {
 	}
 	out := outcome{over: true, text: "the results together are too long"}
 	if len(parts) > 0 {
-		out = judge(how, parts)
+		out = judge(how.Aggregate, how.Workers, parts)
 	}
 	return o.do(ctx, func(s *step) error {
 		t, err := s.task(whole.ID)
@@ -46,7 +46,7 @@ func (o *Orchestrator) gather(ctx context.Context, job *jobs.Job) error {
 
 // shares reads a whole, how it is put together, and its parts. They are nil where what
 // they gave is too long to be put together.
-func (o *Orchestrator) shares(ctx context.Context, wholeID string) (whole models.Task, how models.Aggregate, parts []share, err error) {
+func (o *Orchestrator) shares(ctx context.Context, wholeID string) (whole models.Task, how models.Parallel, parts []share, err error) {
 	if whole, err = o.store.Task(ctx, wholeID); err != nil {
 		return whole, how, nil, err
 	}
@@ -58,13 +58,13 @@ func (o *Orchestrator) shares(ctx context.Context, wholeID string) (whole models
 	if err != nil || wants.Parallel == nil {
 		return whole, how, nil, err
 	}
-	how = wants.Parallel.Aggregate
+	how = *wants.Parallel
 	tasks, err := o.store.Children(ctx, wholeID)
 	room := int64(maxAggregated)
 	for _, t := range tasks {
 		p := share{Task: t}
-		if err == nil && t.State == models.TaskDone && how != models.AggregateFirst {
-			keep := how != models.AggregateMajority
+		if err == nil && t.State == models.TaskDone && how.Aggregate != models.AggregateFirst {
+			keep := how.Aggregate != models.AggregateMajority
 			if room -= t.OutputBytes; keep && room < 0 {
 				return whole, how, nil, nil
 			}
