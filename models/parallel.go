@@ -13,8 +13,8 @@ const (
 	AggregateFirst Aggregate = "first"
 	// AggregateAll wants a success of each, and lists them.
 	AggregateAll Aggregate = "all"
-	// AggregateMajority takes the result that more than half of the workers have given,
-	// byte for byte but for white space at its ends.
+	// AggregateMajority takes the result that more than half of the workers that were
+	// asked for have given, byte for byte but for white space at its ends.
 	AggregateMajority Aggregate = "majority"
 	// AggregateMerge waits for all and makes one of those that succeeded: objects are
 	// united, lists are put behind each other, and texts too, a line break between them.

@@ -75,6 +75,14 @@ func (s *Store) Attempts(ctx context.Context, taskID string) ([]models.Attempt, 
 
 const attemptsQuery = "SELECT " + attemptColumns + " FROM attempts WHERE task_id = ? ORDER BY attempt"
 
+// AttemptsBeside returns the attempts at the parts of a task other than one of them, as
+// they are committed when it is asked.
+func (tx *Tx) AttemptsBeside(parentID, partID string) (out []models.Attempt, err error) {
+	const query = "SELECT " + attemptColumns + " FROM attempts WHERE task_id IN (SELECT id FROM tasks WHERE parent_id = ? AND id <> ?) ORDER BY task_id, attempt"
+	err = tx.query(query, []any{parentID, partID}, scanAttempts(&out))
+	return out, err
+}
+
 func scanAttempts(out *[]models.Attempt) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var r attemptRow

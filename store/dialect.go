@@ -14,6 +14,9 @@ type dialect struct {
 	forShare  string
 	// forKeyShare only keeps out those who lock with forUpdate, not plain updates.
 	forKeyShare string
+	// forNoKey locks a row for changes of all but its key: whoever only refers to it need
+	// not wait.
+	forNoKey string
 	// skipLocked lets several claimers pass each other.
 	skipLocked string
 	// noIndex before a column keeps the planner from choosing an index by it.
@@ -67,6 +70,7 @@ func postgresDialect() dialect {
 		forUpdate:     " FOR UPDATE",
 		forShare:      " FOR SHARE",
 		forKeyShare:   " FOR KEY SHARE",
+		forNoKey:      " FOR NO KEY UPDATE",
 		skipLocked:    " FOR UPDATE SKIP LOCKED",
 		joinInOrder:   "JOIN",
 		contains:      func(c string) string { return "strpos(" + c + ", ?) > 0" },

@@ -138,10 +138,12 @@ func (tx *Tx) InsertTask(t models.Task, in models.TaskInput) error {
 	return err
 }
 
-// Task returns a task and locks it until the transaction ends, or errs.NotFound.
+// Task returns a task and locks it until the transaction ends, or errs.NotFound. A whole is
+// locked before its parts, and PostgreSQL looks for the whole again where a part is changed
+// twice in a transaction: that must not wait for who has locked it.
 func (tx *Tx) Task(id string) (models.Task, error) {
 	var r taskRow
-	err := tx.queryRow("SELECT "+taskColumns+" FROM tasks WHERE id = ?"+tx.store.dialect.forUpdate, []any{id}, r.dest()...)
+	err := tx.queryRow("SELECT "+taskColumns+" FROM tasks WHERE id = ?"+tx.store.dialect.forNoKey, []any{id}, r.dest()...)
 	if err != nil {
 		return models.Task{}, err
 	}

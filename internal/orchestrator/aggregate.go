@@ -33,8 +33,9 @@ type outcome struct {
 	output []byte
 }
 
-// judge says what becomes of a task whose parts stand so.
-func judge(how models.Aggregate, parts []share) outcome {
+// judge says what becomes of a task for which so many workers were wanted and whose parts
+// stand so.
+func judge(how models.Aggregate, wanted int, parts []share) outcome {
 	var done, failed []*share
 	for i := range parts {
 		switch p := &parts[i]; {
@@ -50,7 +51,7 @@ func judge(how models.Aggregate, parts []share) outcome {
 	open := len(parts) - len(done) - len(failed)
 	switch {
 	case how == models.AggregateMajority:
-		return majority(done, failed, open)
+		return majority(done, failed, open, wanted)
 	case how == models.AggregateFirst && len(done) > 0:
 		return outcome{over: true, taken: done[0]}
 	case how == models.AggregateAll && len(failed) > 0:
@@ -74,11 +75,12 @@ func failure(p *share, of int, which string) outcome {
 	return outcome{over: true, failed: p, text: text}
 }
 
-// majority finds the result that more than half of all have given. One that cannot be
-// reached any more is not waited for.
-func majority(done, failed []*share, open int) outcome {
+// majority finds the result that more than half of all that were wanted have given. One
+// that cannot be reached any more is not waited for.
+func majority(done, failed []*share, open, wanted int) outcome {
 	votes, most := map[[32]byte][]*share{}, 0
-	all := len(done) + len(failed) + open
+	made := len(done) + len(failed) + open
+	all := max(wanted, made)
 	for _, p := range done {
 		agree := append(votes[p.sum], p)
 		if votes[p.sum] = agree; len(agree) > all/2 {
@@ -90,7 +92,7 @@ func majority(done, failed []*share, open int) outcome {
 	case most+open > all/2:
 		return outcome{}
 	case len(done) == 0 && len(failed) > 0:
-		return failure(failed[len(failed)-1], all, "the last")
+		return failure(failed[len(failed)-1], made, "the last")
 	}
 	return outcome{over: true, text: fmt.Sprintf("no majority: %d of %d workers agree at most", most+open, all)}
 }

@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 			for i, how := range c.parts {
 				parts = append(parts, stands(i, how))
 			}
-			out := judge(c.how, parts)
+			out := judge(c.how, len(parts), parts)
 			switch got := string(out.output); {
 			case !out.over:
 				got = goesOn

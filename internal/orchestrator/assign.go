@@ -45,7 +45,7 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 	}
 	tried, refused, eligible, full := len(exclude), 0, d.Eligible, someoneIsFull(d)
 	for d.Verdict == selection.Chosen {
-		chosen, over, err := s.takeFirst(t, &d)
+		chosen, over, err := s.takeFirst(t, in, &d)
 		if err != nil {
 			return "", err
 		}
@@ -96,9 +96,9 @@ const maxTried = 100
 // takeFirst takes a place of the first candidate that has one and whose budget covers
 // the task; it is the first of them then. Those that have not are rejected, over of them
 // for their budgets.
-func (s *step) takeFirst(t *models.Task, d *selection.Decision) (chosen bool, over int, err error) {
+func (s *step) takeFirst(t *models.Task, in models.TaskInput, d *selection.Decision) (chosen bool, over int, err error) {
 	for i, c := range d.Candidates {
-		reason, err := s.take(t, c.AgentID)
+		reason, err := s.take(t, in, c.AgentID)
 		if err != nil {
 			return false, over, err
 		}
@@ -120,7 +120,7 @@ const overBudget selection.Verdict = "over_budget"
 
 // take takes a place of an agent and reserves the task's budget there; the reason says
 // why it could not.
-func (s *step) take(t *models.Task, agentID string) (selection.Reason, error) {
+func (s *step) take(t *models.Task, in models.TaskInput, agentID string) (selection.Reason, error) {
 	if s.only != nil && !slices.Contains(s.only, agentID) {
 		return selection.ReasonSaturated, nil
 	}
@@ -128,6 +128,12 @@ func (s *step) take(t *models.Task, agentID string) (selection.Reason, error) {
 	s.tried = true
 	if err != nil || !ok {
 		return selection.ReasonSaturated, err
+	}
+	if reason, err := s.refuses(*t, in, agentID); err != nil {
+		return "", err
+	} else if reason != "" {
+		w.InFlight--
+		return reason, s.tx.SaveWorker(&w)
 	}
 	t.AgentID = agentID
 	reservation := ""

@@ -107,8 +107,16 @@ func (s *step) conclude(before models.Task, t *models.Task, a models.Attempt, r 
 	return s.save(before, t)
 }
 
-// adopt takes a success that came after its attempt was given up.
+// adopt takes a success that came after its attempt was given up. That of an agent that
+// has another part of the same whole by then is only charged.
 func (s *step) adopt(before models.Task, t *models.Task, a *models.Attempt, r Result, rep report, p Policy) error {
+	another, err := s.hasAnother(*t, a.AgentID)
+	if err != nil {
+		return err
+	}
+	if another {
+		return s.lateCharge(t, a, rep)
+	}
 	if t.AgentID != "" && (t.Waits == models.WaitNothing || t.Waits == models.WaitAnswer) {
 		other, err := s.tx.Attempt(t.ID, t.Attempt)
 		if err != nil {

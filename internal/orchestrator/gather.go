@@ -29,7 +29,7 @@ func (o *Orchestrator) gather(ctx context.Context, job *jobs.Job) error {
 		return err
 	}
 	how, parts, fit, err := o.shares(ctx, *part.ParentID)
-	if errs.Is(err, errs.NotFound) || err == nil && how == "" {
+	if errs.Is(err, errs.NotFound) || err == nil && how == nil {
 		return nil // the whole is not kept any more, or handed parts of it off
 	}
 	if err != nil {
@@ -37,7 +37,7 @@ func (o *Orchestrator) gather(ctx context.Context, job *jobs.Job) error {
 	}
 	out := outcome{over: true, text: "the results together are too long"}
 	if fit {
-		out = judge(how, parts)
+		out = judge(how.Aggregate, how.Workers, parts)
 	}
 	return o.do(ctx, func(s *step) error {
 		t, err := s.task(*part.ParentID)
@@ -62,30 +62,30 @@ func spent(parts []share) (tokens int64) {
 	return tokens
 }
 
-// shares reads how a whole is put together, "" where it is not, and its parts, with what
+// shares reads how a whole is put together, nil where it is not, and its parts, with what
 // they gave as far as that is needed now; fit is false where that is too long.
-func (o *Orchestrator) shares(ctx context.Context, wholeID string) (how models.Aggregate, parts []share, fit bool, err error) {
+func (o *Orchestrator) shares(ctx context.Context, wholeID string) (how *models.Parallel, parts []share, fit bool, err error) {
 	whole, err := o.store.Task(ctx, wholeID)
 	if err != nil {
-		return "", nil, false, err
+		return nil, nil, false, err
 	}
 	in, err := o.store.TaskInput(ctx, wholeID)
 	if err != nil {
-		return "", nil, false, err
+		return nil, nil, false, err
 	}
 	wants, err := override(in)
 	if err != nil || wants.Parallel == nil {
-		return "", nil, false, err
+		return nil, nil, false, err
 	}
 	tasks, err := o.store.Children(ctx, wholeID)
 	if err != nil {
-		return "", nil, false, err
+		return nil, nil, false, err
 	}
 	for _, t := range tasks {
 		parts = append(parts, share{Task: t})
 	}
-	if how = wants.Parallel.Aggregate; !whole.State.Ended() {
-		fit, err = o.readShares(ctx, how, parts)
+	if how = wants.Parallel; !whole.State.Ended() {
+		fit, err = o.readShares(ctx, how.Aggregate, parts)
 	}
 	return how, parts, fit, err
 }

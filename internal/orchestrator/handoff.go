@@ -15,13 +15,18 @@ const maxChildren = 100
 // source's. The agent that hands off is told the end; the source goes on meanwhile and
 // ends by itself. With the end of the source the part is cancelled.
 //
-// It returns errs.NotFound for a task that the agent does not have, errs.TaskState for
+// It returns errs.InvalidRequest for several workers, errs.NotFound for a task that the agent does not have, errs.TaskState for
 // one that has ended, errs.LimitReached where depth+1 is not below what the wanted agent has
 // said when it came, or else the policy's MaxDepth (§5.4), errs.BudgetExceeded where the source has not so much left, and what Submit
 // returns.
 func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID, taskID string, sub Submission) (Submitted, error) {
 	if err := sub.complete(o.opts.Classes); err != nil {
 		return Submitted{}, err
+	}
+	if sub.Override.Parallel != nil {
+		var v errs.Violations
+		v.Add(errs.InvalidRequest, "/parallel", "conflict", "a task is handed off to one agent, not to several")
+		return Submitted{}, v.Err()
 	}
 	sub.Override.Notify = true
 	if in, err := o.store.TaskInput(ctx, taskID); err == nil && sub.Trace == "" {

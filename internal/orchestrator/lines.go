@@ -71,8 +71,11 @@ func (o *Orchestrator) serveLine(ctx context.Context, route string) error {
 	return nil
 }
 
-// free reports whether a verdict changes something for a task that waits.
-func free(v selection.Verdict) bool { return v != selection.Saturated && v != selection.Unavailable }
+// free reports whether a verdict changes something for a task that waits. One of which
+// somebody is excluded is a part, and waits for another agent.
+func free(v selection.Verdict) bool {
+	return v != selection.Saturated && v != selection.Unavailable && v != selection.Excluded
+}
 
 // served is how many tasks of a line are given away in one transaction. Where others
 // write at the same time it is one: two that hold several workers each would wait for

@@ -39,6 +39,9 @@ func (sub *Submission) checkParallel(wrong func(at, rule, format string, args ..
 	if !known {
 		wrong("/parallel/aggregate", "oneof", "parallel.aggregate must be first, all, majority or merge, not %q", p.Aggregate)
 	}
+	if b := sub.Budget; b != nil && *b > 0 && *b < int64(p.Workers) {
+		wrong("/budget", "min", "budget must be a token for each of %d workers at least, not %d", p.Workers, *b)
+	}
 	if sub.Agent != "" {
 		wrong("/parallel", "conflict", "one agent is named, which is not several workers")
 	}
@@ -81,9 +84,7 @@ func (s *step) parts(by models.Principal, sub Submission, whole models.Task) err
 	wanted := *sub.Override.Parallel
 	sub.RequestID, sub.parent, sub.depth = "", &whole.ID, whole.Depth
 	sub.Override.Parallel, sub.Override.Notify, sub.Override.Part = nil, false, true
-	if sub.Budget != nil {
-		sub.Budget = new(max(*sub.Budget/int64(wanted.Workers), 1))
-	}
+	sub.divide(wanted.Workers)
 	if err := s.lockCandidates(sub, whole, whole.Depth, wanted.Workers, ""); err != nil {
 		return err
 	}
@@ -115,6 +116,24 @@ func (s *step) parts(by models.Principal, sub Submission, whole models.Task) err
 	return nil
 }
 
+// divide leaves of what a task may use, and may be raised to, what one of several workers
+// may: all of them together never use more.
+func (sub *Submission) divide(workers int) {
+	if sub.Budget == nil {
+		return
+	}
+	sub.Budget = new(*sub.Budget / int64(workers))
+	o := sub.Override.Overrun
+	if o == nil || o.MaxBudget == 0 {
+		return
+	}
+	part := models.Overrun{Action: o.Action, MaxBudget: o.MaxBudget / int64(workers)}
+	if part.MaxBudget < *sub.Budget { // 0 would be no bound
+		part = models.Overrun{Action: models.OverrunGiveUp}
+	}
+	sub.Override.Overrun = &part
+}
+
 // lockCandidates locks up to about most of the workers that may get what is submitted,
 // and an agent beside them, in the one order in which several are locked. Nobody else gets
 // anything in this step.
@@ -125,7 +144,7 @@ func (s *step) lockCandidates(sub Submission, of models.Task, depth, most int, b
 		}
 	}
 	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.Sphere, Wanted: sub.Agent}
-	p := s.policy(of, sub.Override)
+	p := s.policy(models.Task{Class: sub.Class}, sub.Override) // not that of its source
 	s.only = []string{}
 	for len(s.only) < most {
 		d := s.index.Select(request(depth, in, p, s.only))
@@ -136,27 +155,11 @@ func (s *step) lockCandidates(sub Submission, of models.Task, depth, most int, b
 			break
 		}
 	}
-	return s.tx.LockWorkers(append([]string{beside}, s.only...))
-}
-
-// apart returns the agents that must not have a part: those that have, or had, another
-// one of the same whole.
-func (s *step) apart(t models.Task, in models.TaskInput) ([]string, error) {
-	o, err := override(in)
-	if err != nil || !o.Part || t.ParentID == nil {
-		return nil, err
+	all := append([]string{beside}, s.only...)
+	if sub.Budget == nil {
+		return s.tx.LockWorkers(all)
 	}
-	parts, err := s.tx.Children(*t.ParentID)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, p := range parts {
-		if p.ID != t.ID && p.AgentID != "" {
-			out = append(out, p.AgentID)
-		}
-	}
-	return out, nil
+	return s.lockAgents(all)
 }
 
 // Parts returns what a task was given to several workers as, or handed off into, in the

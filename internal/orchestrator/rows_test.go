@@ -127,6 +127,8 @@ func requireSound(t *testing.T, h *house) {
 		(SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id) <> (SELECT coalesce(sum(f.tokens), 0) FROM usage_facts f WHERE f.task_id = t.id)`)
 	requireNone(t, h, "and to nobody else", `SELECT f.task_id, f.agent_id FROM usage_facts f WHERE f.task_id <> ''
 		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = f.task_id AND a.agent_id = f.agent_id AND a.tokens > 0)`)
+	requireNone(t, h, "nobody has, or had, two parts of one whole", `SELECT t.parent_id, a.agent_id FROM attempts a JOIN tasks t ON t.id = a.task_id
+		JOIN task_inputs i ON i.task_id = t.id AND i.policy LIKE '%"part":true%' WHERE a.agent_id <> '' GROUP BY t.parent_id, a.agent_id HAVING count(DISTINCT t.id) > 1`)
 	require.Equal(t, h.look(t, "SELECT agent_id, count(*) FROM attempts WHERE agent_id <> '' AND state >= 2 GROUP BY agent_id ORDER BY agent_id"),
 		h.look(t, "SELECT agent_id, count(*) FROM outcomes GROUP BY agent_id ORDER BY agent_id"), "each attempt that has ended has one outcome")
 	v, err := h.ledger.Verify(t.Context())

@@ -88,7 +88,11 @@ func (s *step) offer(route string, t models.Task) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	needs := request(t.Depth, in, p, nil)
+	apart, err := s.apart(t, in)
+	if err != nil {
+		return false, err
+	}
+	needs := request(t.Depth, in, p, apart)
 	s.lines.needs.Add(route, needs)
 	if !free(s.index.Select(needs).Verdict) {
 		return false, nil // nothing has changed for it

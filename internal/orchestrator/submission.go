@@ -76,7 +76,7 @@ func (sub Submission) task(by models.Principal, now time.Time) (models.Task, mod
 		Parameters: sub.Parameters, Policy: policy, Meta: sub.Meta, Trace: sub.Trace,
 	}
 	t := models.Task{
-		ID: sub.ID, SessionID: sub.Session, ParentID: sub.parent, Depth: sub.depth, Class: sub.Class, Owner: by.TokenID, Route: route(sub.Class, in), Priority: sub.Priority,
+		ID: sub.ID, SessionID: sub.Session, ParentID: sub.parent, Depth: sub.depth, Class: sub.Class, Owner: by.TokenID, Route: sub.route(in), Priority: sub.Priority,
 		State: models.TaskNew, Budget: sub.Budget, Deadline: now, CreatedAt: now, UpdatedAt: now, Version: 1,
 	}
 	if by.AgentID != nil {

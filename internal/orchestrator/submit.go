@@ -272,13 +272,22 @@ func (sub Submission) digest() [32]byte {
 	return sha256.Sum256(text)
 }
 
-// route stands for what the task needs of an agent.
-func route(class string, in models.TaskInput) string {
+// route stands for what the task needs of an agent: whoever can do one task of a route can
+// do all. So one that was handed off is in another line than one that was not, and a part,
+// which not everybody may have, in one of its own.
+func (sub Submission) route(in models.TaskInput) string {
 	names := make([]string, len(in.Capabilities))
 	for i, c := range in.Capabilities {
 		names[i] = models.CapabilityKey(c)
 	}
 	slices.Sort(names)
-	sum := sha256.Sum256([]byte(strings.Join(append(slices.Compact(names), in.AgentType, strconv.Itoa(in.Sphere), in.Wanted, class), "\x00")))
+	needs := append(slices.Compact(names), in.AgentType, strconv.Itoa(in.Sphere), in.Wanted, sub.Class)
+	if sub.depth != 0 {
+		needs = append(needs, "depth", strconv.Itoa(sub.depth))
+	}
+	if sub.Override.Part {
+		needs = append(needs, "part", sub.ID)
+	}
+	sum := sha256.Sum256([]byte(strings.Join(needs, "\x00")))
 	return hex.EncodeToString(sum[:16])
 }

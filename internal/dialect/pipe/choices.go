@@ -26,6 +26,9 @@ func choices(sub *orchestrator.Submission, data wire.Data) (err error) {
 	if sub.Override.Parallel != nil && sub.Agent != "" {
 		return refuse(wire.E10, "", "parallel asks several workers, and one is named")
 	}
+	if p := sub.Override.Parallel; p != nil && sub.Budget != nil && *sub.Budget < int64(p.Workers) {
+		return refusal{code: wire.E17, needed: int64(p.Workers), have: *sub.Budget} // a token for each
+	}
 	sub.Override.Overrun, err = overrunOf(data, sub.Budget)
 	return err
 }
