@@ -203,8 +203,6 @@ func TestTheBoundOfAWhole(t *testing.T) {
 	}{
 		"EachPartIsRaisedToItsShare":                     {300, 500, []int64{100, 166}},
 		"NoPartIsRaisedWhoseShareIsItsBudget":            {300, 300, []int64{100}},
-		"NoPartIsRaisedWhoseShareIsLessThanItsBudget":    {300, 200, []int64{100}},
-		"AShareOfNothingIsNoRaiseWithoutABound":          {3, 2, []int64{1}},
 		"APartIsRaisedWithoutABoundWhereTheWholeHadNone": {300, 0, []int64{100, 200, 400}},
 	} {
 		rule(t, name, func(t *testing.T, h *house) {

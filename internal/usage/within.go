@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,7 +57,7 @@ func (l *Ledger) ChargeIn(tx *store.Tx, agentID string, d models.FactDraft) erro
 
 // LockIn locks the accounts of several agents, and of all above them, until the caller's
 // transaction ends, in the one order of the ledger. Verbs for several agents in one
-// transaction begin with it.
+// transaction begin with it. Who has not spent anything yet has no account to lock.
 func (l *Ledger) LockIn(tx *store.Tx, agentIDs []string) error {
 	ops := make([]operation, 0, len(agentIDs))
 	for _, id := range agentIDs {
@@ -65,6 +66,9 @@ func (l *Ledger) LockIn(tx *store.Tx, agentIDs []string) error {
 		}
 	}
 	_, err := openBooks(tx, ops)
+	if missing := (*noAccounts)(nil); errors.As(err, &missing) {
+		return nil
+	}
 	return err
 }
 
