@@ -170,9 +170,11 @@ func (s *Listener) greet(conn net.Conn, from origin) {
 	}
 	line, err := s.line(c, from, first)
 	if err != nil {
+		answer := s.speech.Refuse(err, withoutToken(s.speech, first)).Body
+		s.l.log.Warn("somebody was turned away", "remote", conn.RemoteAddr().String(), "answer", string(answer))
 		ctx, cancel := context.WithTimeout(s.ctx, s.l.opts.WriteTimeout)
 		defer cancel()
-		_ = c.write(ctx, s.speech.Refuse(err, withoutToken(s.speech, first)).Body)
+		_ = c.write(ctx, answer)
 		_ = conn.Close()
 		return
 	}

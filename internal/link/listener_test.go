@@ -107,13 +107,17 @@ func TestATokenOverTCP(t *testing.T) {
 		require.NotContains(t, log.String(), token)
 		require.Empty(t, h.names, "nobody is registered")
 	})
-	plainRule(t, "that is wrong is refused, counted, and not echoed", link.Options{MaxFailures: 3}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+	plainRule(t, "that is wrong is refused, counted, logged, and not echoed", link.Options{MaxFailures: 3, Logger: logger}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
 		known, fresh := h.first(t, "ada"), h.agent(t, "bob")
 		h.come(t, link.TCP, known, "")
 		for i := range 3 {
 			require.Equal(t, refusedToken, h.turnedAway(t, fmt.Sprintf("sesame-%d", i)))
 			h.metricIs(t, i+1, "comet_link_authentication_failures_total")
 		}
+		mu.Lock()
+		require.Contains(t, log.String(), "somebody was turned away")
+		require.NotContains(t, log.String(), "sesame-")
+		mu.Unlock()
 		require.Equal(t, refusedToken, h.turnedAway(t, fresh), "this address has tried too many")
 		h.metricIs(t, 3, "comet_link_authentication_failures_total")
 		h.come(t, link.TCP, known, "") // which was accepted before
