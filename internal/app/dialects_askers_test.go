@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -48,7 +49,7 @@ func (a restAsker) ask(t *testing.T, q question) outcome {
 	var task tongue
 	decode(t, raw, &task)
 	if q.cancel != nil {
-		<-q.cancel
+		q.isBegun(t)
 		status, raw, err := a.h.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+task.ID+"/cancel", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, status, "%s", raw)
@@ -112,7 +113,7 @@ func (a envelopeAsker) ask(t *testing.T, q question) outcome {
 	}
 	status, raw := a.post(t, a.h.client, request, q.waits()...)
 	if q.cancel != nil {
-		<-q.cancel
+		q.isBegun(t)
 		a.post(t, a.h.client, letter("orchestrator", "infra", "work_request", map[string]any{
 			"task_id": id, "work_type": "cancel_task", "parameters": map[string]any{},
 		}))
@@ -243,7 +244,7 @@ func (a pipeAsker) ask(t *testing.T, q question) outcome {
 	first, last := answers[0], answers[len(answers)-1]
 	task := strings.TrimPrefix(location, "/api/v1/tasks/")
 	if q.cancel != nil {
-		<-q.cancel
+		q.isBegun(t)
 		gone, _ := a.say(t, fmt.Sprintf("M2|User>O1|U|%s|P1|X|-|0|%s|-|reason=changed my mind", first.Task, first.Context), false)
 		require.Equal(t, pipe.Ack, gone[0].Type, "%+v", gone)
 		return outcome{task: task}
@@ -308,4 +309,14 @@ func (a pipeAsker) fetch(t *testing.T, m pipe.Message, ref string) string {
 		}
 	}
 	return all.String()
+}
+
+// isBegun waits until the worker of a question works on it.
+func (q question) isBegun(t *testing.T) {
+	t.Helper()
+	select {
+	case <-q.cancel:
+	case <-time.After(2 * time.Minute):
+		require.Fail(t, "its worker has not begun")
+	}
 }
