@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -192,6 +193,12 @@ func (s *step) give(t *models.Task, p Policy) error {
 // the failure is returned.
 func (s *step) place(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
 	verdict, err := s.assign(t, in, p, exclude)
+	if err == nil && verdict == selection.Unavailable && !s.looked { // who has just come may not be known here yet
+		s.looked = true
+		if err = s.refresh(context.Background()); err == nil {
+			verdict, err = s.assign(t, in, p, exclude)
+		}
+	}
 	switch {
 	case err != nil || verdict == selection.Chosen:
 		return "", err

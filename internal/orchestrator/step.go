@@ -33,6 +33,8 @@ type step struct {
 	// was asked for a place, and is locked.
 	only  []string
 	tried bool
+	// looked is set once it was looked for workers that are not known here yet.
+	looked bool
 }
 
 // do runs a verb's transaction and wakes whom it concerns once it is committed.
