@@ -67,6 +67,9 @@ type part struct {
 	source models.Task
 }
 
+// maxLooked is how many parts are looked through for those at a depth.
+const maxLooked = 1000
+
 // partsAt returns the parts of a task at a depth, the newest first: of maxLooked that there
 // are at all.
 func (d *Dialect) partsAt(ctx context.Context, root models.Task, depth int) (found []part, err error) {

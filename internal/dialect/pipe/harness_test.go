@@ -117,20 +117,8 @@ func parse(line string) (wire.Message, error) {
 // told returns what an agent is to be told.
 func (h *house) told(t *testing.T, id string) (out []string) {
 	t.Helper()
-	agent, err := h.db.Agent(t.Context(), id)
-	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		all, err := h.work.Messages(t.Context(), id, 100)
-		require.NoError(t, err)
-		for _, m := range all {
-			lines, err := h.Render(t.Context(), agent, m, 0)
-			require.NoError(t, err)
-			for _, line := range lines {
-				out = append(out, string(line))
-			}
-			_, err = h.work.Acknowledge(t.Context(), id, []string{m.ID})
-			require.NoError(t, err)
-		}
+		out = h.handOver(t, id)
 		return len(out) > 0
 	}, time.Minute, time.Millisecond, "%s is told something", id)
 	return out

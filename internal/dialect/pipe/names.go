@@ -94,8 +94,15 @@ func (d *Dialect) had(ctx context.Context, s speaker, m wire.Message) (models.Ta
 			return o.Task, err
 		}
 	}
-	if part, err := d.hadPart(ctx, s, t, m.Depth); err != nil || part != nil {
-		return orZero(part), err
+	// A result may be said again by somebody who did not hear that it was noted.
+	parts, err := d.partsAt(ctx, t, m.Depth)
+	for _, p := range parts {
+		if p.AgentID == s.agent {
+			return p.Task, err
+		}
+	}
+	if err != nil {
+		return t, err
 	}
 	return t, refuse(wire.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
 }
