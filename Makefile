@@ -60,6 +60,10 @@ api-lint: ## Lint the API description and compile a TypeScript client of it (nee
 webhooks-verify: ## Have what comet delivers verified by the library of Standard Webhooks (needs Node.js)
 	tools/webhooks-verify/run
 
+.PHONY: examples-verify
+examples-verify: ## Have a server give work to the example that signs its lines (needs Node.js)
+	tools/examples-verify/run
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZ_TIME (1m) each
 	@set -euo pipefail; git grep --untracked -oE '^func Fuzz[A-Za-z0-9_]+' -- '*_test.go' | while IFS=: read -r file name; do \

@@ -11,7 +11,7 @@ import (
 // getTaskOutput sends what a task has put out.
 //
 //	@Summary		Read a task's output
-//	@Description	The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL.
+//	@Description	The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL. While an agent of PROTOCOL_V5 says a result in pieces, those that there are come whole, and without ranges.
 //	@Description
 //	@Description	`follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
 //	@ID				getTaskOutput
@@ -24,7 +24,7 @@ import (
 //	@Param			from	query	int		false	"The byte to begin with, where the output is followed"	minimum(0)	default(0)
 //	@Param			Range	header	string	false	"The bytes you want"	example(bytes=0-1023)
 //	@Success		200	{string}	string	"All of it"
-//	@Header			200	{string}	Accept-Ranges	"The unit of ranges: `bytes`."
+//	@Header			200	{string}	Accept-Ranges	"The unit of ranges: `bytes`, or `none`."
 //	@Success		206	{string}	string	"The range"
 //	@Header			206	{string}	Accept-Ranges	"The unit of ranges: `bytes`."
 //	@Header			206	{string}	Content-Range	"Which bytes these are, and of how many: `bytes 0-1023/4096`."
@@ -71,6 +71,14 @@ const contentTypeText = "text/plain; charset=utf-8"
 
 // sendOutput sends what there is, or a range of it.
 func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
+	if !t.State.Ended() {
+		if unplaced, err := s.work.HasUnplaced(r.Context(), t, which); err != nil || unplaced {
+			if err == nil {
+				s.sendPieces(w, r, t, which)
+			}
+			return err
+		}
+	}
 	size := lengthOf(t, which)
 	from, to, partial := byteRange(r, size)
 	h := w.Header()
@@ -96,6 +104,22 @@ func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Tas
 		panic(http.ErrAbortHandler) // less came than was promised
 	}
 	return nil
+}
+
+// sendPieces sends the pieces that there are of a result whose bytes have no places yet, so
+// that nobody can tell its length, and there are no ranges of it.
+func (s *Server) sendPieces(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) {
+	w.Header().Set("Content-Type", contentTypeText)
+	w.Header().Set("Accept-Ranges", "none")
+	out := s.newStream(w)
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return
+	}
+	c := &outputCopy{to: out, end: lengthOf(t, which), fill: true, whole: true}
+	if err := s.copyOutput(r.Context(), c, t.ID, which); err != nil || c.at < c.end {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // followOutput sends what there is and what comes, until the task has ended. What ends

@@ -105,6 +105,25 @@ func TestTaskOutput(t *testing.T) {
 		require.True(t, ended)
 	})
 
+	streaming(t, "WhosePiecesStandForOtherLengthsComesAsItIsUntilItsEnd", houseOptions{}, func(t *testing.T, h *house) {
+		reader(t, h)
+		id := h.submit(t, `{"capabilities":["read"]}`)
+		for i, text := range []string{"a", "first,", "second"} { // as PROTOCOL_V5 numbers them
+			tell(t, h, id, orchestrator.Progress{Chunk: &orchestrator.Chunk{Step: 1, Start: int64(i), Span: 1, Data: []byte(text)}})
+		}
+		for _, some := range []string{"", "bytes=1-2"} {
+			got := h.do(t, "GET", address(id, ""), "", "Range", some)
+			require.Equal(t, http.StatusOK, got.status)
+			require.Equal(t, "afirst,second", string(got.body))
+			require.Equal(t, "none", got.header.Get("Accept-Ranges"))
+		}
+		_, err := h.work.Complete(t.Context(), "reader", id, orchestrator.Result{})
+		require.NoError(t, err)
+		got := h.do(t, "GET", address(id, ""), "", "Range", "bytes=1-5")
+		require.Equal(t, http.StatusPartialContent, got.status)
+		require.Equal(t, "first", string(got.body))
+	})
+
 	streaming(t, "ThatIsLongComesWholeAndInRanges", houseOptions{}, func(t *testing.T, h *house) {
 		reader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)

@@ -67,9 +67,17 @@ func (tx *Tx) TakeHandle(taskID string, name models.Handle) error {
 	return err
 }
 
-// DropHandle takes the name back of a task that is not there.
+// DropHandle takes the name back of a task that is not there. Where it was the newest in its
+// context, the next task there gets it.
 func (tx *Tx) DropHandle(taskID string) error {
-	_, err := tx.exec("DELETE FROM context_tasks WHERE task_id = ? AND NOT EXISTS (SELECT 1 FROM tasks WHERE id = ?)", taskID, taskID)
+	name, err := tx.handle("DELETE FROM context_tasks WHERE task_id = ? AND NOT EXISTS (SELECT 1 FROM tasks WHERE id = ?) RETURNING context, number", taskID, taskID)
+	switch {
+	case errs.Is(err, errs.NotFound):
+		return nil
+	case err == nil: // a further one that was taken meanwhile stays
+		_, err = tx.exec(`UPDATE contexts SET tasks = (SELECT COALESCE(MAX(number), 0) FROM context_tasks WHERE context = ?)
+			WHERE number = ? AND tasks = ?`, name.Context, name.Context, name.Task)
+	}
 	return err
 }
 

@@ -102,4 +102,14 @@ func (s *Store) outputPage(ctx context.Context, taskID string, attempt int, stre
 	return page, err
 }
 
+// HasUnplaced reports whether a stream of an attempt has a piece that has not as many bytes as
+// it stands for, so that no byte behind it is where its place says.
+func (s *Store) HasUnplaced(ctx context.Context, taskID string, attempt int, stream models.OutputStream) (bool, error) {
+	const query = `SELECT COUNT(*) FROM (SELECT 1 FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND
+		coalesce(span, 0) <> 0 AND span <> length(data) LIMIT 1) AS odd`
+	var n any
+	err := s.queryRow(ctx, s.dialect.bind(query), []any{taskID, attempt, int(stream)}, &n)
+	return whole(n) > 0, err
+}
+
 var errPageFull = errors.New("the page is full")

@@ -45,7 +45,7 @@ func enrolling(reg *registry.Registry) func(ctx context.Context, name string) (a
 		if errs.Is(err, errs.AgentExists) {
 			var known models.AgentDetail
 			if known, err = reg.Get(ctx, id); err == nil && known.Description != byItself {
-				err = errs.New(errs.Unauthenticated, "the agent %q has not registered itself; it needs token=", id)
+				err = errs.New(errs.Unauthenticated, "the agent %q has not registered itself; it needs token=", id).With("missing", "token")
 			}
 			return id, err
 		}

@@ -141,7 +141,7 @@ func TestAnAgentThatRegistersItself(t *testing.T) {
 		require.Contains(t, again.over(), "|E90|", "it is deactivated")
 		third := connected(t, a.V5Addr())
 		third.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=digger")
-		require.Contains(t, third.over(), "|E90|", "and does not come back by itself")
+		require.Contains(t, third.over(), "|E90|0|S0|-|reason=token;desc=the agent is not accepted", "and does not come back by itself")
 		require.Len(t, c.tree(t), before)
 
 		require.NoError(t, a.Stop(t.Context()))

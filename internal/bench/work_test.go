@@ -54,6 +54,12 @@ type mill struct {
 
 func openMill(b *testing.B, database string) *mill {
 	b.Helper()
+	return openMillThat(b, database, true)
+}
+
+// openMillThat is openMill for one that keeps the lines that are said, or does not.
+func openMillThat(b *testing.B, database string, keeps bool) *mill {
+	b.Helper()
 	m := &mill{house: buildHouse(b, newGround(b, database))}
 	m.auth = auth.New(m.store, nil)
 	_, err := m.auth.EnsureAdmin(b.Context(), adminToken, true)
@@ -67,7 +73,11 @@ func openMill(b *testing.B, database string) *mill {
 	m.bus, err = bus.New(nil)
 	require.NoError(b, err)
 	said := journal.New(m.store, nil)
-	spoken := []dialect.Dialect{envelope.New(m.work, nil), pipe.New(m.work, &pipe.Options{Journal: said})}
+	speech := pipe.Options{Journal: said}
+	if !keeps {
+		speech.Journal = nil
+	}
+	spoken := []dialect.Dialect{envelope.New(m.work, nil), pipe.New(m.work, &speech)}
 	lines := link.New(link.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Dialects: spoken}, nil)
 	var all lifecycle.Group
 	all.Add("bus", m.bus)

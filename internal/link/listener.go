@@ -85,7 +85,7 @@ func NewListener(l *Links, address string, opts *ListenerOptions) *Listener {
 	}
 	if s.opts.Enroll == nil {
 		s.opts.Enroll = func(context.Context, string) (string, error) {
-			return "", errs.New(errs.Unauthenticated, "token= is missing")
+			return "", errs.New(errs.Unauthenticated, "token= is missing").With("missing", "token")
 		}
 	}
 	if s.opts.Enrolled == nil {
@@ -266,7 +266,7 @@ func lineOf(agentID string) models.Principal {
 func (s *Listener) active(ctx context.Context, agentID string) (models.Agent, error) {
 	agent, err := s.l.core.Work.Agent(ctx, agentID)
 	if err == nil && !agent.IsActive {
-		err = errs.New(errs.AgentInactive, "the agent %q is deactivated", agentID)
+		err = errs.New(errs.AgentInactive, "the agent %q is deactivated", agentID).With("tokenless", true)
 	}
 	return agent, err
 }

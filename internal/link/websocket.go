@@ -11,6 +11,7 @@ import (
 	"comet/internal/dialect"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/words"
 )
 
 // connect makes a request a WebSocket. The request itself ends with that.
@@ -50,7 +51,7 @@ func (l *Links) connect(w http.ResponseWriter, r *http.Request, who visitor, age
 	}
 	speech, offered := l.choose(r.Header.Values("Sec-WebSocket-Protocol"))
 	if speech == nil {
-		return errs.New(errs.InvalidRequest, "none of the subprotocols that were offered is spoken here; %s is", l.speech.Subprotocol())
+		return l.errUnspoken(r.Header.Values("Sec-WebSocket-Protocol"))
 	}
 	agent, err := l.accepted(r.Context(), speech, agentID)
 	if err == nil {
@@ -106,6 +107,17 @@ func (l *Links) choose(lines []string) (speech dialect.Dialect, offered bool) {
 		return nil, true
 	}
 	return l.speech, false
+}
+
+// errUnspoken is the refusal of a client that named subprotocols of which none is spoken
+// here: what it named, and what there is.
+func (l *Links) errUnspoken(lines []string) error {
+	spoken := make([]string, len(l.core.Dialects))
+	for i, d := range l.core.Dialects {
+		spoken[i] = d.Subprotocol()
+	}
+	return errs.New(errs.InvalidRequest, "none of the subprotocols that were offered is spoken here: there is %s, and %s was offered",
+		strings.Join(spoken, ", "), words.Quote(strings.Join(lines, ", ")))
 }
 
 // turnAway ends a connection that does not become a line.

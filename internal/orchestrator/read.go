@@ -97,6 +97,13 @@ func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream model
 	return o.store.Outputs(ctx, t.ID, attempt, stream, from, each)
 }
 
+// HasUnplaced reports whether a piece of what the newest attempt has put out is longer or
+// shorter than what it stands for: until the task has ended, which puts them together, what is
+// behind it has no place among the bytes of the whole.
+func (o *Orchestrator) HasUnplaced(ctx context.Context, t models.Task, stream models.OutputStream) (bool, error) {
+	return o.store.HasUnplaced(ctx, t.ID, t.Attempt, stream)
+}
+
 // decisive is the attempt that succeeded, which may not be the newest.
 func decisive(t models.Task, all []models.Attempt) int {
 	for _, a := range all {

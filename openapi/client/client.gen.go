@@ -6470,7 +6470,7 @@ type ClientInterface interface {
 
 	// GetTaskOutput Read a task's output
 	//
-	// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL.
+	// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL. While an agent of PROTOCOL_V5 says a result in pieces, those that there are come whole, and without ranges.
 	//
 	// `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
 	//
@@ -8160,7 +8160,7 @@ func (c *Client) ListTaskLines(ctx context.Context, taskID string, params *ListT
 
 // GetTaskOutput Read a task's output
 //
-// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL.
+// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL. While an agent of PROTOCOL_V5 says a result in pieces, those that there are come whole, and without ranges.
 //
 // `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
 //
@@ -14420,7 +14420,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetTaskOutputWithResponse Read a task's output
 	//
-	// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL.
+	// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL. While an agent of PROTOCOL_V5 says a result in pieces, those that there are come whole, and without ranges.
 	//
 	// `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
 	//
@@ -22251,7 +22251,7 @@ func (c *ClientWithResponses) ListTaskLinesWithResponse(ctx context.Context, tas
 
 // GetTaskOutputWithResponse Read a task's output
 //
-// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL.
+// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL. While an agent of PROTOCOL_V5 says a result in pieces, those that there are come whole, and without ranges.
 //
 // `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
 //

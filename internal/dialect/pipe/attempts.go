@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"comet/internal/orchestrator"
 	wire "comet/internal/wire/pipe"
 )
 
@@ -25,6 +26,21 @@ func retriesOf(data wire.Data) (*int, error) {
 	}
 	n, err := numberIn(data, keyMax, 0, maxRetries, 0)
 	return &n, err
+}
+
+// attempts reads how long an attempt may be silent, and how many follow the first. What DATA
+// says of attempts beside that is returned.
+func attempts(sub *orchestrator.Submission, data wire.Data) (again wire.Retry, err error) {
+	seconds, err := numberIn(data, keyTimeout, 1, maxTimeout, 0)
+	if err != nil {
+		return again, err
+	}
+	sub.Override.TimeoutMS = int64(seconds) * 1000
+	if again, err = data.Retry(); err != nil {
+		return again, err
+	}
+	sub.Override.Retries, err = retriesOf(data)
+	return again, err
 }
 
 // isOfAttempts reports whether a pair of DATA is what its asker said of attempts. A reason

@@ -157,7 +157,7 @@ func (d *Dialect) Authenticate(ctx context.Context, agentID string, raw []byte) 
 func (d *Dialect) HasKey(ctx context.Context, agentID string) error {
 	key, err := d.keyOf(ctx, agentID)
 	if err == nil && key.Secret == "" {
-		err = errs.New(errs.Unauthenticated, "the agent %q has no key", agentID)
+		err = errs.New(errs.Unauthenticated, "the agent %q has no key", agentID).With("tokenless", true)
 	}
 	return err
 }

@@ -14,11 +14,8 @@ import (
 // answers, how many workers do it at a time, and what follows where the budget does not
 // cover it (PROTOCOL_V5 §5.1, §7.2, §9.2).
 func choices(sub *orchestrator.Submission, data wire.Data) (err error) {
-	switch text, err := oneOf(data, keyUnanswered, "first", "abandon"); {
-	case err != nil:
+	if err = unanswered(sub, data); err != nil {
 		return err
-	case text != "":
-		sub.Override.FirstOption = new(text == "first")
 	}
 	if sub.Override.Parallel, err = parallelOf(data); err != nil {
 		return err
@@ -30,6 +27,15 @@ func choices(sub *orchestrator.Submission, data wire.Data) (err error) {
 		return refusal{code: wire.E17, needed: int64(p.Workers), have: *sub.Budget} // a token for each
 	}
 	sub.Override.Overrun, err = overrunOf(data, sub.Budget)
+	return err
+}
+
+// unanswered reads what becomes of a question that nobody answers.
+func unanswered(sub *orchestrator.Submission, data wire.Data) error {
+	text, err := oneOf(data, keyUnanswered, "first", "abandon")
+	if err == nil && text != "" {
+		sub.Override.FirstOption = new(text == "first")
+	}
 	return err
 }
 

@@ -40,6 +40,7 @@ func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t model
 	a.Status, a.Location = http.StatusAccepted, "/api/v1/tasks/"+t.ID
 	s.said.in(m) // all who come here have made the task, or have shown that it is theirs
 	s.said.taken(m)
+	d.answers(ctx, s, a)
 	if last, err := d.cameOf(ctx, s, t, wait); err != nil { // it is taken on all the same
 		d.log.Warn("an asker could not be told what came of it", "task", t.ID, "error", err)
 	} else if last.Body != nil {

@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -94,15 +95,18 @@ func (d *Dialect) had(ctx context.Context, s speaker, m wire.Message) (models.Ta
 			return o.Task, err
 		}
 	}
-	// A result may be said again by somebody who did not hear that it was noted.
-	parts, err := d.partsAt(ctx, t, m.Depth)
-	for _, p := range parts {
-		if p.AgentID == s.agent {
-			return p.Task, err
-		}
-	}
+	// A result may be said again by somebody who did not hear that it was noted, and late by
+	// somebody whose part is another's by now.
+	found, err := d.partsAt(ctx, t, m.Depth)
 	if err != nil {
 		return t, err
+	}
+	parts := make([]models.Task, len(found))
+	for i, p := range found {
+		parts[i] = p.Task
+	}
+	if p, ok, err := d.itsPart(ctx, s.agent, parts); ok || err != nil {
+		return p, err
 	}
 	return t, refuse(wire.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
 }
@@ -111,12 +115,39 @@ func (d *Dialect) had(ctx context.Context, s speaker, m wire.Message) (models.Ta
 // it has none.
 func (d *Dialect) share(ctx context.Context, s speaker, t models.Task) (models.Task, error) {
 	parts, err := d.work.Parts(ctx, t.ID)
+	if err != nil {
+		return t, err
+	}
+	parts = slices.DeleteFunc(parts, func(part models.Task) bool { return part.Depth != t.Depth })
+	if part, ok, err := d.itsPart(ctx, s.agent, parts); ok || err != nil {
+		return part, err
+	}
+	return t, nil
+}
+
+// itsPart is the part that an agent speaks of, among some that one line could mean: what it
+// does now, and otherwise what it was given last, whoever has that by now. A late result is
+// one of the latter. ok is false where it never had any.
+func (d *Dialect) itsPart(ctx context.Context, agent string, parts []models.Task) (found models.Task, ok bool, err error) {
 	for _, part := range parts {
-		if part.AgentID == s.agent && part.Depth == t.Depth {
-			return part, err
+		if part.AgentID == agent && !part.State.Ended() {
+			return part, true, nil
 		}
 	}
-	return t, err
+	var last time.Time
+	for _, part := range parts {
+		attempts, err := d.work.Attempts(ctx, part.ID)
+		if err != nil {
+			return found, false, err
+		}
+		for _, a := range attempts {
+			newer := a.AssignedAt.After(last) || a.AssignedAt.Equal(last) && found.State.Ended()
+			if a.AgentID == agent && (!ok || newer) {
+				found, ok, last = part, true, a.AssignedAt
+			}
+		}
+	}
+	return found, ok, nil
 }
 
 func orNone(text string) string {

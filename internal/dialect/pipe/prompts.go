@@ -42,7 +42,7 @@ func (d *Dialect) Prompt(ctx context.Context, name, language, agentID string) (s
 	if err != nil {
 		return "", err
 	}
-	p, err := d.prompted(ctx, agentID)
+	p, err := d.prompted(ctx, name, agentID)
 	if err != nil {
 		return "", err
 	}
@@ -51,7 +51,7 @@ func (d *Dialect) Prompt(ctx context.Context, name, language, agentID string) (s
 	return out.String(), err
 }
 
-func (d *Dialect) prompted(ctx context.Context, agentID string) (p prompt, err error) {
+func (d *Dialect) prompted(ctx context.Context, name, agentID string) (p prompt, err error) {
 	if agentID != "" {
 		agent, err := d.work.Agent(ctx, agentID)
 		if err != nil {
@@ -68,13 +68,20 @@ func (d *Dialect) prompted(ctx context.Context, agentID string) (p prompt, err e
 		if err != nil {
 			break
 		}
-		err = d.addWorker(ctx, &p, w, agentID)
+		err = d.addWorker(ctx, &p, name, w, agentID)
 	}
 	return p, err
 }
 
-// addWorker lists a worker that is there.
-func (d *Dialect) addWorker(ctx context.Context, p *prompt, w models.Worker, agentID string) error {
+// The capabilities by which the prompt of a research agent finds whom it is about.
+const (
+	searches = "web_search"
+	analyses = "data_analysis"
+)
+
+// addWorker lists a worker that is there. The prompt of a research agent that is for nobody
+// in particular is for the first one that searches.
+func (d *Dialect) addWorker(ctx context.Context, p *prompt, name string, w models.Worker, agentID string) error {
 	if w.State == models.WorkerOffline {
 		return nil
 	}
@@ -87,11 +94,17 @@ func (d *Dialect) addWorker(ctx context.Context, p *prompt, w models.Worker, age
 		return err
 	}
 	p.Workers = append(p.Workers, promptWorker{address.String(), agent.Name, string(w.State), capsOf(agent)})
-	analyses := slices.ContainsFunc(agent.Capabilities, func(c string) bool { return models.CapabilityKey(c) == "data_analysis" })
-	if analyses && w.AgentID != agentID && p.Analyst == "" {
+	switch {
+	case name == "research" && agentID == "" && p.Address == "" && offers(agent, searches):
+		p.Address, p.Caps = address.String(), capsOf(agent)
+	case w.AgentID != agentID && p.Analyst == "" && offers(agent, analyses):
 		p.Analyst = address.String() + "-ANALYST"
 	}
 	return nil
+}
+
+func offers(a models.Agent, capability string) bool {
+	return slices.ContainsFunc(a.Capabilities, func(c string) bool { return models.CapabilityKey(c) == capability })
 }
 
 // capsOf is what an agent offers, as a join declares it.

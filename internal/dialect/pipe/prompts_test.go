@@ -36,6 +36,23 @@ func TestPrompts(t *testing.T) {
 			require.True(t, errs.Is(err, errs.NotFound), bad)
 		}
 	})
+	rule(t, "that for research is for who searches, where it is for nobody", func(t *testing.T, h *house) {
+		h.agent(t, "analyst", "data_analysis")
+		h.agent(t, "searcher", "web_search")
+		h.says(t, "analyst", "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
+		h.says(t, "searcher", "M1|W2>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
+		for _, language := range []string{"fr", "en"} {
+			text, err := h.Prompt(t.Context(), "research", language, "")
+			require.NoError(t, err)
+			require.Contains(t, text, "W2-RESEARCH")
+			require.Contains(t, text, "M<n>|W2>O1|TYPE")
+			require.Contains(t, text, "caps=web_search\n")
+			require.Contains(t, text, "W1-ANALYST")
+		}
+		text, err := h.Prompt(t.Context(), "worker", "en", "")
+		require.NoError(t, err)
+		require.NotContains(t, text, "W2", "that for any worker names none")
+	})
 	rule(t, "nobody need be there", func(t *testing.T, h *house) {
 		for _, name := range []string{"orchestrator", "worker", "research"} {
 			for _, language := range []string{"fr", "en"} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -267,10 +268,10 @@ func split(text string) (all []string) {
 }
 
 // stored is the text that a field of a task's reference stands for: its result for raw
-// and S, what it was given for params, its log for log, what its worker was told last for
-// answer, unless it has ended with such a pair, and otherwise a pair of its result, or a
-// member where that is JSON. The result
-// of a task that has not ended is E43, which says so of the task by its name.
+// and S, its state for state, also before it has ended, what it was given for params, its
+// log for log, what ownField has, what its worker was told last for answer, unless it has
+// ended with such a pair, and otherwise a pair of its result, or a member where that is JSON.
+// The result of a task that has not ended is E43, which says so of the task by its name.
 func (d *Dialect) stored(ctx context.Context, t models.Task, name wire.Task, field string) (string, error) {
 	switch field {
 	case "params":
@@ -278,6 +279,8 @@ func (d *Dialect) stored(ctx context.Context, t models.Task, name wire.Task, fie
 		return string(order.Input.Parameters), err
 	case "log":
 		return d.output(ctx, t, models.StreamLog)
+	case "state": // as it is, also before the end
+		return string(t.State), nil
 	}
 	switch {
 	case t.State.Ended():
@@ -285,6 +288,9 @@ func (d *Dialect) stored(ctx context.Context, t models.Task, name wire.Task, fie
 		return d.answeredLast(ctx, t)
 	default:
 		return "", refuse(wire.E43, "", "%s has not ended", name)
+	}
+	if value, ok := ownField(t, field); ok {
+		return value, nil
 	}
 	if value, ok := besideField(t, field); ok {
 		return value, nil
@@ -300,6 +306,20 @@ func (d *Dialect) stored(ctx context.Context, t models.Task, name wire.Task, fie
 		return d.answeredLast(ctx, t)
 	}
 	return "", refuse(wire.E43, "", "the result has no %s", field)
+}
+
+// ownField is what a reference reads of a task that has ended itself, and not in its result:
+// as in the parameters of a request.
+func ownField(t models.Task, field string) (string, bool) {
+	switch {
+	case field == "tokens":
+		return strconv.FormatInt(t.Tokens, 10), true
+	case field == "error":
+		return t.Error, true
+	case field == "exit_code" && t.ExitCode != nil:
+		return strconv.Itoa(*t.ExitCode), true
+	}
+	return "", false
 }
 
 // output reads what a task has put out.

@@ -110,9 +110,7 @@ func (d *Dialect) refusalFor(err error) refusal {
 		r.code, r.reason, r.desc = wire.E90, "scope", fmt.Sprintf("the token lacks the scope %s", own.Meta["scope"])
 	case errs.Unauthenticated, errs.AgentInactive, errs.ForeignAgent:
 		r.code, r.reason = wire.E90, "token"
-		if own.Meta["header"] == nil { // and who tries tokens is not told what is wrong with one
-			r.desc = "the token is not accepted"
-		}
+		r.desc = unaccepted(own)
 	case errs.Unavailable, errs.Timeout:
 		r.code, r.desc = wire.E30, "comet cannot take this now"
 	case errs.Busy, errs.RateLimited:
@@ -136,6 +134,18 @@ func (d *Dialect) refusalFor(err error) refusal {
 		d.log.Error("a message could not be handled", "error", err)
 	}
 	return r
+}
+
+// unaccepted says that somebody is not accepted. Who tries tokens, or names, is not told what
+// is wrong with one; who has shown none is told what is missing.
+func unaccepted(own *errs.Error) string {
+	switch {
+	case own.Meta["header"] != nil || own.Meta["missing"] != nil:
+		return own.Detail
+	case own.Meta["tokenless"] != nil:
+		return "the agent is not accepted"
+	}
+	return "the token is not accepted"
 }
 
 // httpStatus is the status of HTTP that goes with a code.

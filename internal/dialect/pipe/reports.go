@@ -238,6 +238,9 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (diale
 		}
 		sub.Budget = new(int64(tokens))
 	}
+	if err = partChoices(&sub, m.Data); err != nil {
+		return dialect.Answer{}, err
+	}
 	if sub.Parameters, err = parametersOf(m.Data); err != nil {
 		return dialect.Answer{}, err
 	}

@@ -49,7 +49,7 @@ type place struct {
 func (d *Dialect) request(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (dialect.Answer, error) {
 	switch {
 	case !s.mayAsk():
-		return dialect.Answer{}, refuse(wire.E90, "scope", "the token lacks the scope messages:send")
+		return dialect.Answer{}, refuse(wire.E90, "scope", "asking for work takes a token with the scope messages:send")
 	case m.Depth > acceptedDepth && !has(m.Data, "justify"):
 		return dialect.Answer{}, refuse(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
 	}
@@ -180,16 +180,8 @@ func (d *Dialect) submission(ctx context.Context, s speaker, m wire.Message) (or
 		}
 		sub.Budget = new(int64(tokens))
 	}
-	seconds, err := numberIn(m.Data, keyTimeout, 1, maxTimeout, 0)
+	again, err := attempts(&sub, m.Data)
 	if err != nil {
-		return sub, err
-	}
-	sub.Override.TimeoutMS = int64(seconds) * 1000
-	again, err := m.Data.Retry()
-	if err != nil {
-		return sub, err
-	}
-	if sub.Override.Retries, err = retriesOf(m.Data); err != nil {
 		return sub, err
 	}
 	if again.Fallback != (wire.Address{}) {

@@ -27,6 +27,8 @@ type heard struct {
 	d    *Dialect
 	line models.Line // with its id, time and peer only, until it is taken
 	kept bool
+	// begun says that the first line of its answer was said before the rest.
+	begun bool
 	// where is the context that a verb has found the speaker to be in, "" for none.
 	where string
 }
@@ -84,10 +86,14 @@ func (d *Dialect) answered(ctx context.Context, s speaker, a dialect.Answer) dia
 	if len(a.Body) == 0 || !a.Reply && !a.Refused || !keeps && !d.log.Enabled(ctx, slog.LevelWarn) {
 		return a
 	}
-	for raw := range bytes.SplitSeq(a.Body, []byte{'\n'}) {
+	body := a.Body
+	if h != nil && h.begun {
+		_, body, _ = bytes.Cut(body, []byte{'\n'})
+	}
+	for raw := range bytes.SplitSeq(body, []byte{'\n'}) {
 		m, err := wire.Parse(string(raw))
 		if err != nil {
-			continue // it is ours
+			continue // there is no more of it
 		}
 		if a.Refused && s.address.Role != 0 {
 			m.To = s.address
@@ -98,6 +104,15 @@ func (d *Dialect) answered(ctx context.Context, s speaker, a dialect.Answer) dia
 		}
 	}
 	return a
+}
+
+// answers logs and keeps the first line of an answer whose asker may wait for the rest of
+// it: it is said now, and what is said meanwhile comes behind it.
+func (d *Dialect) answers(ctx context.Context, s speaker, first dialect.Answer) {
+	if h := s.said; h != nil && h.kept && !h.begun {
+		d.answered(ctx, s, first)
+		h.begun = true
+	}
 }
 
 // came logs a line that came, with whose it is: the sender that it names is only what it

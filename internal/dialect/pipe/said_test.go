@@ -122,13 +122,20 @@ func TestTheJournal(t *testing.T) {
 			ended <- h.Receive(t.Context(), principal("user"), []byte("M1|User>O1|R|-|-|N|-|0|-|-|call=dig;keep"), time.Minute).Body
 		}()
 		h.told(t, "digger")
-		require.Eventually(t, func() bool { // its asker's line is kept when it is taken on
-			return slices.Equal([]string{"User>O1 R - call=dig;keep", "O1>W1 R - call=dig"}, h.lines(t, models.Handle{Context: 1, Task: 1}))
+		const accepted = "O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;keep"
+		var all []string
+		require.Eventually(t, func() bool { // its asker's line, and what answers it, are kept when it is taken on
+			all = h.lines(t, models.Handle{Context: 1, Task: 1})
+			return len(all) == 3
 		}, time.Minute, time.Millisecond)
+		require.ElementsMatch(t, []string{"User>O1 R - call=dig;keep", accepted, "O1>W1 R - call=dig"}, all)
 		h.says(t, "digger", "M2|W1>O1|S|T1|-|D|-|0|S1|-|42", 0)
 		require.Equal(t, 1, bytes.Count(<-ended, []byte("\n")))
-		all := h.lines(t, models.Handle{Context: 1, Task: 1})
+		all = h.lines(t, models.Handle{Context: 1, Task: 1})
 		require.Contains(t, all, "O1>User S - 42 <- User>O1 R - call=dig;keep")
+		require.Less(t, slices.Index(all, accepted), slices.Index(all, "W1>O1 S - 42"), "it was said before the result")
+		require.Equal(t, 1, strings.Count(strings.Join(all, "\n"), "accepted;"), "and once")
+		require.Equal(t, 1, strings.Count(h.log.String(), "accepted;"))
 	})
 
 	listened(t, "HasThePartsOfATask", "info", func(t *testing.T, h *spoken) {
@@ -188,7 +195,7 @@ func TestTheLog(t *testing.T) {
 			"[INFO] [S1] [T1] O1>W1 R - call=dig",
 			"[WARN] [S1] [T1] W1>O1 E E33 desc=no spade",
 			"[INFO] [S1] [T1] O1>W1 A - noted",
-			"[WARN] [-] [-] O1>User E E10 desc=invalid message format;details=the line has 1 segments, not 11",
+			"[WARN] [-] [-] O1>User E E10 desc=invalid message format;details=the line has 1 segment, not 11, or 8 in V4",
 		}, said(h))
 	})
 	listened(t, "NamesWhoReallySpokeWhereALineIsRefused", "info", func(t *testing.T, h *spoken) {
@@ -200,7 +207,7 @@ func TestTheLog(t *testing.T) {
 		h.Receive(far, principal("digger"), []byte(sign(t, "M2|W1>O1|U|T1|-|R|-|0|S1|-|note=third", "another", "00aa")), 0)
 		require.Equal(t, []string{
 			"[INFO] [S1] [T1] W1>O1 U - note=first",
-			"[WARN] [S1] [T1] O1>W1 E E13 reason=from;desc=FROM must be W1, which the token is for, not W9",
+			"[WARN] [S1] [T1] O1>W1 E E13 reason=from;desc=FROM must be W1, the number of the agent that speaks, not W9",
 			"[INFO] [S1] [T1] User>O1 U - note=second",
 			"[WARN] [S1] [T1] O1>User E E13 reason=from;desc=the token belongs to no agent: FROM must be User, not W1",
 			"[INFO] [S1] [T1] - U - note=third",

@@ -30,7 +30,7 @@ func (d *Dialect) speaker(ctx context.Context, from models.Principal, m wire.Mes
 		case m.From.Role != wire.User:
 			return s, refuse(wire.E13, "from", "the token belongs to no agent: FROM must be User, not %s", m.From)
 		case !s.mayAsk():
-			return s, refuse(wire.E90, "scope", "the token lacks the scope messages:send")
+			return s, refuse(wire.E90, "scope", "asking for work takes a token with the scope messages:send")
 		}
 		return s, nil
 	}
@@ -41,7 +41,7 @@ func (d *Dialect) speaker(ctx context.Context, from models.Principal, m wire.Mes
 		return s, err
 	}
 	if m.From != s.address && (m.Type != wire.Join || m.From.Role != wire.Worker) {
-		return s, refuse(wire.E13, "from", "FROM must be %s, which the token is for, not %s", s.address, m.From)
+		return s, refuse(wire.E13, "from", "FROM must be %s, the number of the agent that speaks, not %s", s.address, m.From)
 	}
 	return s, nil
 }

@@ -79,11 +79,23 @@ func parseAddress(text string) (Address, string) {
 	if rest == "" {
 		return a, ""
 	}
+	if rest[0]-'0' <= 9 {
+		return Address{}, tooHigh(a.Role, text[1:])
+	}
 	if rest[0] != '.' || !alphanumeric(rest[1:]) || len(rest) > maxSub+1 {
 		return Address{}, "has more after its number than a dot with letters and digits"
 	}
 	copy(a.sub[:], rest[1:])
 	return a, ""
+}
+
+// tooHigh is what is wrong with a number above those of its role. Workers go on behind W99.
+func tooHigh(role Role, number string) string {
+	wrong := "has a number that is not 1 to " + strconv.Itoa(int(role.limit()))
+	if n, err := strconv.Atoi(number); err == nil && role == Worker {
+		wrong += "; the worker with the number " + number + " is " + NthWorker(n).String()
+	}
+	return wrong
 }
 
 // wordAddress reads the addresses without a number.

@@ -50,7 +50,7 @@ func TestAddressesThatAreNone(t *testing.T) {
 		"": "must be an id such as", "O": "must be an id", "1": "must be an id", "X1": "must be an id", "o1": "must be an id",
 		"U1": "must be an id", "*1": "must be an id", "w1": "must be an id", "w*": "must be an id", "G*": "must be an id", "user": "must be an id", "User.1": "must be an id",
 		"O0": "not 1 to 9", "O10": "not 1 to 9", "R12": "not 1 to 9", "G0": "not 1 to 9", "W0": "not 1 to 99", "W01": "not 1 to 99",
-		"W100": "more after its number", "W1x": "more after its number", "W1.": "more after its number", "W1.2.3": "more after its number",
+		"W100": "is not 1 to 99; the worker with the number 100 is W1.1", "W100x": "is not 1 to 99", "W1x": "more after its number", "W1.": "more after its number", "W1.2.3": "more after its number",
 		"W1.é": "more after its number", "W1.-": "more after its number", "W1 ": "more after its number", "W1.*": "more after its number",
 		"W99.1234567": "longer than 10 characters", "W1.12345678": "longer than 10 characters", "W*.1": "must be an id",
 	} {

@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -78,16 +79,30 @@ func (p *parser) head() {
 // short reads what can be read of a line that lacks a segment, without a word about
 // segments that may only stand in another's place.
 func (p *parser) short(count int) {
-	if p.line == "" {
-		p.fail(Problem{Code: E10, Detail: "the line is empty"})
-	} else {
-		p.fail(Problem{Code: E10, At: len(p.line), Detail: fmt.Sprintf("the line has %d segments, not %d", count, Segments)})
+	detail := Counted(count) + ", not " + strconv.Itoa(Segments)
+	if count != segmentsOfV4 {
+		detail += ", or " + strconv.Itoa(segmentsOfV4) + " in V4"
 	}
+	if p.line == "" {
+		detail = "the line is empty"
+	}
+	p.fail(Problem{Code: E10, At: len(p.line), Detail: detail})
 	p.quiet = true
 	p.head()
 	if count > int(SegmentContext) { // else what stands there is DATA
 		p.context()
 	}
+}
+
+// segmentsOfV4 is how many segments a line of V4 has, which wire/pipe/v4 reads.
+const segmentsOfV4 = 8
+
+// Counted says how many segments a line has that should have another number of them.
+func Counted(segments int) string {
+	if segments == 1 {
+		return "the line has 1 segment"
+	}
+	return "the line has " + strconv.Itoa(segments) + " segments"
 }
 
 // refuse notes that a segment is not what it must be.

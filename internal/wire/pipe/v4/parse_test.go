@@ -19,7 +19,7 @@ func TestParseRefuses(t *testing.T) {
 		detail string
 	}{
 		"":                               {pipe.E10, 0, "the line is empty"},
-		"data":                           {pipe.E10, 4, "the line has 1 segments, not 8"},
+		"data":                           {pipe.E10, 4, "the line has 1 segment, not 8"},
 		"M1|O1>W1|R|T1|P1|N|data":        {pipe.E10, 23, "the line has 7 segments, not 8"},
 		"M|O1>W1|R|T1|P1|N|-|data":       {pipe.E10, 0, "MSG must be"},
 		"M1|O1>|R|T1|P1|N|-|data":        {pipe.E13, 6, "ROUTE"},

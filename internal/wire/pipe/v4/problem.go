@@ -13,7 +13,7 @@ func short(line string) (pipe.Message, error) {
 	m, err := pipe.Parse(line)
 	var refused *pipe.Error
 	if errors.As(err, &refused) && line != "" {
-		refused.Problems[0].Detail = fmt.Sprintf("the line has %d segments, not %d", strings.Count(line, "|")+1, Segments)
+		refused.Problems[0].Detail = fmt.Sprintf("%s, not %d", pipe.Counted(strings.Count(line, "|")+1), Segments)
 	}
 	return m, err
 }

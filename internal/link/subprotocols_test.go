@@ -1,0 +1,28 @@
+package link_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/dialect"
+	"comet/internal/dialect/envelope"
+	"comet/internal/dialect/pipe"
+	"comet/internal/link"
+	"comet/store/storetest"
+)
+
+// TestASubprotocolThatThereIsNot is refused with what was offered and what there is.
+func TestASubprotocolThatThereIsNot(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		h := open(t, newBed(t, db), nil, func(c *link.Core) {
+			c.Dialects = []dialect.Dialect{envelope.New(c.Work, nil), pipe.New(c.Work, nil)}
+		})
+		a := h.do(t, "GET", "/api/agent/connect", h.agent(t, "ada"), "",
+			"Upgrade", "websocket", "Connection", "Upgrade", "Sec-WebSocket-Protocol", "v6, envelope.v9")
+		require.Equal(t, http.StatusBadRequest, a.StatusCode)
+		require.Contains(t, a.body, `none of the subprotocols that were offered is spoken here: there is envelope.v1, v5, and \"v6, envelope.v9\" was offered`)
+	})
+}
