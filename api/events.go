@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -71,14 +72,19 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return s.follow(w, r, &teller{of: s.streams, write: write, filter: filter, kept: kept, read: from, told: from, message: hello})
+}
+
+// follow begins the answer of a stream and tells it.
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, t *teller) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // what a proxy collects comes late
-	out := s.newStream(w)
+	t.stream = s.newStream(w)
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		s.tell(r, &teller{stream: out, write: write, filter: filter, kept: kept, read: from, told: from, message: hello})
+		s.tell(r, t)
 	}
 	return nil
 }
@@ -120,17 +126,22 @@ func (s *Server) begin(ctx context.Context, after *int) (from int64, hello []byt
 type teller struct {
 	*stream
 
+	of      *streams
 	write   eventForm
 	filter  eventFilter
 	kept    *newest
 	message []byte // that is being made
 	read    int64  // position of the last event that was read
 	told    int64  // and of the last one the client knows of
+	// name is what the stream calls an event of a type; nil is as it is.
+	name func(models.EventType) string
+	// alive is what shows that the stream lives, "" is a comment.
+	alive string
 }
 
 // tell writes events until the client goes, its token ends, or the server stops.
 func (s *Server) tell(r *http.Request, t *teller) {
-	ctx, stop := s.streams.until(r.Context())
+	ctx, stop := t.of.until(r.Context())
 	batches := make(chan []models.Event)
 	var reader sync.WaitGroup
 	from := t.read
@@ -192,7 +203,11 @@ func (s *Server) addEvents(ctx context.Context, t *teller, batch []models.Event)
 		if err != nil {
 			return err
 		}
-		t.message = append(t.message, "id: "+strconv.FormatInt(e.Position, 10)+"\nevent: "+string(e.Type)+"\ndata: "...)
+		name := string(e.Type)
+		if t.name != nil {
+			name = t.name(e.Type)
+		}
+		t.message = append(t.message, "id: "+strconv.FormatInt(e.Position, 10)+"\nevent: "+name+"\ndata: "...)
 		t.message = append(append(t.message, data...), "\n\n"...)
 		t.told = e.Position
 		if len(t.message) >= streamChunk {
@@ -207,7 +222,7 @@ func (s *Server) addEvents(ctx context.Context, t *teller, batch []models.Event)
 // heartbeat shows that the stream lives, and how far it is where what was read since was
 // not for this client: an id without data is no event, but one to come back with.
 func (t *teller) heartbeat() {
-	t.message = append(t.message, ": alive\n"...)
+	t.message = append(t.message, cmp.Or(t.alive, ": alive\n")...)
 	if t.read > t.told {
 		t.message = append(t.message, "id: "+strconv.FormatInt(t.read, 10)+"\n"...)
 		t.told = t.read

@@ -26,6 +26,9 @@ func streamed() []streamedEvents {
 		{models.ScopeAdmin, []models.EventType{
 			models.EventTokenCreated, models.EventTokenRotated, models.EventTokenRevoked,
 			models.EventKeyIssued, models.EventKeyChanged, models.EventKeyRevoked, models.EventWebhookDisabled,
+			models.EventToolCalled, models.EventToolFailed, models.EventToolQuarantined, models.EventToolApproved,
+			models.EventUpstreamSaved, models.EventUpstreamRemoved, models.EventUpstreamUp, models.EventUpstreamDown,
+			models.EventGraphSynced, models.EventEdgeCreated, models.EventEdgeUpdated, models.EventMetricsUpdated,
 		}},
 	}
 }
@@ -39,6 +42,8 @@ type streamedEvents struct {
 type eventFilter struct {
 	types       []models.EventType
 	agent, task string // "" for all
+	// callsOf bounds calls of tools to those of one agent; nil does not.
+	callsOf *string
 }
 
 // readEventFilter reads the parameters of a stream. Types that are not named are all the
@@ -77,6 +82,9 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 // wants reports whether an event passes.
 func (f eventFilter) wants(e models.Event) bool {
 	if !slices.Contains(f.types, e.Type) {
+		return false
+	}
+	if f.callsOf != nil && strings.HasPrefix(string(e.Type), "tool.") && (*f.callsOf == "" || !concerns(e, *f.callsOf)) {
 		return false
 	}
 	if f.task != "" && (e.Key != f.task || !strings.HasPrefix(string(e.Type), "task.")) {

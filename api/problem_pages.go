@@ -129,6 +129,12 @@ func workMeaning(code errs.Code) string {
 		return "The task stands where it cannot take this step; state tells where. A task that has ended stays as it is."
 	case errs.TaskExists:
 		return "A task with this id exists, made by another request."
+	case errs.CodeFailed:
+		return "The code that was run failed, or the task that was asked for. tool_error names how, and tool_details has the line, the logs and what the run took."
+	case errs.ToolDenied:
+		return "The policy of the token does not allow this call, for instance because of an argument. An admin reads and changes it at /api/v1/tokens/{token_id}/tool-policy."
+	case errs.UpstreamFailed:
+		return "The MCP server behind the tool is down, too slow, or answered with an error of the protocol. GET /api/v1/upstreams says how it stands."
 	case errs.UnsupportedWork:
 		return "No registered agent offers what the task needs."
 	case errs.NoAgent:

@@ -118,6 +118,25 @@ func (s *Server) router() http.Handler {
 		r.With(watch).Get("/api/v1/workers/{agent_id}", s.handle(s.getWorker))
 		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead)).Get("/api/v1/events", s.handle(s.streamEvents))
 
+		tools := s.require(models.ScopeToolsCall)
+		r.With(tools).Get("/api/v1/tools", s.handle(s.listTools))
+		r.With(tools).Post("/api/v1/tools/search", s.handle(s.searchTools))
+		r.With(tools).Post("/api/v1/tools/call", s.handle(s.callTool))
+		r.With(tools).Get("/api/v1/tools/calls", s.handle(s.listToolCalls))
+		r.With(tools).Get(watchPath, s.handle(s.watchGateway))
+		r.With(tools).Get("/api/v1/upstreams", s.handle(s.listUpstreams))
+		r.With(admin).Post("/api/v1/upstreams/reload", s.handle(s.reloadUpstreams))
+		r.With(tools).Get("/api/v1/upstreams/{upstream_id}", s.handle(s.getUpstream))
+		r.With(admin).Put("/api/v1/upstreams/{upstream_id}", s.handle(s.putUpstream))
+		r.With(admin).Delete("/api/v1/upstreams/{upstream_id}", s.handle(s.deleteUpstream))
+		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/restart", s.handle(s.restartUpstream))
+		r.With(admin).Get("/api/v1/upstreams/{upstream_id}/tools", s.handle(s.listToolDefinitions))
+		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/tools/approve", s.handle(s.approveTool))
+		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/tools/classify", s.handle(s.classifyTool))
+		r.With(admin).Get("/api/v1/tokens/{token_id}/tool-policy", s.handle(s.getToolPolicy))
+		r.With(admin).Put("/api/v1/tokens/{token_id}/tool-policy", s.handle(s.putToolPolicy))
+		r.With(admin).Delete("/api/v1/tokens/{token_id}/tool-policy", s.handle(s.deleteToolPolicy))
+
 		if s.opts.Mount != nil {
 			s.opts.Mount(r)
 		}

@@ -11,6 +11,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/gateway"
 	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
@@ -77,6 +78,7 @@ type Core struct {
 	Orchestrator *orchestrator.Orchestrator
 	Feed         *events.Feed
 	Journal      *journal.Journal
+	Gateway      *gateway.Gateway
 }
 
 // Server answers the REST door's requests.
@@ -90,7 +92,9 @@ type Server struct {
 	work     *orchestrator.Orchestrator
 	feed     *events.Feed
 	journal  *journal.Journal
+	gateway  *gateway.Gateway
 	streams  *streams
+	watchers *streams // of the gateway's events
 	news     *news
 	limit    *rateLimit
 	opts     Options
@@ -101,7 +105,7 @@ type Server struct {
 func New(core Core, opts *Options) *Server {
 	s := &Server{
 		registry: core.Registry, auth: core.Auth, keys: core.Keys, usage: core.Usage, webhooks: core.Webhooks, work: core.Orchestrator, feed: core.Feed,
-		journal: core.Journal,
+		journal: core.Journal, gateway: core.Gateway,
 	}
 	if opts != nil {
 		s.opts = *opts
@@ -134,6 +138,7 @@ func New(core Core, opts *Options) *Server {
 		s.opts.Clock = time.Now
 	}
 	s.streams, s.news = newStreams(s.opts.MaxStreams), &news{feed: core.Feed}
+	s.watchers = newWatchers()
 	s.limit = newRateLimit(s.opts.RateLimit, s.opts.RateWindow)
 	s.responder = newResponder(s.opts.Logger)
 	s.now = s.opts.Clock
@@ -147,7 +152,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // Drain ends the streams and has the requests that wait for something answer with what
 // there is. It is for when the server stops, which waits for them; it may be called
 // twice.
-func (s *Server) Drain() { s.streams.drain() }
+func (s *Server) Drain() {
+	s.streams.drain()
+	s.watchers.drain()
+}
 
 // decode reads a JSON body into v and returns the body as it came. What the
 // fields must hold is the core's business.

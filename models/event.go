@@ -50,6 +50,28 @@ const (
 	// EventBreakerOpened fires when an agent gets no new work for a while.
 	EventBreakerOpened EventType = "worker.breaker_opened"
 
+	// EventToolQuarantined fires when a tool's definition is another than the approved,
+	// EventToolApproved when somebody takes that for the right one. Their key is the tool's
+	// id, serverId:toolName.
+	EventToolQuarantined EventType = "tool.quarantined"
+	EventToolApproved    EventType = "tool.approved"
+	// The events of upstreams that are added, changed and removed at run time. Their key is
+	// the upstream's id.
+	EventUpstreamSaved   EventType = "upstream.saved"
+	EventUpstreamRemoved EventType = "upstream.removed"
+	// EventUpstreamUp fires when an upstream answers, EventUpstreamDown when it no longer
+	// does, on each replica that has it.
+	EventUpstreamUp   EventType = "upstream.up"
+	EventUpstreamDown EventType = "upstream.down"
+	// The events of calls of tools. Their key is the tool's id.
+	EventToolCalled EventType = "tool.called"
+	EventToolFailed EventType = "tool.failed"
+	// The events of the usage graph. Their key is "tools".
+	EventGraphSynced    EventType = "graph.synced"
+	EventEdgeCreated    EventType = "graph.edge_created"
+	EventEdgeUpdated    EventType = "graph.edge_updated"
+	EventMetricsUpdated EventType = "graph.metrics_updated"
+
 	// EventWebhookTest is what a webhook's test sends; nobody subscribes to it.
 	EventWebhookTest EventType = "webhook.test"
 )
@@ -76,6 +98,13 @@ type Event struct {
 	Key  string
 	At   time.Time
 	Data json.RawMessage
+}
+
+// EventDraft is an event that is still to be written.
+type EventDraft struct {
+	Type EventType
+	Key  string
+	Data any
 }
 
 // Job is work that follows a commit: a timer, a delivery, a retry.

@@ -29,6 +29,25 @@ func (tx *Tx) Emit(kind models.EventType, key string, data any) error {
 	return err
 }
 
+// EmitAll is Emit for many events, in their order.
+func (tx *Tx) EmitAll(list []models.EventDraft) error {
+	const width = 5
+	args := make([]any, 0, width*len(list))
+	for _, e := range list {
+		payload, err := json.Marshal(e.Data)
+		if err != nil {
+			return err
+		}
+		id, err := uuid.NewV7()
+		if err != nil {
+			return err
+		}
+		args = append(args, id.String(), string(e.Type), e.Key, micros(tx.now), string(payload))
+	}
+	tx.wroteEvents = tx.wroteEvents || len(list) > 0
+	return tx.insertRows("INSERT INTO events (id, type, key, at, data)", "", width, args)
+}
+
 // NumberAtMost gives up to limit committed events that have no position yet the next ones,
 // in the order in which they were written; they got the positions (after, upTo]. An id
 // drawn from a sequence is not commit order: a reader that resumed by it would miss events

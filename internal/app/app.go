@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"go.opentelemetry.io/otel/trace"
 
 	"comet/api"
@@ -21,6 +22,7 @@ import (
 	"comet/internal/config"
 	"comet/internal/dialect/pipe"
 	"comet/internal/events"
+	"comet/internal/gateway"
 	"comet/internal/jobs"
 	"comet/internal/journal"
 	"comet/internal/lifecycle"
@@ -42,6 +44,7 @@ const (
 	purgeUsageKind      = "usage.purge"
 	purgeTasksKind      = "tasks.purge"
 	purgeSignedKind     = "signatures.purge"
+	purgeCallsKind      = "tool_calls.purge"
 	purgeInterval       = time.Hour
 )
 
@@ -83,6 +86,7 @@ type App struct {
 	services lifecycle.Group
 	http     *httpServer
 	lines    *link.Listener // nil for none
+	gateway  *gateway.Gateway
 
 	// freshToken is the admin token of a first start, shown once.
 	freshToken string
@@ -136,13 +140,26 @@ func (a *App) open(ctx context.Context) (err error) {
 	work, wakes := a.newOrchestrator(reg, ledger, feed, motion)
 	said := journal.New(a.store, &journal.Options{Registerer: a.metrics.Registerer(), Logger: a.log})
 	v5 := pipe.New(work, &pipe.Options{Keys: a.keys, Journal: said, Logger: a.log})
-	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Journal: said}
 	var door *api.Server
-	lines := a.newLinks(work, motion, v5, func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) })
-	door = api.New(core, a.apiOptions(relay, motion, work, lines, v5))
+	admit := func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) }
+	tools, err := a.newTooling(reg, ledger, work, feed, admit)
+	if err != nil {
+		return err
+	}
+	a.gateway = tools.gateway
+	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Journal: said, Gateway: tools.gateway}
+	lines := a.newLinks(work, motion, v5, admit)
+	options := a.apiOptions(relay, motion, work, v5)
+	options.Endless = endless(link.Endless, gateway.Endless)
+	options.MountPublic = func(r chi.Router) {
+		lines.Mount(r)
+		tools.mount(r)
+	}
+	door = api.New(core, options)
 	a.http = newHTTPServer(a.cfg, a.log, door)
 	a.http.srv.RegisterOnShutdown(door.Drain) // it waits for the streams
 	a.http.srv.RegisterOnShutdown(lines.Drain)
+	a.http.srv.RegisterOnShutdown(tools.door.Drain)
 
 	a.services.Add("the traces", a.tracing)
 	// The webhooks stop last of what works, because attempts in flight may take all the time there is.
@@ -153,7 +170,8 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the wake-ups", wakes)
 	a.services.Add("the orchestrator", work)
 	a.services.Add("the journal of lines", said)
-	a.services.Add("the jobs", a.newJobs(ledger, hooks, work))
+	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, tools.gateway))
+	tools.add(a)
 	a.services.Add("the lines to agents", lines)
 	if a.cfg.Links.V5Listen != "" {
 		a.lines = link.NewListener(lines, a.cfg.Links.V5Listen, &link.ListenerOptions{Enroll: enrolling(reg), Enrolled: hasEnrolled})
@@ -218,7 +236,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 	return w.hear, w
 }
 
-func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator) *jobs.Runner {
+func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator, tools *gateway.Gateway) *jobs.Runner {
 	r := jobs.New(a.store, &jobs.Options{Logger: a.log})
 	r.Every(purgeEventsKind, purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
 	r.Every(purgeAnswersKind, purgeInterval, jobs.PurgeAnswers(a.store))
@@ -226,14 +244,13 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	r.Every(purgeUsageKind, purgeInterval, ledger.Purge)
 	r.Every(purgeTasksKind, purgeInterval, work.Purge)
 	r.Every(purgeSignedKind, purgeInterval, a.keys.Purge)
+	r.Every(purgeCallsKind, purgeInterval, tools.Purge)
 	work.Register(r)
 	return r
 }
 
-func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, lines *link.Links, v5 *pipe.Dialect) *api.Options {
+func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, v5 *pipe.Dialect) *api.Options {
 	return &api.Options{
-		MountPublic:  lines.Mount,
-		Endless:      link.Endless,
 		Logger:       a.log,
 		AccessSample: a.cfg.Log.Sample,
 		V5:           v5.Event,

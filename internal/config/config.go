@@ -40,6 +40,9 @@ type Config struct {
 	Tasks    Tasks    `koanf:"tasks"`
 	Links    Links    `koanf:"links"`
 	Webhooks Webhooks `koanf:"webhooks"`
+	MCP      MCP      `koanf:"mcp"`
+	Tools    Tools    `koanf:"tools"`
+	Sandbox  Sandbox  `koanf:"sandbox"`
 
 	origins map[string]string // key → where its value came from
 	file    string            // the file that was read, "" for none
@@ -249,3 +252,50 @@ func (c Config) String() string {
 
 // GoString keeps %#v from showing secrets.
 func (c Config) GoString() string { return c.String() }
+
+// MCP says how MCP clients come in, and which servers there are behind the gateway.
+type MCP struct {
+	// Servers is the mcpServers file, "" for none.
+	Servers string `koanf:"servers"`
+	// AddCommands lets programs be added over the API too.
+	AddCommands bool `koanf:"add_commands"`
+	// Parent is under which agent upstreams are registered, in the sphere Sphere.
+	Parent string `koanf:"parent"`
+	Sphere int    `koanf:"sphere"`
+
+	Origins              []string `koanf:"origins"`
+	Hosts                []string `koanf:"hosts"`
+	PublicURL            string   `koanf:"public_url"`
+	AuthorizationServers []string `koanf:"authorization_servers"`
+	MaxBodyBytes         int64    `koanf:"max_body_bytes"`
+}
+
+// Tools says how tools are shown, searched and watched.
+type Tools struct {
+	Names          string        `koanf:"names"`
+	Expose         string        `koanf:"expose"`
+	Pinned         []string      `koanf:"pinned"`
+	TrustChanges   bool          `koanf:"trust_changes"`
+	WaitForAudit   bool          `koanf:"wait_for_audit"`
+	AuditRetention time.Duration `koanf:"audit_retention"`
+	Cache          bool          `koanf:"cache"`
+
+	Embeddings Embeddings `koanf:"embeddings"`
+}
+
+// Embeddings says who makes vectors of texts for the search.
+type Embeddings struct {
+	URL   string `koanf:"url"`
+	Model string `koanf:"model"`
+	Key   string `koanf:"key"`
+}
+
+// Sandbox bounds the code that clients run.
+type Sandbox struct {
+	Timeout    time.Duration `koanf:"timeout"`
+	MaxTimeout time.Duration `koanf:"max_timeout"`
+	MemoryMB   int           `koanf:"memory_mb"`
+	Running    int           `koanf:"running"`
+	Warm       int           `koanf:"warm"`
+	ReadPaths  []string      `koanf:"read_paths"`
+}

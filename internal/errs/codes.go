@@ -93,6 +93,12 @@ const (
 	BudgetExceeded Code = "budget-exceeded"
 	// UnsupportedWork is work that no agent offers (Chiffon 5006, PROTOCOL_V5 E19).
 	UnsupportedWork Code = "unsupported-work"
+	// CodeFailed is code that failed in the sandbox, or a task that a tool asked for.
+	CodeFailed Code = "code-failed"
+	// ToolDenied is a call of a tool that the policy of the token does not allow.
+	ToolDenied Code = "tool-denied"
+	// UpstreamFailed is an MCP server that is down, or failed otherwise than by its own word.
+	UpstreamFailed Code = "mcp-server-error"
 	// RateLimited is a token that asks too often.
 	RateLimited Code = "rate-limited"
 
@@ -178,6 +184,9 @@ var catalogue = map[Code]entry{
 	LimitReached:         {ClassUnprocessable, "Limit reached"},
 	UnsupportedWork:      {ClassUnprocessable, "Unsupported work"},
 	BudgetExceeded:       {ClassTooMany, "Token budget exceeded"},
+	CodeFailed:           {ClassUnprocessable, "Code failed"},
+	ToolDenied:           {ClassForbidden, "Tool call not allowed"},
+	UpstreamFailed:       {ClassUnavailable, "MCP server error"},
 	RateLimited:          {ClassTooMany, "Too many requests"},
 	Timeout:              {ClassTimeout, "Request timed out"},
 	Unavailable:          {ClassUnavailable, "Service unavailable"},

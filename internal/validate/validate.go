@@ -169,3 +169,10 @@ func duplicates(all *errs.Violations, pointer string, list reflect.Value) bool {
 	}
 	return true
 }
+
+// Capability reports whether a name can be a capability's (CHE·NU §6).
+func Capability(name string) bool {
+	return Struct(struct {
+		Name string `json:"name" validate:"capability"`
+	}{name}).Err() == nil
+}

@@ -1,0 +1,264 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/gateway"
+	"comet/internal/validate"
+	"comet/models"
+)
+
+// decodeValid reads a JSON body into v and checks its fields.
+func (s *Server) decodeValid(w http.ResponseWriter, r *http.Request, v any) error {
+	if _, err := s.decode(w, r, v); err != nil {
+		return err
+	}
+	return validate.Struct(v).Err()
+}
+
+// toolView is a tool that can be called.
+type toolView struct {
+	ID          string           `json:"id" example:"filesystem:read_file"`
+	Server      string           `json:"server" example:"filesystem"`
+	Name        string           `json:"name" example:"read_file"`
+	Listed      string           `json:"listed_name" example:"filesystem__read_file"` // What tools/list calls it.
+	Title       string           `json:"title,omitempty" example:"Read File"`
+	Description string           `json:"description" example:"Read the complete contents of a file"`
+	Class       models.ToolClass `json:"class" swaggertype:"string" enums:"read,write,destructive" example:"read"`
+	InputSchema any              `json:"input_schema"` // JSON Schema of its arguments.
+}
+
+// toolList is one page of tools.
+type toolList struct {
+	Tools      []toolView `json:"tools"`
+	NextCursor string     `json:"next_cursor,omitempty" example:"ZmlsZXN5c3RlbTpyZWFkX2ZpbGU"` // Absent on the last page.
+}
+
+// listTools lists the tools that the caller may call.
+//
+//	@Summary		List tools
+//	@Description	The tools of all upstreams and comet's own, comet's first and then in the order of their ids, that the token may call.
+//	@ID				listTools
+//	@Tags			tools
+//	@Produce		json
+//	@Security		BearerAuth[tools:call]
+//	@Param			server			query	string	false	"Only those of this upstream"	maxlength(64)	example(filesystem)
+//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
+//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(400)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	toolList	"One page"
+//	@Header			200	{string}	ETag
+//	@Header			200	{string}	Link
+//	@Success		304	"Nothing changed"
+//	@Failure		400	"A parameter is unknown or out of range"
+//	@Router			/api/v1/tools [get]
+func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r, "server", "limit", "cursor")
+	server, limit := orZero(q.OptString("server", models.MaxIDLength)), q.Int("limit", 1, maxLimit, defaultLimit)
+	after, started := q.cursorOf(400)
+	if err := q.Err(); err != nil {
+		return err
+	}
+	all, err := s.gateway.Tools(r.Context(), caller(r))
+	if err != nil {
+		return err
+	}
+	page := toolList{Tools: []toolView{}}
+	for _, t := range all {
+		if server != "" && t.Server != server {
+			continue
+		}
+		if started {
+			started = t.ID != after
+			continue
+		}
+		if len(page.Tools) == limit {
+			page.NextCursor = opaque(page.Tools[limit-1].ID)
+			w.Header().Set("Link", links(r, page.NextCursor))
+			break
+		}
+		page.Tools = append(page.Tools, toolView{
+			ID: t.ID, Server: t.Server, Name: t.Name, Listed: t.Listed, Title: t.Title, Description: t.Description, Class: t.Class, InputSchema: t.InputSchema,
+		})
+	}
+	return s.writeJSON(w, r, http.StatusOK, page)
+}
+
+// searchTools finds tools.
+//
+//	@Summary		Search tools
+//	@Description	Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+//	@ID				searchTools
+//	@Tags			tools
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth[tools:call]
+//	@Param			body	body	gateway.SearchQuery	true	"What is looked for"
+//	@Success		200	{object}	gateway.Found	"What was found, the best first"
+//	@Failure		400	"The query is empty or a field out of range"
+//	@Router			/api/v1/tools/search [post]
+func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
+	if err := newQuery(r).Err(); err != nil {
+		return err
+	}
+	var q gateway.SearchQuery
+	if _, err := s.decode(w, r, &q); err != nil {
+		return err
+	}
+	found, err := s.gateway.Search(r.Context(), caller(r), q)
+	if err != nil {
+		return gateway.Err(err)
+	}
+	return s.writeJSON(w, r, http.StatusOK, found)
+}
+
+// toolCallDraft is a call of a tool.
+type toolCallDraft struct {
+	Tool      string          `json:"tool" validate:"required,max=256" example:"filesystem:read_file" maxLength:"256"` // Any of its names.
+	Arguments *jsontext.Value `json:"arguments" swaggertype:"object" extensions:"x-nullable"`
+	// How long it may take, at most; the upstream's own limit by default.
+	TimeoutMS *int64 `json:"timeout_ms" validate:"omitnil,min=1,max=3600000" example:"10000" minimum:"1" maximum:"3600000" extensions:"x-nullable"`
+}
+
+// toolResult is what a tool answered.
+type toolResult struct {
+	Content []mcp.Content `json:"content" swaggertype:"array,object"`
+	// Absent where the tool has none.
+	StructuredContent any `json:"structured_content,omitempty"`
+	// The tool itself says that it failed.
+	IsError bool `json:"is_error" example:"false"`
+}
+
+// callTool calls a tool.
+//
+//	@Summary		Call a tool
+//	@Description	Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+//	@ID				callTool
+//	@Tags			tools
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth[tools:call]
+//	@Param			body		body	toolCallDraft	true	"The call"
+//	@Param			traceparent	header	string			false	"The W3C trace context the call belongs to"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
+//	@Success		200	{object}	toolResult	"What the tool answered"
+//	@Failure		400	"A field is missing or malformed, or the tool takes other arguments"
+//	@Failure		404	"There is no such tool, or the token may not call it"
+//	@Failure		422	"Code in the sandbox failed: `tool_error` says how"
+//	@Failure		429	"The budget does not cover the call, or the token asks too often"
+//	@Failure		503	"The upstream is down or failed"
+//	@Router			/api/v1/tools/call [post]
+func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
+	if err := newQuery(r).Err(); err != nil {
+		return err
+	}
+	var d toolCallDraft
+	if err := s.decodeValid(w, r, &d); err != nil {
+		return err
+	}
+	var args json.RawMessage
+	if d.Arguments != nil {
+		args = json.RawMessage(*d.Arguments)
+	}
+	opts := gateway.CallOptions{}
+	if d.TimeoutMS != nil {
+		opts.Timeout = time.Duration(*d.TimeoutMS) * time.Millisecond
+	}
+	res, err := s.gateway.Call(r.Context(), gateway.Caller{Principal: caller(r), Door: gateway.DoorREST, TraceID: gateway.TraceOf(traceparent(r))}, d.Tool, args, &opts)
+	if err != nil {
+		return gateway.Err(err)
+	}
+	content := res.Content
+	if content == nil {
+		content = []mcp.Content{}
+	}
+	return s.writeJSON(w, r, http.StatusOK, toolResult{Content: content, StructuredContent: res.StructuredContent, IsError: res.IsError})
+}
+
+// toolCallView is a line of the audit trail.
+type toolCallView struct {
+	ID      string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
+	At      time.Time `json:"at" example:"2026-01-10T15:30:00Z"`
+	Door    string    `json:"door" enums:"mcp,rest,code,task" example:"mcp"` // Where it came in; code is code in the sandbox.
+	TokenID string    `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`
+	Actor   string    `json:"actor" example:"claude-desktop"`
+	AgentID string    `json:"agent_id" example:"finance-personal"` // Who paid.
+	Tool    string    `json:"tool" example:"filesystem:read_file"`
+	// The class it had then.
+	Class           models.ToolClass   `json:"class,omitempty" swaggertype:"string" enums:"read,write,destructive" example:"read"`
+	ArgumentsDigest string             `json:"arguments_digest" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"` // SHA-256.
+	Outcome         models.ToolOutcome `json:"outcome" swaggertype:"string" enums:"success,error,refused" example:"success"`
+	Error           string             `json:"error,omitempty" example:"MCP_SERVER_ERROR"`
+	DurationMS      float64            `json:"duration_ms" example:"12.3"`
+	Tokens          int64              `json:"tokens" example:"240"`                                               // Of arguments and result.
+	ParentID        string             `json:"parent_id,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8056"` // The run of code that made it.
+	TaskID          string             `json:"task_id,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8059"`
+	TraceID         string             `json:"trace_id,omitempty" example:"4bf92f3577b34da6a3ce929d0e0e4736"`
+}
+
+// toolCallList is one page of the audit trail.
+type toolCallList struct {
+	Calls      []toolCallView `json:"calls"`
+	NextCursor string         `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
+}
+
+// listToolCalls shows who called what.
+//
+//	@Summary		List the calls of tools
+//	@Description	The audit trail, the newest first: who called which tool, by a digest with what, how it ended and what it cost. Everybody's needs the scope `admin`; any other token sees its own.
+//	@ID				listToolCalls
+//	@Tags			tools
+//	@Produce		json
+//	@Security		BearerAuth[tools:call]
+//	@Param			agent_id		query	string	false	"Only those this agent paid for"	maxlength(64)	example(finance-personal)
+//	@Param			token_id		query	string	false	"Only those of this token"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
+//	@Param			server			query	string	false	"Only those of this upstream's tools"	maxlength(64)	example(filesystem)
+//	@Param			tool			query	string	false	"Only those of tools with this name"	maxlength(128)	example(read_file)
+//	@Param			task_id			query	string	false	"Only those of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8059)
+//	@Param			parent_id		query	string	false	"Only those that this run of code made"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8056)
+//	@Param			outcome			query	string	false	"Only those that ended so"	enums(success,error,refused)
+//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
+//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(100)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	toolCallList	"One page"
+//	@Header			200	{string}	ETag
+//	@Header			200	{string}	Link
+//	@Success		304	"Nothing changed"
+//	@Failure		400	"A parameter is unknown or out of range"
+//	@Router			/api/v1/tools/calls [get]
+func (s *Server) listToolCalls(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r, "agent_id", "token_id", "server", "tool", "task_id", "parent_id", "outcome", "limit", "cursor")
+	text := func(name string, most int) string { return orZero(q.OptString(name, most)) }
+	wanted := models.ToolCallQuery{
+		AgentID: text("agent_id", models.MaxIDLength), TokenID: text("token_id", models.MaxIDLength), Server: text("server", models.MaxIDLength),
+		Tool: text("tool", models.MaxToolName), TaskID: text("task_id", models.MaxIDLength), ParentID: text("parent_id", models.MaxIDLength),
+		Outcome: models.ToolOutcome(q.Enum("outcome", "", "success", "error", "refused")), Before: q.idCursor(),
+	}
+	limit := q.Int("limit", 1, maxLimit, defaultLimit)
+	if err := q.Err(); err != nil {
+		return err
+	}
+	wanted.Limit = limit + 1
+	calls, err := s.gateway.Calls(r.Context(), caller(r), wanted)
+	if err != nil {
+		return err
+	}
+	page := toolCallList{Calls: []toolCallView{}}
+	if len(calls) > limit {
+		calls = calls[:limit]
+		page.NextCursor = opaque(calls[limit-1].ID)
+		w.Header().Set("Link", links(r, page.NextCursor))
+	}
+	for _, c := range calls {
+		page.Calls = append(page.Calls, toolCallView{
+			ID: c.ID, At: c.At, Door: c.Door, TokenID: c.TokenID, Actor: c.Actor, AgentID: c.AgentID, Tool: c.Server + ":" + c.Tool, Class: c.Class,
+			ArgumentsDigest: c.Digest, Outcome: c.Outcome, Error: c.Error, DurationMS: float64(c.Duration.Microseconds()) / 1000, Tokens: c.Tokens,
+			ParentID: c.ParentID, TaskID: c.TaskID, TraceID: c.TraceID,
+		})
+	}
+	return s.writeJSON(w, r, http.StatusOK, page)
+}

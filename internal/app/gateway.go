@@ -1,0 +1,115 @@
+package app
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"comet/internal/events"
+	"comet/internal/gateway"
+	"comet/internal/orchestrator"
+	"comet/internal/registry"
+	"comet/internal/sandbox"
+	"comet/internal/toolindex"
+	"comet/internal/toolindex/embeddings"
+	"comet/internal/upstream"
+	"comet/internal/usage"
+)
+
+// tooling is the gateway with what it stands on.
+type tooling struct {
+	upstreams *upstream.Manager
+	index     *toolindex.Index
+	sandbox   *sandbox.Sandbox
+	gateway   *gateway.Gateway
+	door      *gateway.Door
+}
+
+// newTooling puts the MCP gateway together. admit is asked for every request to it.
+func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed, admit admission) (t *tooling, err error) {
+	t = &tooling{}
+	version := cmp.Or(a.opts.Build.Version, "unknown")
+	t.upstreams = upstream.New(&upstream.Options{
+		Logger: a.log, Version: version, Changed: func(c upstream.Change) { t.gateway.UpstreamChanged(c) },
+	})
+	index := &toolindex.Options{Logger: a.log, Changed: func(c toolindex.Change) { t.gateway.GraphChanged(c) }}
+	if index.Embedder, err = a.embedder(); err != nil {
+		return nil, err
+	}
+	cache := 0 // the rooms' own
+	if !a.cfg.Tools.Cache {
+		cache = -1
+	}
+	index.Cache = cache
+	t.index = toolindex.New(a.store, index)
+	if t.sandbox, err = sandbox.New(a.sandboxOptions(cache)); err != nil {
+		return nil, err
+	}
+	t.gateway = gateway.New(gateway.Core{
+		Store: a.store, Registry: reg, Usage: ledger, Work: work, Feed: feed, Upstreams: t.upstreams, Index: t.index, Sandbox: t.sandbox,
+	}, a.gatewayOptions(version))
+	t.door, err = gateway.NewDoor(t.gateway, a.tokens, &gateway.DoorOptions{
+		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
+		MaxBody: a.cfg.MCP.MaxBodyBytes, Admit: admit,
+	})
+	return t, err
+}
+
+func (a *App) gatewayOptions(version string) *gateway.Options {
+	return &gateway.Options{
+		Names: gateway.NameStyle(a.cfg.Tools.Names), Expose: gateway.Expose(a.cfg.Tools.Expose), Pinned: a.cfg.Tools.Pinned,
+		TrustChanges: a.cfg.Tools.TrustChanges, AnswerAfterAudit: a.cfg.Tools.WaitForAudit, Retention: a.cfg.Tools.AuditRetention,
+		File: a.cfg.MCP.Servers, NoCommands: !a.cfg.MCP.AddCommands, Parent: a.cfg.MCP.Parent, Sphere: a.cfg.MCP.Sphere,
+		Version: version, Registerer: a.metrics.Registerer(), Logger: a.log,
+	}
+}
+
+func (a *App) sandboxOptions(cache int) *sandbox.Options {
+	c := a.cfg.Sandbox
+	warm := c.Warm
+	if warm == 0 {
+		warm = -1
+	}
+	return &sandbox.Options{
+		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxMemoryMB: c.MemoryMB, Running: c.Running, Warm: warm,
+		ReadPaths: c.ReadPaths, Cache: cache, Logger: a.log,
+	}
+}
+
+// embedder returns what makes vectors of texts, nil for nothing. Its address is the
+// operator's own and may be on this machine.
+func (a *App) embedder() (toolindex.Embedder, error) {
+	c := a.cfg.Tools.Embeddings
+	if c.URL == "" {
+		return nil, nil
+	}
+	return embeddings.New(c.URL, c.Model, &embeddings.Options{Token: c.Key})
+}
+
+// add has the parts started in order.
+func (t *tooling) add(a *App) {
+	a.services.Add("the index of tools", t.index)
+	a.services.Add("the code sandbox", t.sandbox)
+	a.services.Add("the upstreams", t.upstreams)
+	a.services.Add("the gateway", t.gateway)
+}
+
+// mount adds the MCP door.
+func (t *tooling) mount(r chi.Router) {
+	for _, path := range t.door.Paths() {
+		r.Handle(path, t.door)
+	}
+}
+
+// endless selects the requests of the doors that set their own limits of time.
+func endless(others ...func(*http.Request) bool) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		for _, other := range others {
+			if other(r) {
+				return true
+			}
+		}
+		return false
+	}
+}

@@ -1,0 +1,163 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+)
+
+// described is what a tool is taken for: what a model reads before it calls it. Where it
+// changes, the tool is another one under the same name.
+type described struct {
+	Title        string               `json:"title,omitempty"`
+	Description  string               `json:"description,omitempty"`
+	InputSchema  any                  `json:"inputSchema,omitempty"`
+	OutputSchema any                  `json:"outputSchema,omitempty"`
+	Annotations  *mcp.ToolAnnotations `json:"annotations,omitempty"`
+}
+
+// describe returns the description of a tool and its digest. Members of objects are in one
+// order, so that the order they came in does not matter.
+func describe(d *mcp.Tool) (digest string, text json.RawMessage, err error) {
+	text, err = json.Marshal(described{d.Title, d.Description, d.InputSchema, d.OutputSchema, d.Annotations})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), text, err
+}
+
+func schemaText(schema any) json.RawMessage {
+	text, err := json.Marshal(schema)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// judge compares the tools of a server with what is known of them, and returns them as they
+// can be called: one seen for the first time is taken as it is, one whose definition is
+// another than the approved is quarantined, and one that is again what was approved is free.
+func (g *Gateway) judge(ctx context.Context, server string, defs []*mcp.Tool) ([]*tool, error) {
+	kept, err := g.store.ToolDefinitions(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]models.ToolDefinition, len(kept))
+	for _, k := range kept {
+		known[k.Name] = k
+	}
+	out := make([]*tool, 0, len(defs))
+	var fresh []models.ToolDefinition
+	changed := map[string]models.ToolDefinition{}
+	for _, d := range defs {
+		digest, text, err := describe(d)
+		if err != nil {
+			continue // no JSON; the upstream's client has left such tools out
+		}
+		t := &tool{id: toolID(server, d.Name), server: server, name: d.Name, def: d, class: classOf(d)}
+		out = append(out, t)
+		k, seen := known[d.Name]
+		if k.Class != "" {
+			t.class = k.Class
+		}
+		now := models.ToolDefinition{Server: server, Name: d.Name, State: models.ToolApproved, Digest: digest, Definition: text, SeenAt: g.store.Now()}
+		switch {
+		case !seen:
+			fresh = append(fresh, now)
+		case digest != k.Digest && g.opts.TrustChanges:
+			now.Class, now.ApprovedAt, now.ApprovedBy = k.Class, g.store.Now(), models.System().Name
+			changed[d.Name] = now
+		case digest != k.Digest:
+			t.quarantined = true
+			if k.PendingDigest != digest {
+				k.State, k.PendingDigest, k.Pending, k.ChangedAt = models.ToolQuarantined, digest, text, g.store.Now()
+				changed[d.Name] = k
+			}
+		case k.State == models.ToolQuarantined:
+			k.State, k.PendingDigest, k.Pending = models.ToolApproved, "", nil
+			changed[d.Name] = k
+		}
+	}
+	if len(fresh) == 0 && len(changed) == 0 {
+		return out, nil
+	}
+	return out, g.store.Write(ctx, func(tx *store.Tx) error { return writeDefinitions(tx, fresh, changed) })
+}
+
+// writeDefinitions keeps what judge found. What somebody approved meanwhile stays.
+func writeDefinitions(tx *store.Tx, fresh []models.ToolDefinition, changed map[string]models.ToolDefinition) error {
+	if err := tx.AddToolDefinitions(fresh); err != nil {
+		return err
+	}
+	var list []models.ToolDefinition
+	for _, name := range slices.Sorted(maps.Keys(changed)) { // two replicas lock in one order
+		d := changed[name]
+		now, err := tx.LockToolDefinition(d.Server, name)
+		if err != nil {
+			return err
+		}
+		if d.State == models.ToolQuarantined && now.Digest == d.PendingDigest {
+			continue
+		}
+		d.Class = now.Class
+		list = append(list, d)
+		if d.State == models.ToolQuarantined {
+			if err := tx.Emit(models.EventToolQuarantined, toolID(d.Server, d.Name), models.ToolChanged{Server: d.Server, Tool: d.Name, Digest: d.Digest, PendingDigest: d.PendingDigest}); err != nil {
+				return err
+			}
+		}
+	}
+	return tx.SaveToolDefinitions(list)
+}
+
+// Approve takes the definition that a quarantined tool has now for the right one. digest, if
+// it is not "", has to be that definition's: what was looked at is what is approved, else
+// errs.PreconditionFailed. A tool that is not quarantined stays as it is.
+func (g *Gateway) Approve(ctx context.Context, by models.Principal, server, name, digest string) (d models.ToolDefinition, err error) {
+	err = g.store.Write(ctx, func(tx *store.Tx) error {
+		if d, err = tx.LockToolDefinition(server, name); err != nil {
+			return err
+		}
+		if d.State != models.ToolQuarantined {
+			return nil
+		}
+		if digest != "" && digest != d.PendingDigest {
+			return errs.New(errs.PreconditionFailed, "the definition of %s has changed again: its digest is %s now, look at it once more", toolID(server, name), d.PendingDigest)
+		}
+		d.State, d.Digest, d.Definition, d.PendingDigest, d.Pending = models.ToolApproved, d.PendingDigest, d.Pending, "", nil
+		d.ApprovedAt, d.ApprovedBy = tx.Now(), by.Name
+		if err := tx.SaveToolDefinitions([]models.ToolDefinition{d}); err != nil {
+			return err
+		}
+		return tx.Emit(models.EventToolApproved, toolID(server, name), models.ToolChanged{Server: server, Tool: name, Digest: d.Digest, Actor: by.Name})
+	})
+	if err == nil {
+		g.refreshSoon(server)
+	}
+	return d, err
+}
+
+// Classify says what a tool may do, in the place of its annotations; "" believes them again.
+func (g *Gateway) Classify(ctx context.Context, server, name string, class models.ToolClass) (d models.ToolDefinition, err error) {
+	if class != "" && !slices.Contains(models.ToolClasses(), class) {
+		return d, errs.New(errs.InvalidRequest, "class must be one of %v, not %q", models.ToolClasses(), clip(string(class)))
+	}
+	err = g.store.Write(ctx, func(tx *store.Tx) error {
+		if d, err = tx.LockToolDefinition(server, name); err != nil {
+			return err
+		}
+		d.Class = class
+		return tx.SaveToolDefinitions([]models.ToolDefinition{d})
+	})
+	if err == nil {
+		g.refreshSoon(server)
+	}
+	return d, err
+}

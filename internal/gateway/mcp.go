@@ -1,0 +1,231 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/upstream"
+	"comet/models"
+)
+
+// stateless is the first revision of the protocol without sessions.
+const stateless = "2026-07-28"
+
+// Names of what the SDK's server is given so that it knows there are tools, prompts and
+// resources, and tells its clients when they change. No list shows them.
+const (
+	everyTool     = "comet-every-tool"
+	everyPrompt   = "comet-every-prompt"
+	everyResource = "comet:every-resource"
+)
+
+// principalKey is under which name the principal travels with a verified token.
+const principalKey = "principal"
+
+// newServer returns the MCP server: the SDK speaks the protocol, and what is asked of tools,
+// prompts and resources is answered here, each time for who asks. fixed is who that is on a
+// connection without tokens; nil has it read from the token of the request.
+func (g *Gateway) newServer(fixed *models.Principal) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "comet", Title: "comet", Version: g.opts.Version}, &mcp.ServerOptions{
+		Instructions: instructions,
+		Logger:       g.log,
+		Capabilities: &mcp.ServerCapabilities{
+			Completions: &mcp.CompletionCapabilities{},
+			Prompts:     &mcp.PromptCapabilities{ListChanged: true},
+			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
+			Tools:       &mcp.ToolCapabilities{ListChanged: true},
+		},
+		SubscribeHandler:   func(ctx context.Context, r *mcp.SubscribeRequest) error { return g.subscribe(ctx, fixed, r) },
+		UnsubscribeHandler: func(ctx context.Context, r *mcp.UnsubscribeRequest) error { return g.unsubscribe(ctx, fixed, r) },
+		CompletionHandler: func(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+			return g.complete(ctx, callerOf(fixed, r, r.Session.ID()), r.Params)
+		},
+	})
+	s.AddTool(&mcp.Tool{Name: everyTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.answerCall)
+	s.AddReceivingMiddleware(g.answer(fixed))
+	g.serversMu.Lock()
+	defer g.serversMu.Unlock()
+	g.servers = append(g.servers, s)
+	return s
+}
+
+// everyServer returns the servers that speak with clients.
+func (g *Gateway) everyServer() []*mcp.Server {
+	g.serversMu.Lock()
+	defer g.serversMu.Unlock()
+	return slices.Clone(g.servers)
+}
+
+// drop has a server no longer hear of changes.
+func (g *Gateway) drop(s *mcp.Server) {
+	g.serversMu.Lock()
+	defer g.serversMu.Unlock()
+	g.servers = slices.DeleteFunc(g.servers, func(other *mcp.Server) bool { return other == s })
+}
+
+// ServeStream speaks with one client over a connection that is its own, such as stdio, on
+// behalf of by, until the client goes or ctx ends.
+func (g *Gateway) ServeStream(ctx context.Context, by models.Principal, t mcp.Transport) error {
+	s := g.newServer(&by)
+	defer g.drop(s)
+	return s.Run(ctx, t)
+}
+
+const instructions = `comet is a gateway to the tools of many MCP servers and to other agents. Few tools are listed. ` +
+	`Say what you want to do to agentcards:search_tools and it names the tools that can; run code over several of them with agentcards:execute_code, ` +
+	`which keeps intermediate results out of the conversation; hand work to an agent with comet:submit_task.`
+
+// answer takes what is asked about tools, prompts and resources before the SDK does.
+func (g *Gateway) answer(fixed *models.Principal) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			session := ""
+			if s := req.GetSession(); s != nil {
+				session = s.ID()
+			}
+			by := callerOf(fixed, req, session)
+			switch p := req.GetParams().(type) {
+			case *mcp.CallToolParamsRaw:
+				// The SDK calls the one tool it knows, which finds here what was meant.
+				r := *req.(*mcp.CallToolRequest)
+				params := *p
+				params.Name = everyTool
+				r.Params = &params
+				return next(context.WithValue(ctx, meantKey{}, meant{by, p.Name}), method, &r)
+			case *mcp.ListToolsParams:
+				return g.listTools(ctx, by, p)
+			case *mcp.ListPromptsParams:
+				return g.listPrompts(ctx, by, p)
+			case *mcp.ListResourcesParams:
+				return g.listResources(ctx, by, p)
+			case *mcp.ListResourceTemplatesParams:
+				return g.listTemplates(ctx, by, p)
+			case *mcp.GetPromptParams:
+				return g.getPrompt(ctx, by, p)
+			case *mcp.ReadResourceParams:
+				return g.readResource(ctx, by, p)
+			}
+			return next(ctx, method, req)
+		}
+	}
+}
+
+type meantKey struct{}
+
+// meant is what a call to everyTool is really for.
+type meant struct {
+	by   Caller
+	name string
+}
+
+// answerCall makes a call of a client.
+func (g *Gateway) answerCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	m, ok := ctx.Value(meantKey{}).(meant)
+	if !ok {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "a call without a name"}
+	}
+	res, err := g.callFor(ctx, m.by, m.name, req)
+	var failed *ToolError
+	if errors.As(err, &failed) {
+		if failed.protocol {
+			return nil, protocolError(failed)
+		}
+		return failed.result(), nil
+	}
+	return res, err
+}
+
+// callFor makes a call in the way in which its client can be asked back.
+func (g *Gateway) callFor(ctx context.Context, by Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	if by.Principal.TokenID == "" {
+		return nil, refusal(CodePermissionDenied, "the request has no token")
+	}
+	opts := CallOptions{}
+	if token := req.Params.GetProgressToken(); token != nil {
+		opts.Progress = func(p upstream.Progress) {
+			told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
+			if err := req.Session.NotifyProgress(ctx, told); err != nil {
+				g.log.Debug("a client does not hear of progress", "error", err)
+			}
+		}
+	}
+	caps := req.ClientCapabilities()
+	asks := caps != nil && caps.Elicitation != nil
+	switch {
+	case req.Params.RequestState != "":
+		return g.parked.resume(ctx, by.Principal.TokenID, name, req.Params.RequestState, req.Params.InputResponses)
+	case asks && req.ProtocolVersion() >= stateless:
+		w := g.parked.run(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error) {
+			opts.Elicit = ask
+			return g.Call(ctx, by, name, req.Params.Arguments, &opts)
+		})
+		return g.parked.next(ctx, w)
+	case asks:
+		opts.Elicit = req.Session.Elicit
+	}
+	return g.Call(ctx, by, name, req.Params.Arguments, &opts)
+}
+
+// callerOf is who makes a request: the holder of its token, or fixed.
+func callerOf(fixed *models.Principal, req mcp.Request, session string) Caller {
+	by := Caller{Door: DoorMCP, Session: session}
+	if fixed != nil {
+		by.Principal = *fixed
+	}
+	extra := req.GetExtra()
+	if extra == nil {
+		return by
+	}
+	if p, ok := principalOf(extra.TokenInfo); ok && fixed == nil {
+		by.Principal = p
+	}
+	if extra.Header != nil {
+		by.TraceID = traceOf(extra.Header.Get("traceparent"))
+	}
+	return by
+}
+
+func principalOf(t *sdkauth.TokenInfo) (p models.Principal, ok bool) {
+	if t == nil {
+		return p, false
+	}
+	p, ok = t.Extra[principalKey].(models.Principal)
+	return p, ok
+}
+
+// traceOf is the trace of a traceparent (W3C Trace Context), "" for none.
+func traceOf(parent string) string {
+	parts := strings.Split(parent, "-")
+	if len(parts) != 4 || len(parts[1]) != 32 {
+		return ""
+	}
+	return parts[1]
+}
+
+// invalid is a JSON-RPC error for parameters that make no sense.
+func invalid(format string, args ...any) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
+}
+
+// protocolError is the JSON-RPC error of what is not a call of a tool.
+func protocolError(err error) error {
+	var failed *ToolError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	data, _ := json.Marshal(map[string]string{"code": failed.Code}) // of two strings
+	code := int64(jsonrpc.CodeInternalError)
+	switch failed.Code {
+	case CodeToolNotFound, CodeInvalidArguments, CodePermissionDenied:
+		code = jsonrpc.CodeInvalidParams
+	}
+	return &jsonrpc.Error{Code: code, Message: failed.Message, Data: data}
+}

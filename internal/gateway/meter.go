@@ -1,0 +1,210 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/usage"
+	"comet/models"
+	"comet/store"
+)
+
+const (
+	// reservedFor is for how long the ledger holds tokens that nobody renews: what a
+	// process that was killed held is free again after that.
+	reservedFor = 2 * time.Minute
+	// idleAfter is how long an account may lie unused before it gives back what it holds.
+	idleAfter = 5 * time.Second
+	// factKind is what calls of tools are in the breakdown of an agent's usage.
+	factKind = "tool_calls"
+)
+
+// meter charges calls to the agents that make them. No interleaving of calls spends more
+// than the ledger reserved for an agent, but for what the calls under way cost beyond what
+// they were promised: that is known only when they end, and recorded all the same.
+type meter struct {
+	ledger *usage.Ledger
+	clock  func() time.Time
+
+	mu       sync.Mutex
+	accounts map[string]*account
+}
+
+func newMeter(l *usage.Ledger, clock func() time.Time) *meter {
+	return &meter{ledger: l, clock: clock, accounts: map[string]*account{}}
+}
+
+func (m *meter) account(agentID string) *account {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.accounts[agentID]
+	if a == nil {
+		a = newAccount(agentID)
+		m.accounts[agentID] = a
+	}
+	return a
+}
+
+// admit promises a call so many tokens, or returns errs.BudgetExceeded. Who is admitted
+// calls give of the account.
+func (m *meter) admit(ctx context.Context, agentID string, tokens int64) (*account, error) {
+	for {
+		a := m.account(agentID)
+		if a.take(tokens, m.clock()) {
+			return a, nil
+		}
+		select {
+		case a.asking <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if m.account(agentID) != a { // it was forgotten meanwhile
+			<-a.asking
+			continue
+		}
+		err := m.refill(ctx, a, tokens)
+		<-a.asking
+		if err != nil {
+			return nil, err
+		}
+		if a.take(tokens, m.clock()) {
+			return a, nil
+		}
+	}
+}
+
+// refill has the ledger reserve more for an account, as much as it needs at least. The
+// caller is the one who asks.
+func (m *meter) refill(ctx context.Context, a *account, need int64) error {
+	now := m.clock()
+	if a.take(need, now) { // somebody else has refilled it
+		a.give(need, 0, now)
+		return nil
+	}
+	s := a.dry(need)
+	least := a.least(s, need)
+	s.renew = max(m.affordable(ctx, a.agentID, s), least)
+	var granted *models.Reservation
+	var refused error
+	err := m.ledger.Write(ctx, func(tx *store.Tx) (err error) {
+		granted, refused, err = m.tell(tx, a.agentID, s)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.settled(s, granted)
+	return refused
+}
+
+// affordable is how much of what a statement wants to reserve the budget covers: what is
+// asked for in advance must not be refused, since a refusal is told to whoever watches.
+func (m *meter) affordable(ctx context.Context, agentID string, s statement) int64 {
+	u, err := m.ledger.Usage(ctx, agentID)
+	if err != nil || u.Remaining == nil {
+		return s.renew
+	}
+	free := *u.Remaining - s.spent
+	if s.reservation != "" {
+		free += s.size
+	}
+	// Others may spend meanwhile, and want some of it too.
+	return max(min(s.renew, free/2), 0)
+}
+
+// tell settles what was spent and reserves anew. A refusal is no error of the transaction.
+func (m *meter) tell(tx *store.Tx, agentID string, s statement) (granted *models.Reservation, refused, err error) {
+	switch {
+	case s.reservation != "":
+		err = m.ledger.SettleIn(tx, agentID, s.reservation, models.Settlement{Tokens: &s.spent, FactLabels: models.FactLabels{Kind: factKind}})
+	case s.spent > 0:
+		err = m.ledger.ChargeIn(tx, agentID, models.FactDraft{Tokens: &s.spent, FactLabels: models.FactLabels{Kind: factKind}})
+	}
+	if err != nil || s.renew <= 0 {
+		return nil, nil, err
+	}
+	r, err := m.ledger.ReserveIn(tx, agentID, s.renew, reservedFor)
+	switch errs.CodeOf(err) {
+	case errs.BudgetExceeded, errs.AgentDeactivated, errs.NotFound:
+		if err != nil {
+			return nil, err, nil
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return &r, nil, nil
+}
+
+// due is an account of which the ledger is told, and what.
+type due struct {
+	*account
+	statement
+	granted *models.Reservation
+}
+
+// due returns the accounts of which the ledger is to be told, in the order of their agents;
+// whoever gets them releases them. all is also for those of which nothing is known but that
+// they hold something.
+func (m *meter) due(ctx context.Context, all bool) (out []*due) {
+	now, idle := m.clock(), idleAfter
+	if all {
+		idle = -1 << 62 // everything is idle
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, a := range m.accounts {
+		select {
+		case a.asking <- struct{}{}:
+		default:
+			continue // who asks tells the ledger
+		}
+		s, ok := a.state(now, idle)
+		switch {
+		case ok:
+			out = append(out, &due{account: a, statement: s})
+			continue
+		case a.idle(now, idle):
+			delete(m.accounts, id)
+		}
+		<-a.asking
+	}
+	slices.SortFunc(out, func(a, b *due) int { return cmp.Compare(a.agentID, b.agentID) })
+	for _, d := range out {
+		if d.renew > 0 {
+			d.renew = m.affordable(ctx, d.agentID, d.statement)
+		}
+	}
+	return out
+}
+
+// tellAll tells the ledger of accounts in one transaction.
+func (m *meter) tellAll(tx *store.Tx, list []*due) (err error) {
+	ids := make([]string, len(list))
+	for i, d := range list {
+		ids[i] = d.agentID
+	}
+	if err := m.ledger.LockIn(tx, ids); err != nil {
+		return err
+	}
+	for _, d := range list {
+		if d.granted, _, err = m.tell(tx, d.agentID, d.statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release ends what due began; told is whether the ledger has been told.
+func release(list []*due, told bool) {
+	for _, d := range list {
+		if told {
+			d.settled(d.statement, d.granted)
+		}
+		<-d.asking
+	}
+}

@@ -1,0 +1,42 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"comet/internal/tokencount"
+	"comet/models"
+)
+
+// passThrough makes a request that is no call of a tool, in the way of one: the ledger is
+// asked, and the audit trail keeps it. fn returns what a model reads of the answer.
+func (g *Gateway) passThrough(ctx context.Context, by Caller, server, name string, args json.RawMessage, fn func(context.Context) ([]string, error)) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	c := &call{id: id.String(), at: g.opts.Clock(), by: by, args: args, tool: &tool{server: server, name: textTo(name, models.MaxToolPattern), class: models.ToolRead}}
+	promised := tokencount.Estimate(len(args))
+	payer, err := g.meter.admit(ctx, by.payer(), promised)
+	if err != nil {
+		return protocolError(toToolError(g.refuse(c, name, err)))
+	}
+	texts, err := fn(ctx)
+	size := 0
+	for _, t := range texts {
+		size += len(t)
+	}
+	charged := promised
+	if size > 0 {
+		charged += tokencount.Estimate(size)
+	}
+	payer.give(promised, charged, g.opts.Clock())
+	g.end(c, ended{ToolCall: g.line(c, nil, err), texts: append([]string{string(args)}, texts...), payer: payer, charged: charged})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return protocolError(toToolError(err))
+	}
+	return err
+}

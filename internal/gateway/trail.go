@@ -1,0 +1,197 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"comet/internal/lifecycle"
+	"comet/internal/tokencount"
+	"comet/models"
+	"comet/store"
+)
+
+const (
+	// writeEvery is how long the end of a call waits to be written at most, writeMany how
+	// many are written without waiting for that.
+	writeEvery, writeMany = 100 * time.Millisecond, 500
+	// mostWaiting is how many may wait; who ends a call then waits too.
+	mostWaiting = 20_000
+	// mostNews is how many other events may wait; further ones are lost.
+	mostNews = 2000
+	// lastWords is how long the last calls may take to be written.
+	lastWords = 10 * time.Second
+)
+
+// ended is a call that has ended, to be written.
+type ended struct {
+	models.ToolCall
+	// texts are what was said, to be counted.
+	texts []string
+	// payer was charged charged for it; nil for a call that costs nothing.
+	payer   *account
+	charged int64
+}
+
+// trail keeps who called what, and tells the ledger what it cost. Both are written together
+// with those of other calls, a moment after the call: a call waits for no transaction. A
+// process that is killed loses what it still held, some tenths of a second of it; what the
+// ledger had reserved for them stays reserved until that expires.
+type trail struct {
+	store   *store.Store
+	meter   *meter
+	count   *tokencount.Counter
+	log     *slog.Logger
+	loop    *lifecycle.Loop
+	mu      sync.Mutex
+	room    *sync.Cond
+	waiting []ended
+	news    []models.EventDraft
+	many    chan struct{} // has one when a batch is there
+	writing chan struct{} // has one from who writes
+}
+
+func newTrail(s *store.Store, m *meter, log *slog.Logger) *trail {
+	t := &trail{store: s, meter: m, count: tokencount.New(), log: log, many: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
+	t.room = sync.NewCond(&t.mu)
+	t.loop = lifecycle.NewLoop(t.run)
+	return t
+}
+
+// Start implements lifecycle.Service.
+func (t *trail) Start(ctx context.Context) error { return t.loop.Start(ctx) }
+
+// Stop implements lifecycle.Service: what waits is written first, and what the ledger holds
+// is given back.
+func (t *trail) Stop(ctx context.Context) error {
+	if err := t.loop.Stop(ctx); err != nil {
+		return err
+	}
+	return t.flush(ctx, true)
+}
+
+// add has a call written soon. Where too many wait already it waits for room: no call is
+// lost.
+func (t *trail) add(e ended) {
+	t.mu.Lock()
+	for len(t.waiting) >= mostWaiting {
+		t.room.Wait()
+	}
+	t.waiting = append(t.waiting, e)
+	n := len(t.waiting)
+	t.mu.Unlock()
+	if n == writeMany {
+		select {
+		case t.many <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (t *trail) run(ctx context.Context) {
+	tick := time.NewTicker(writeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-t.many:
+		}
+		if err := t.flush(context.WithoutCancel(ctx), false); err != nil {
+			t.log.Warn("calls of tools could not be written; they are kept", "error", err)
+		}
+	}
+}
+
+// Flush writes what waits, so that who reads finds it.
+func (t *trail) Flush(ctx context.Context) error { return t.flush(ctx, false) }
+
+// flush writes what waits; all is also to give back what the ledger holds.
+func (t *trail) flush(ctx context.Context, all bool) error {
+	ctx, cancel := context.WithTimeout(ctx, lastWords)
+	defer cancel()
+	select {
+	case t.writing <- struct{}{}:
+		defer func() { <-t.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	batch, news := t.take()
+	calls := make([]models.ToolCall, len(batch))
+	for i := range batch {
+		t.price(&batch[i])
+		calls[i] = batch[i].ToolCall
+		news = append(news, eventOf(calls[i]))
+	}
+	accounts := t.meter.due(ctx, all)
+	if len(calls) == 0 && len(accounts) == 0 && len(news) == 0 {
+		return nil
+	}
+	err := t.meter.ledger.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.AddToolCalls(calls); err != nil {
+			return err
+		}
+		if err := tx.EmitAll(news); err != nil {
+			return err
+		}
+		return t.meter.tellAll(tx, accounts)
+	})
+	release(accounts, err == nil)
+	if err != nil {
+		t.putBack(batch, news[:len(news)-len(batch)])
+	}
+	return err
+}
+
+// tell has an event written with the next calls. It is for news that nobody waits for: where
+// too many wait already, it is left out.
+func (t *trail) tell(e models.EventDraft) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.news) < mostNews {
+		t.news = append(t.news, e)
+	}
+}
+
+// eventOf is a call as the event stream tells of it.
+func eventOf(c models.ToolCall) models.EventDraft {
+	kind := models.EventToolCalled
+	if c.Outcome != models.ToolSucceeded {
+		kind = models.EventToolFailed
+	}
+	id := toolID(c.Server, c.Tool)
+	return models.EventDraft{Type: kind, Key: id, Data: models.ToolCalled{
+		CallID: c.ID, Tool: id, Door: c.Door, Actor: c.Actor, AgentID: c.AgentID, Outcome: c.Outcome, Error: c.Error,
+		DurationMS: float64(c.Duration.Microseconds()) / 1000, Tokens: c.Tokens, TaskID: c.TaskID, ParentID: c.ParentID, TraceID: c.TraceID,
+	}}
+}
+
+// price counts what was said in a call, and has its payer pay that.
+func (t *trail) price(e *ended) {
+	if e.texts == nil {
+		return
+	}
+	e.Tokens = t.count.Count(e.texts...)
+	if e.payer != nil {
+		e.payer.correct(e.Tokens - e.charged)
+	}
+	e.charged, e.texts = e.Tokens, nil
+}
+
+func (t *trail) take() ([]ended, []models.EventDraft) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out, news := t.waiting, t.news
+	t.waiting, t.news = nil, nil
+	t.room.Broadcast()
+	return out, news
+}
+
+// putBack has what could not be written wait again, before what came since.
+func (t *trail) putBack(batch []ended, news []models.EventDraft) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting, t.news = append(batch, t.waiting...), append(news, t.news...)
+}
