@@ -177,7 +177,9 @@ func (a *App) open(ctx context.Context) (err error) {
 		a.lines = link.NewListener(lines, a.cfg.Links.V5Listen, &link.ListenerOptions{Enroll: enrolling(reg), Enrolled: hasEnrolled})
 		a.services.Add("the lines of text", a.lines)
 	}
-	a.services.Add("the HTTP server", a.http)
+	if a.cfg.Listen != "" {
+		a.services.Add("the HTTP server", a.http)
+	}
 	return nil
 }
 

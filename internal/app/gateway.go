@@ -38,7 +38,7 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 		return nil, err
 	}
 	cache := 0 // the rooms' own
-	if !a.cfg.Tools.Cache {
+	if a.cfg.Tools.NoCache {
 		cache = -1
 	}
 	index.Cache = cache

@@ -278,7 +278,7 @@ type Tools struct {
 	TrustChanges   bool          `koanf:"trust_changes"`
 	WaitForAudit   bool          `koanf:"wait_for_audit"`
 	AuditRetention time.Duration `koanf:"audit_retention"`
-	Cache          bool          `koanf:"cache"`
+	NoCache        bool          `koanf:"no_cache"`
 
 	Embeddings Embeddings `koanf:"embeddings"`
 }

@@ -358,3 +358,35 @@ func shortDigest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:3])
 }
+
+// Settle waits until no upstream is being started for the first time, or patience has passed.
+func (g *Gateway) Settle(ctx context.Context, patience time.Duration) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if g.settled() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// settled reports whether every upstream has started or failed to, and the catalogue has the
+// tools of those that are ready.
+func (g *Gateway) settled() bool {
+	have := g.catalogue.Load().servers
+	for _, s := range g.upstreams.Servers() {
+		if s.State == upstream.Starting && s.Error == "" || s.State == upstream.Ready && s.Tools > 0 && !slices.Contains(have, s.ID) {
+			return false
+		}
+	}
+	return true
+}

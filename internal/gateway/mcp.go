@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -86,7 +87,13 @@ const instructions = `comet is a gateway to the tools of many MCP servers and to
 // answer takes what is asked about tools, prompts and resources before the SDK does.
 func (g *Gateway) answer(fixed *models.Principal) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
-		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+			defer func() {
+				if p := recover(); p != nil { // one request's mistake is not everybody's end
+					g.log.Error("a request of MCP panicked", "method", method, "panic", p, "stack", string(debug.Stack()))
+					res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "comet failed; its log says why"}
+				}
+			}()
 			session := ""
 			if s := req.GetSession(); s != nil {
 				session = s.ID()
@@ -101,13 +108,13 @@ func (g *Gateway) answer(fixed *models.Principal) mcp.Middleware {
 				r.Params = &params
 				return next(context.WithValue(ctx, meantKey{}, meant{by, p.Name}), method, &r)
 			case *mcp.ListToolsParams:
-				return g.listTools(ctx, by, p)
+				return g.listTools(ctx, by, orNew(p))
 			case *mcp.ListPromptsParams:
-				return g.listPrompts(ctx, by, p)
+				return g.listPrompts(ctx, by, orNew(p))
 			case *mcp.ListResourcesParams:
-				return g.listResources(ctx, by, p)
+				return g.listResources(ctx, by, orNew(p))
 			case *mcp.ListResourceTemplatesParams:
-				return g.listTemplates(ctx, by, p)
+				return g.listTemplates(ctx, by, orNew(p))
 			case *mcp.GetPromptParams:
 				return g.getPrompt(ctx, by, p)
 			case *mcp.ReadResourceParams:
@@ -116,6 +123,14 @@ func (g *Gateway) answer(fixed *models.Principal) mcp.Middleware {
 			return next(ctx, method, req)
 		}
 	}
+}
+
+// orNew is the parameters of a request that may have none.
+func orNew[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	return p
 }
 
 type meantKey struct{}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"comet/internal/app"
+	"comet/internal/config"
+	"comet/internal/telemetry"
+)
+
+// mcpFlags are what the gateway over stdio can be told.
+type mcpFlags struct {
+	servers, data, names, level string
+	noCache                     bool
+}
+
+// newMCPCommand is the gateway for one MCP client over standard input and output.
+func newMCPCommand() *cobra.Command {
+	var f mcpFlags
+	cmd := &cobra.Command{
+		Use:   "mcp",
+		Short: "Serve an MCP client over stdio",
+		Long: `Serve one MCP client over standard input and output: the tools of all the servers in a
+file such as the client has itself, behind a few that search them, run code over them and
+hand work to agents. Nothing but the protocol goes to standard output; the log goes to
+standard error.
+
+With --config it stands alone: it starts the servers and keeps what it learns below the
+user's configuration directory, or in --data. With --server it is a thin link to a comet
+that runs elsewhere, and needs its token (--token or COMET_TOKEN, scope tools:call).`,
+		Args: cobra.NoArgs,
+		Example: `  comet mcp --config ~/servers.json
+  comet mcp --server http://127.0.0.1:8080`,
+	}
+	link := addClientFlags(cmd)
+	fs := cmd.Flags()
+	fs.StringVar(&f.servers, "config", "", "the mcpServers `file` of the servers to start")
+	fs.StringVar(&f.data, "data", "", "`directory` to keep what is learnt in; default is one of the file's own below the user's configuration directory")
+	fs.StringVar(&f.names, "tool-names", "portable", "how tools are listed: portable (server__tool) or documented (server:tool)")
+	fs.BoolVar(&f.noCache, "no-cache", false, "remember neither answers of searches nor compiled code")
+	fs.StringVar(&f.level, "log-level", "warn", "least severe `level` that is logged: debug, info, warn or error")
+	cmd.MarkFlagsMutuallyExclusive("config", "server")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		log, err := telemetry.NewLogger(cmd.ErrOrStderr(), &telemetry.LogOptions{Level: f.level, Format: "auto"})
+		if err != nil {
+			return err
+		}
+		opts := &app.Options{Logger: log, Build: telemetry.ReadBuild(version)}
+		if f.servers == "" {
+			s, err := loadSettings(cmd.Flags(), link)
+			if err != nil {
+				return err
+			}
+			return app.RelayStdio(cmd.Context(), s.server, s.token, os.Stdin, os.Stdout, opts)
+		}
+		cfg, err := f.config()
+		if err != nil {
+			return err
+		}
+		return app.RunStdio(cmd.Context(), cfg, os.Stdin, os.Stdout, opts)
+	}
+	return cmd
+}
+
+// config is that of a server of its own: the environment counts as for comet serve.
+func (f *mcpFlags) config() (config.Config, error) {
+	flags := pflag.NewFlagSet("mcp", pflag.ContinueOnError)
+	config.Flags(flags)
+	if f.data == "" {
+		dir, err := dataOf(f.servers)
+		if err != nil {
+			return config.Config{}, err
+		}
+		f.data = dir
+	}
+	for name, value := range map[string]string{
+		"mcp-servers": f.servers, "data": f.data, "tool-names": f.names, "no-cache": fmt.Sprint(f.noCache), "log-level": f.level,
+	} {
+		if err := flags.Set(name, value); err != nil {
+			return config.Config{}, usagef("--%s: %w", name, err)
+		}
+	}
+	return config.Load(config.Sources{Flags: flags, Environ: os.Environ()})
+}
+
+// dataOf is where a file of servers has what is learnt about them.
+func dataOf(servers string) (string, error) {
+	path, err := filepath.Abs(servers)
+	if err != nil {
+		return "", usagef("--config: %w", err)
+	}
+	base, err := os.UserConfigDir()
+	if err != nil {
+		return "", usagef("there is no directory for the user's configuration (%w); name one with --data", err)
+	}
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(base, "comet", "mcp", hex.EncodeToString(sum[:6])), nil
+}

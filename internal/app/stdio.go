@@ -1,0 +1,51 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/auth"
+	"comet/internal/config"
+	"comet/internal/gateway"
+	"comet/models"
+)
+
+// settleFor is how long a client of stdio waits at most for the upstreams to start: the first
+// list it asks for is often the only one.
+const settleFor = 5 * time.Second
+
+// RunStdio is the gateway for one MCP client over in and out, with a database of its own and
+// no other door, until the client goes or ctx ends. Nothing but the protocol goes to out.
+func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
+	cfg.Listen = ""
+	a, err := New(ctx, cfg, opts)
+	if err != nil {
+		return err
+	}
+	if err = a.Start(ctx); err == nil {
+		a.gateway.Settle(ctx, settleFor)
+		a.log.Info("serving one MCP client over stdio", "data", cfg.Data)
+		err = a.gateway.ServeStream(ctx, operator(), &mcp.IOTransport{Reader: in, Writer: out})
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
+			err = nil // the client went, or comet was told to
+		}
+	}
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.HTTP.ShutdownTimeout)
+	defer cancel()
+	return errors.Join(err, a.Stop(stopCtx))
+}
+
+// operator is who starts comet for himself: what a program of his does, he does.
+func operator() models.Principal {
+	return models.Principal{TokenID: auth.BootstrapTokenID, Name: "stdio", Scopes: []models.Scope{models.ScopeAdmin}}
+}
+
+// RelayStdio connects one MCP client over in and out with a server.
+func RelayStdio(ctx context.Context, server, token string, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
+	o := opts.orDefaults()
+	return gateway.Relay(ctx, &mcp.IOTransport{Reader: in, Writer: out}, server+gateway.Path, token, o.Logger)
+}
