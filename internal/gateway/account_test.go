@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+)
+
+// TestAccount compares an account with what it stands for, whatever happens in which order:
+// what the ledger knows and what is still to be told is what was used, and no call is
+// promised what was not reserved.
+func TestAccount(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		a, now := newAccount("agent"), time.Unix(0, 0)
+		var told, used, reserved int64
+		var running []int64 // promised
+		for range 200 {
+			switch r.IntN(5) {
+			case 0, 1:
+				if n := r.Int64N(400); a.take(n, now) {
+					running = append(running, n)
+				}
+			case 2:
+				if len(running) > 0 {
+					promised, cost := running[0], r.Int64N(600)
+					running = running[1:]
+					a.give(promised, cost, now)
+					used += cost
+				}
+			case 3: // a refill, or a settlement behind the calls
+				s := a.dry(r.Int64N(300))
+				told += s.spent
+				if r.IntN(3) == 0 {
+					a.settled(s, nil)
+					reserved = 0
+				} else {
+					a.settled(s, &models.Reservation{ID: "r", Tokens: s.renew})
+					reserved = s.renew
+				}
+			case 4:
+				if by := r.Int64N(100) - 50; used+by >= 0 {
+					a.correct(by)
+					used += by
+				}
+			}
+			var promised int64
+			for _, n := range running {
+				promised += n
+			}
+			require.Equal(t, used, told+a.spent, "nothing is lost or told twice")
+			require.Equal(t, reserved, a.size)
+			require.Equal(t, a.size-a.spent-promised, a.held, "what is held is neither used nor promised")
+			require.Len(t, running, a.running)
+		}
+	}
+}
