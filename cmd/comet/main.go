@@ -14,7 +14,12 @@ import (
 // The linker can set nothing but a variable.
 var version string
 
-func main() { os.Exit(run()) }
+func main() {
+	if code, asked := sandboxChild(); asked {
+		os.Exit(code)
+	}
+	os.Exit(run())
+}
 
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

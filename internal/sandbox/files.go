@@ -1,0 +1,161 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// files are what a run may read. Every path is opened below an os.Root, which neither ".."
+// nor a symbolic link leaves, whoever changes them meanwhile.
+type files struct{ granted []grant }
+
+// grant is a directory, or a single file in one.
+type grant struct {
+	path string // absolute and clean
+	root *os.Root
+	only string // the file's name in the root; "" is everything
+}
+
+// openFiles opens what both the request and the sandbox allow.
+func (s *Sandbox) openFiles(paths []string) (*files, *Failure) {
+	all := &files{}
+	for _, path := range paths {
+		path = filepath.Clean(path)
+		known := false
+		for _, bound := range s.opts.ReadPaths {
+			bound = filepath.Clean(bound)
+			switch {
+			case within(path, bound):
+				known = true
+				all.open(path, bound)
+			case within(bound, path):
+				known = true
+				all.open(bound, bound)
+			}
+		}
+		if !known {
+			all.close()
+			return nil, &Failure{Name: PathDenied, Message: fmt.Sprintf("the server does not allow code to read %q", path)}
+		}
+	}
+	return all, nil
+}
+
+// within reports whether path is bound or below it, by their names.
+func within(path, bound string) bool {
+	rel, err := filepath.Rel(bound, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// open grants a path within a bound. One that is not there grants nothing.
+func (f *files) open(path, bound string) {
+	dir, only := bound, ""
+	if info, err := os.Stat(bound); err != nil {
+		return
+	} else if !info.IsDir() {
+		dir, only = filepath.Dir(bound), filepath.Base(bound)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return
+	}
+	if path != bound {
+		if only != "" {
+			_ = root.Close()
+			return // below a file is nothing
+		}
+		outer := root
+		defer func() { _ = outer.Close() }()
+		if root, only, err = narrow(outer, path, bound); err != nil {
+			return
+		}
+	}
+	f.granted = append(f.granted, grant{path, root, only})
+}
+
+// narrow opens a path below a root, as a root of its own or as a single file.
+func narrow(outer *os.Root, path, bound string) (root *os.Root, only string, err error) {
+	rel, err := filepath.Rel(bound, path)
+	if err != nil {
+		return nil, "", err
+	}
+	info, err := outer.Stat(rel)
+	if err != nil {
+		return nil, "", err
+	}
+	if !info.IsDir() {
+		rel, only = filepath.Dir(rel), filepath.Base(rel)
+	}
+	root, err = outer.OpenRoot(rel)
+	return root, only, err
+}
+
+func (f *files) close() {
+	for _, g := range f.granted {
+		_ = g.root.Close()
+	}
+}
+
+// read returns a file's text. What is not granted is errDenied, whether it is there or not.
+func (f *files) read(path string) (string, error) {
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+		return "", errDenied
+	}
+	path = filepath.Clean(path)
+	err := errDenied
+	for _, g := range slices.Backward(f.granted) {
+		if !within(path, g.path) {
+			continue
+		}
+		var text string
+		if text, err = g.read(path); err == nil {
+			return text, nil
+		}
+	}
+	return "", err
+}
+
+func (g grant) read(path string) (string, error) {
+	rel, err := filepath.Rel(g.path, path)
+	if err != nil {
+		return "", errDenied
+	}
+	if g.only != "" {
+		rel = g.only
+		if info, err := g.root.Lstat(rel); err != nil || !info.Mode().IsRegular() {
+			return "", errDenied // a link could lead to another file of the directory
+		}
+	}
+	file, err := g.root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not be waited for
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", errors.New("no such file: " + path)
+	case err != nil:
+		return "", errDenied // it leads out of the root, or the system refuses it
+	}
+	defer func() { _ = file.Close() }()
+	return text(file)
+}
+
+// text reads a regular file that is not too large.
+func text(file *os.File) (string, error) {
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return "", errors.New("it is not a file")
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	switch {
+	case err != nil:
+		return "", errors.New("it cannot be read")
+	case len(data) > maxFile:
+		return "", fmt.Errorf("it has more than %d bytes", maxFile)
+	}
+	return strings.ToValidUTF8(string(data), "\uFFFD"), nil
+}

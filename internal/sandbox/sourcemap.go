@@ -1,0 +1,108 @@
+package sandbox
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// sourceMap leads from places in the JavaScript back to the caller's code.
+type sourceMap struct {
+	lines [][]mapping // for each line of the JavaScript, by column
+	most  int         // the lines of the caller's code
+	frame *regexp.Regexp
+}
+
+// mapping says that what begins at a column came from a place in the source. All count
+// from 0; the first line of the source is not the caller's (see compile.go).
+type mapping struct{ column, line, at int }
+
+func newSourceMap(js *compiled) *sourceMap {
+	// Code that the prelude evaluates is called <input> by the engine, its own is not.
+	m := &sourceMap{most: js.Lines, frame: regexp.MustCompile(`^\s*at (.*?) ?\(?<input>:(\d+):(\d+)\)?$`)}
+	line, at := 0, 0
+	for text := range strings.SplitSeq(js.Mappings, ";") {
+		var all []mapping
+		column := 0
+		for segment := range strings.SplitSeq(text, ",") {
+			n := base64VLQ(segment)
+			if len(n) < 4 {
+				continue
+			}
+			column, line, at = column+n[0], line+n[2], at+n[3]
+			all = append(all, mapping{column, line, at})
+		}
+		m.lines = append(m.lines, all)
+	}
+	return m
+}
+
+// base64VLQ reads the numbers of a segment, each of which is digits of five bits, the lowest
+// first, and whose lowest bit is its sign.
+func base64VLQ(segment string) []int {
+	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	var all []int
+	value, shift := 0, 0
+	for _, c := range []byte(segment) {
+		digit := strings.IndexByte(digits, c)
+		if digit < 0 || shift > 30 {
+			return nil
+		}
+		value |= digit & 31 << shift
+		if digit&32 != 0 {
+			shift += 5
+			continue
+		}
+		if value&1 != 0 {
+			value = -value
+		}
+		all = append(all, value/2)
+		value, shift = 0, 0
+	}
+	return all
+}
+
+// find leads from a place in the JavaScript to one in the caller's code. All count from 1; 0
+// is not known.
+func (m *sourceMap) find(line, column int) (int, int) {
+	if line < 1 || line > len(m.lines) {
+		return 0, 0
+	}
+	all := m.lines[line-1]
+	i, found := slices.BinarySearchFunc(all, column-1, func(a mapping, column int) int { return a.column - column })
+	if !found {
+		i--
+	}
+	if i < 0 || all[i].line < 1 || all[i].line > m.most {
+		return 0, 0
+	}
+	return all[i].line, all[i].at + 1
+}
+
+// stack is the engine's stack in terms of the caller's code, without what is not in there,
+// and the innermost place.
+func (m *sourceMap) stack(engines string) (line, column int, stack string) {
+	var out strings.Builder
+	for text := range strings.Lines(engines) {
+		found := m.frame.FindStringSubmatch(strings.TrimRight(text, "\n"))
+		if found == nil {
+			continue
+		}
+		l, _ := strconv.Atoi(found[2])
+		c, _ := strconv.Atoi(found[3])
+		if l, c = m.find(l, c); l == 0 {
+			continue
+		}
+		if line == 0 {
+			line, column = l, c
+		}
+		name := found[1]
+		if name == "" || name == "<anonymous>" {
+			name = "the code"
+		}
+		fmt.Fprintf(&out, "at %s (%d:%d)\n", name, l, c)
+	}
+	return line, column, strings.TrimRight(out.String(), "\n")
+}
