@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"comet/internal/bus/bustest"
+	"comet/internal/sandbox"
 	"comet/store/storetest"
 )
 
@@ -35,6 +36,9 @@ func (r tests) Run() int {
 func TestMain(m *testing.M) {
 	if bustest.ServeIfAsked() {
 		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == sandbox.ChildArgument { // a server in this process runs code
+		os.Exit(sandbox.Child(os.Stdin, os.Stdout))
 	}
 	goleak.VerifyTestMain(tests{m})
 }

@@ -8,8 +8,14 @@ import (
 )
 
 // keepWarm keeps one child ready, which whoever comes first takes, until the sandbox stops.
-// One that dies before is replaced.
+// One that dies before is replaced. Nobody's first run is waited for: a server that runs no
+// code has no children.
 func (s *Sandbox) keepWarm(ctx context.Context) {
+	select {
+	case <-s.wanted:
+	case <-ctx.Done():
+		return
+	}
 	patience := backoff.NewExponentialBackOff()
 	patience.MaxInterval = time.Minute
 	for ctx.Err() == nil {

@@ -26,6 +26,7 @@ func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
 	if f := s.prepare(&req); f != nil {
 		return Result{}, f
 	}
+	s.first.Do(func() { close(s.wanted) })
 	files, f := s.openFiles(req.ReadPaths)
 	if f != nil {
 		return Result{}, f

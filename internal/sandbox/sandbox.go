@@ -145,11 +145,13 @@ type Sandbox struct {
 	work     sync.WaitGroup // runs, and goroutines that keep children ready
 	reaping  sync.WaitGroup // children that are ending
 	ended    chan struct{}
+	wanted   chan struct{} // closed with the first run
+	first    sync.Once
 }
 
 // New returns a sandbox that has yet to be started.
 func New(opts *Options) (*Sandbox, error) {
-	s := &Sandbox{opts: opts.orDefaults(), warm: make(chan *process), launch: make(chan launching), ended: make(chan struct{})}
+	s := &Sandbox{opts: opts.orDefaults(), warm: make(chan *process), launch: make(chan launching), ended: make(chan struct{}), wanted: make(chan struct{})}
 	if err := s.opts.check(); err != nil {
 		return nil, err
 	}
