@@ -1,0 +1,204 @@
+package toolindex
+
+import "slices"
+
+const (
+	// unheard is how much a word weighs against all tools that none of them knows: names
+	// of people and files mostly, which no tool could know.
+	unheard = 0.25
+	// otherNumber is what a word counts that a name has in the singular and the query in the
+	// plural, or the other way round: list_issues and get_issue.
+	otherNumber = 0.8
+	// addressed is how many times a word counts that is the name of a server and nothing
+	// else: who says it means that server.
+	addressed = 2
+	// special is what is taken off a tool whose name has words that nobody asked for: who
+	// wants to read a file does not want read_multiple_files.
+	special = 0.2
+	// outdated is what a tool counts that says it is deprecated.
+	outdated = 0.9
+)
+
+// scratch is where one search adds up. The slices are as long as there are tools.
+type scratch struct {
+	total, best    []float32
+	covered, named []float32 // of the name: by all groups, by the one at hand
+	touched        []int32   // with a total
+	seen           []int32   // by the group at hand
+}
+
+func newScratch(n int) *scratch {
+	return &scratch{total: make([]float32, n), best: make([]float32, n), covered: make([]float32, n), named: make([]float32, n)}
+}
+
+// clear makes it as new.
+func (a *scratch) clear() {
+	for _, doc := range a.touched {
+		a.total[doc], a.covered[doc] = 0, 0
+	}
+	a.touched = a.touched[:0]
+}
+
+// wanted turns a text into what is looked for.
+func (w *words) wanted(text string) []wanted {
+	list := split(text)
+	l := w.languageOf(list)
+	kept := make([]string, 0, len(list))
+	for _, word := range list {
+		if !w.stop(fold(word), l) && len(kept) < maxQueryWords {
+			kept = append(kept, word)
+		}
+	}
+	if len(kept) == 0 { // nothing but small words: then they are meant
+		kept = list[:min(len(list), maxQueryWords)]
+	}
+	var out []wanted
+	for i := 0; i < len(kept); {
+		n, found := w.phrase(kept[i:], l)
+		if n == 0 {
+			n, found = 1, w.word(kept[i], l)
+		}
+		for _, g := range found {
+			out = append(out, wanted{g, fold(kept[i+n-1]), plural(kept[i+n-1])})
+		}
+		i += n
+	}
+	return out
+}
+
+// stop reports whether a word says nothing in a language; where that is not clear, both
+// have to say so, or one that is not the name of anything.
+func (w *words) stop(word string, l language) bool {
+	if l == unclear {
+		return w.stops[anglais][word] || w.stops[francais][word] && len(word) <= 2
+	}
+	return w.stops[l][word]
+}
+
+// phrase returns what the longest phrase at the beginning of list means, and its length.
+func (w *words) phrase(list []string, l language) (int, []group) {
+	for n := min(w.longest, len(list)); n > 1; n-- {
+		if l != anglais {
+			if g := w.french[w.key(list[:n], francais)]; g != nil {
+				return n, g
+			}
+		}
+		if g := w.near[w.key(list[:n], anglais)]; g != nil {
+			return n, g
+		}
+	}
+	return 0, nil
+}
+
+// word returns what one word may mean: itself, what is near to it, and, unless the text is
+// English, what it means in French.
+func (w *words) word(word string, l language) []group {
+	en := stem(word, anglais)
+	own := group{{en, 1}}
+	if l != anglais {
+		own = append(own, choice{french(word), 1})
+		if g := w.french[stem(word, francais)]; g != nil {
+			return joined(own, g)
+		}
+	}
+	if l == francais {
+		return []group{own}
+	}
+	return joined(own, w.near[en])
+}
+
+// joined adds what a word means to the word itself; where that is several words, each of
+// them is looked for.
+func joined(own group, meanings []group) []group {
+	if len(meanings) < 2 {
+		for _, m := range meanings {
+			for _, c := range m {
+				if c.term != own[0].term {
+					own = append(own, c)
+				}
+			}
+		}
+		return []group{own}
+	}
+	out := make([]group, 0, len(meanings))
+	for _, m := range meanings {
+		out = append(out, append(slices.Clone(own), m...))
+	}
+	return out
+}
+
+// known replaces the terms of a group that no tool has by what they may be meant for, and
+// reports whether any tool has one.
+func (s *snapshot) known(w *wanted) (group, bool) {
+	for _, c := range w.group {
+		if s.postings[c.term] != nil {
+			return w.group, true
+		}
+	}
+	out := s.beginning(w.word)
+	if len(out) == 0 {
+		out = s.mistyped(w.word)
+	}
+	return out, len(out) > 0
+}
+
+// score adds up what each tool has of what is looked for, in 0…1 of all that was asked:
+// a word that no tool has, or that this one has not, is missing from the whole. So the
+// best of bad hits stays a bad one. It returns the documents with a score above 0.
+func (s *snapshot) score(list []wanted, a *scratch) {
+	var asked float32
+	for i := range list {
+		g, ok := s.known(&list[i])
+		if !ok {
+			asked += unheard * s.rarity(0)
+			continue
+		}
+		a.seen = a.seen[:0]
+		for _, c := range g {
+			all := s.postings[c.term]
+			share := s.rarity(float32(len(all))) * c.weight
+			for _, p := range all {
+				v := p.score * c.weight
+				if p.named {
+					a.named[p.doc] = max(a.named[p.doc], share)
+					if p.plural != list[i].plural {
+						v *= otherNumber
+					}
+				}
+				switch {
+				case a.best[p.doc] == 0:
+					a.best[p.doc] = v
+					a.seen = append(a.seen, p.doc)
+				case v > a.best[p.doc]:
+					a.best[p.doc] = v
+				}
+			}
+		}
+		among := float32(0)
+		for _, doc := range a.seen {
+			among += a.best[doc]
+		}
+		rare := s.rarity(among)
+		if s.servers[g[0].term] {
+			rare *= addressed
+		}
+		asked += rare
+		for _, doc := range a.seen {
+			if a.total[doc] == 0 {
+				a.touched = append(a.touched, doc)
+			}
+			a.total[doc] += rare * a.best[doc]
+			a.covered[doc] += a.named[doc]
+			a.best[doc], a.named[doc] = 0, 0
+		}
+	}
+	for _, doc := range a.touched {
+		a.total[doc] /= asked
+		if s.names[doc] > 0 {
+			a.total[doc] *= 1 - special*(1-min(a.covered[doc]/s.names[doc], 1))
+		}
+		if s.docs[doc].deprecated {
+			a.total[doc] *= outdated
+		}
+	}
+}

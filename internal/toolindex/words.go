@@ -1,0 +1,207 @@
+package toolindex
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+
+	"github.com/kljensen/snowball/english"
+	snowball "github.com/kljensen/snowball/french"
+)
+
+// vocabulary is the table of words; its head says what it is for.
+//
+//go:embed vocabulary.txt
+var vocabulary string
+
+const (
+	// nearby is what a word counts that means about the same as one that was asked for.
+	nearby = 0.85
+	// translated is what the English word for a French one counts where that is one of the
+	// first two of its row, and loosely where it is a further one.
+	translated, loosely = 0.95, 0.8
+	// secondary is what the words count that stand beside a translation.
+	secondary = 0.5
+)
+
+// choice is a term that may stand for a word, and what it counts.
+type choice struct {
+	term   string
+	weight float32
+}
+
+// group is the terms that may stand for one word.
+type group []choice
+
+// wanted is a word that was asked for.
+type wanted struct {
+	group
+	word   string // as it was written, folded
+	plural bool
+}
+
+// words is what is known of English and French. It is read only.
+type words struct {
+	stops [2]map[string]bool // by language, folded
+	// near and french have the groups that stand for a stem, or for the stems of a phrase
+	// with spaces between them. A word that means two in English ("PR") has two groups.
+	near, french map[string][]group
+	longest      int // words of the longest phrase
+}
+
+type language uint8
+
+const (
+	anglais language = iota
+	francais
+	unclear
+)
+
+func newWords() *words {
+	w := &words{near: map[string][]group{}, french: map[string][]group{}, longest: 1}
+	for line := range strings.SplitSeq(vocabulary, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		head, rest, _ := strings.Cut(line, "=")
+		en, fr, _ := strings.Cut(rest, "|")
+		switch head = strings.TrimSpace(head); head {
+		case "small_words":
+			w.stops[anglais], w.stops[francais] = set(en), set(fr)
+		default:
+			w.add(strings.Fields(head), strings.Fields(en), strings.Fields(fr))
+		}
+	}
+	return w
+}
+
+func set(list string) map[string]bool {
+	out := map[string]bool{}
+	for w := range strings.FieldsSeq(list) {
+		out[fold(w)] = true
+	}
+	return out
+}
+
+// add takes a row of the table.
+func (w *words) add(heads, en, fr []string) {
+	if strings.Contains(heads[0], "_") {
+		w.addPhrase(heads[0], en, fr)
+		return
+	}
+	for _, word := range slices.Concat(heads, en) {
+		g := group{}
+		for _, h := range heads {
+			g = append(g, choice{stem(h, anglais), nearby})
+		}
+		if slices.Contains(heads, word) {
+			for _, e := range en {
+				if !strings.Contains(e, "_") {
+					g = append(g, choice{stem(e, anglais), nearby})
+				}
+			}
+		}
+		w.enter(w.near, word, anglais, g)
+	}
+	for i, word := range fr {
+		weight := float32(translated)
+		if i >= 2 {
+			weight = loosely
+		}
+		g := group{}
+		for _, h := range heads {
+			g = append(g, choice{stem(h, anglais), weight})
+		}
+		for _, e := range en {
+			if !strings.Contains(e, "_") {
+				g = append(g, choice{stem(e, anglais), secondary})
+			}
+		}
+		w.enter(w.french, word, francais, g)
+	}
+}
+
+// addPhrase takes a row whose head is several words: all of them are meant.
+func (w *words) addPhrase(head string, en, fr []string) {
+	parts := strings.Split(head, "_")
+	for _, part := range parts {
+		g := group{{stem(part, anglais), translated}}
+		for _, word := range en {
+			key := w.key(strings.Split(word, "_"), anglais)
+			w.near[key] = append(w.near[key], g)
+		}
+		for _, word := range fr {
+			key := w.key(strings.Split(word, "_"), francais)
+			w.french[key] = append(w.french[key], g)
+		}
+	}
+}
+
+// enter adds a group to a word, or joins it with what the word means already.
+func (w *words) enter(table map[string][]group, word string, l language, g group) {
+	parts := strings.Split(word, "_")
+	w.longest = max(w.longest, len(parts))
+	key := w.key(parts, l)
+	if old := table[key]; len(old) == 1 && len(parts) == 1 {
+		for _, c := range g {
+			if !slices.ContainsFunc(old[0], func(o choice) bool { return o.term == c.term }) {
+				old[0] = append(old[0], c)
+			}
+		}
+		return
+	}
+	table[key] = append(table[key], g)
+}
+
+// key is under what the words of a phrase are kept, without its small ones.
+func (w *words) key(parts []string, l language) string {
+	stems := make([]string, 0, len(parts))
+	for _, p := range parts {
+		if len(parts) == 1 || !w.stops[l][fold(p)] {
+			stems = append(stems, stem(p, l))
+		}
+	}
+	return strings.Join(stems, " ")
+}
+
+// stem returns the stem of a word in a language, folded.
+func stem(word string, l language) string {
+	if l == francais {
+		return fold(snowball.Stem(word, true))
+	}
+	return fold(english.Stem(word, true))
+}
+
+// plural reports whether a word looks like several of something. English and French agree
+// about most of them.
+func plural(word string) bool {
+	n := len(word)
+	return n > 3 && (word[n-1] == 's' && !strings.ContainsRune("sui", rune(word[n-2])) || strings.HasSuffix(word, "aux") || strings.HasSuffix(word, "eux"))
+}
+
+// french is the term of a French word. It is no English one: to go (aller) is not all.
+func french(word string) string { return "fr:" + stem(word, francais) }
+
+// languageOf says in which language a text is written, by the words that carry none of
+// its meaning, and by what only French has.
+func (w *words) languageOf(text []string) language {
+	var en, fr int
+	for _, word := range text {
+		plain := fold(word)
+		inEnglish, inFrench := w.stops[anglais][plain], w.stops[francais][plain]
+		switch {
+		case inEnglish && !inFrench:
+			en++
+		case inFrench && !inEnglish && w.near[stem(word, anglais)] == nil, plain != word: // comment is how
+			fr++
+		}
+	}
+	switch {
+	case fr > en:
+		return francais
+	case en > fr:
+		return anglais
+	}
+	return unclear
+}
