@@ -1,0 +1,214 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/words"
+)
+
+// catalogue is what an upstream offers, each list in the order of its names. It is never
+// changed, only replaced.
+type catalogue struct {
+	tools     list[*mcp.Tool]
+	resources list[*mcp.Resource]
+	templates list[*mcp.ResourceTemplate]
+	prompts   list[*mcp.Prompt]
+	names     map[string]bool // of the tools
+}
+
+// list is one list and what had to be left out of it.
+type list[T any] struct {
+	items    []T
+	warnings []string
+}
+
+func (c *catalogue) warnings() []string {
+	return slices.Concat(c.tools.warnings, c.resources.warnings, c.templates.warnings, c.prompts.warnings)
+}
+
+// read returns a catalogue in which the lists of the kinds are new and the others those
+// of old. An upstream that says that it has no list is not asked for it, and one whose
+// list of anything but tools fails is used without it.
+func (s *session) read(ctx context.Context, old *catalogue, kinds map[ChangeKind]bool) (*catalogue, error) {
+	out := *old
+	has := s.client.InitializeResult().Capabilities
+	if has == nil {
+		has = &mcp.ServerCapabilities{}
+	}
+	if kinds[Tools] && has.Tools != nil {
+		tools, err := readList(ctx, s, "tool", s.toolPage, func(t *mcp.Tool) string { return t.Name }, checkTool)
+		if err != nil {
+			return nil, err
+		}
+		out.tools, out.names = tools, map[string]bool{}
+		for _, t := range tools.items {
+			out.names[t.Name] = true
+		}
+	}
+	if kinds[Resources] && has.Resources != nil {
+		out.resources = optional(readList(ctx, s, "resource", s.resourcePage, func(r *mcp.Resource) string { return r.URI }, nil))
+		out.templates = optional(readList(ctx, s, "resource template", s.templatePage,
+			func(r *mcp.ResourceTemplate) string { return r.URITemplate }, nil))
+	}
+	if kinds[Prompts] && has.Prompts != nil {
+		out.prompts = optional(readList(ctx, s, "prompt", s.promptPage, func(p *mcp.Prompt) string { return p.Name }, nil))
+	}
+	return &out, ctx.Err()
+}
+
+func optional[T any](l list[T], err error) list[T] {
+	if err != nil {
+		l.warnings = append(l.warnings, err.Error())
+	}
+	return l
+}
+
+func (s *session) toolPage(ctx context.Context, cursor string) ([]*mcp.Tool, string, error) {
+	res, err := s.client.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
+	if err != nil {
+		return nil, "", err
+	}
+	return res.Tools, res.NextCursor, nil
+}
+
+func (s *session) resourcePage(ctx context.Context, cursor string) ([]*mcp.Resource, string, error) {
+	res, err := s.client.ListResources(ctx, &mcp.ListResourcesParams{Cursor: cursor})
+	if err != nil {
+		return nil, "", err
+	}
+	return res.Resources, res.NextCursor, nil
+}
+
+func (s *session) templatePage(ctx context.Context, cursor string) ([]*mcp.ResourceTemplate, string, error) {
+	res, err := s.client.ListResourceTemplates(ctx, &mcp.ListResourceTemplatesParams{Cursor: cursor})
+	var rpc *jsonrpc.Error
+	switch {
+	case errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeMethodNotFound:
+		return nil, "", nil // many have resources without templates
+	case err != nil:
+		return nil, "", err
+	}
+	return res.ResourceTemplates, res.NextCursor, nil
+}
+
+func (s *session) promptPage(ctx context.Context, cursor string) ([]*mcp.Prompt, string, error) {
+	res, err := s.client.ListPrompts(ctx, &mcp.ListPromptsParams{Cursor: cursor})
+	if err != nil {
+		return nil, "", err
+	}
+	return res.Prompts, res.NextCursor, nil
+}
+
+// readList reads a list page by page, within the limits.
+func readList[T any](ctx context.Context, s *session, what string, page func(context.Context, string) ([]*T, string, error),
+	name func(*T) string, check func(*T) error,
+) (list[*T], error) {
+	c := &collector[T]{what: what, name: name, check: check, hide: s.launch.secrets.hide, seen: map[string]bool{}}
+	for cursor, pages := "", 0; ; pages++ {
+		if pages == MaxPages {
+			c.warn("the list of %ss has more than %d pages; the others were left out", what, MaxPages)
+			break
+		}
+		var next string
+		items, err := guard(func() (items []*T, err error) {
+			ctx, cancel := context.WithTimeout(ctx, s.launch.timeout())
+			defer cancel()
+			items, next, err = page(ctx, cursor)
+			return items, err
+		})
+		if err != nil {
+			return list[*T]{}, fmt.Errorf("the list of %ss cannot be read: %s", what, s.launch.secrets.hide(err.Error()))
+		}
+		if !c.add(items) || next == "" {
+			break
+		}
+		if next == cursor {
+			c.warn("the list of %ss does not go on behind page %d", what, pages+1)
+			break
+		}
+		cursor = next
+	}
+	return c.list(), nil
+}
+
+// collector takes what a list may have and says what it left out.
+type collector[T any] struct {
+	what     string
+	name     func(*T) string
+	check    func(*T) error
+	hide     func(string) string
+	seen     map[string]bool
+	items    []*T
+	size     int
+	warnings []string
+	more     int // warnings that are not told one by one
+}
+
+const maxWarnings = 20
+
+func (c *collector[T]) warn(format string, args ...any) {
+	if len(c.warnings) == maxWarnings {
+		c.more++
+		return
+	}
+	c.warnings = append(c.warnings, c.hide(fmt.Sprintf(format, args...)))
+}
+
+// add reports whether there is room for more.
+func (c *collector[T]) add(items []*T) bool {
+	for _, item := range items {
+		if item == nil {
+			c.warn("a %s that is null was left out", c.what)
+			continue
+		}
+		name, size := c.name(item), sizeOf(reflect.ValueOf(item))
+		switch err := c.judge(name, item, size); {
+		case len(c.items) == MaxTools:
+			c.warn("there are more than %d %ss; the others were left out", MaxTools, c.what)
+			return false
+		case c.size+size > maxCatalogue:
+			c.warn("the list of %ss is larger than %d bytes; the rest was left out", c.what, maxCatalogue)
+			return false
+		case err != nil:
+			c.warn("the %s %s was left out: %s", c.what, words.Quote(name), err)
+			continue
+		}
+		c.seen[name] = true
+		c.size += size
+		c.items = append(c.items, item)
+	}
+	return true
+}
+
+func (c *collector[T]) judge(name string, item *T, size int) error {
+	switch {
+	case name == "":
+		return errors.New("it has no name")
+	case c.seen[name]:
+		return errors.New("another one before it has the same name")
+	case !utf8.ValidString(name):
+		return errors.New("its name is no text")
+	case size > maxItem:
+		return fmt.Errorf("it is larger than %d bytes", maxItem)
+	case c.check != nil:
+		return c.check(item)
+	}
+	return nil
+}
+
+func (c *collector[T]) list() list[*T] {
+	slices.SortStableFunc(c.items, func(a, b *T) int { return cmp.Compare(c.name(a), c.name(b)) })
+	if c.more > 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("and %d more like these", c.more))
+	}
+	return list[*T]{c.items, c.warnings}
+}

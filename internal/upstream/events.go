@@ -1,0 +1,142 @@
+package upstream
+
+import (
+	"bytes"
+	"io"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// events passes a stream of server-sent events on, one at a time: those that hold a
+// message, and those of other names. An event over the limit becomes the answer that it
+// was too large, where it was an answer.
+type events struct {
+	io.Closer
+	in      *lineReader
+	limit   int
+	garbage *counter
+
+	out  []byte // of what is passed on, not read yet
+	err  error  // after it
+	next event
+}
+
+// event is one that is being read.
+type event struct {
+	name, id, retry []byte
+	data            []byte
+	hasData         bool
+	over            *envelope
+}
+
+func newEvents(body io.ReadCloser, limit int, garbage *counter) *events {
+	// A line has the name of its field before the message.
+	return &events{Closer: body, in: newLineReader(body, limit+len("data: ")), limit: limit, garbage: garbage}
+}
+
+// Read implements io.Reader.
+func (e *events) Read(p []byte) (int, error) {
+	for len(e.out) == 0 {
+		if e.err != nil {
+			return 0, e.err
+		}
+		line, over, err := e.in.next()
+		e.err = err
+		switch {
+		case over != nil:
+			e.tooLong(over)
+		case len(line) > 0:
+			e.field(line)
+		case err == nil:
+			e.dispatch()
+		}
+		if err == io.EOF { //nolint:errorlint // readers return it as it is
+			e.dispatch()
+		}
+	}
+	n := copy(p, e.out)
+	e.out = e.out[n:]
+	return n, nil
+}
+
+// tooLong takes a line over the limit. The envelope has seen "data: " before the object,
+// which it takes for nothing.
+func (e *events) tooLong(over *envelope) { e.next.over, e.next.data = over, nil }
+
+func (e *events) field(line []byte) {
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(name) {
+	case "event":
+		e.next.name = bytes.Clone(value)
+	case "id":
+		e.next.id = bytes.Clone(value)
+	case "retry":
+		e.next.retry = bytes.Clone(value)
+	case "data":
+		e.data(value)
+	}
+}
+
+func (e *events) data(value []byte) {
+	next := &e.next
+	switch {
+	case next.over != nil:
+		next.over.feed(value)
+	case len(next.data)+len(value) > e.limit:
+		next.over = &envelope{}
+		next.over.feed(next.data)
+		next.over.feed(value)
+		next.data = nil
+	default:
+		if next.hasData {
+			next.data = append(next.data, '\n')
+		}
+		next.data, next.hasData = append(next.data, value...), true
+	}
+}
+
+// dispatch ends an event.
+func (e *events) dispatch() {
+	next := e.next
+	e.next = event{}
+	if next.over != nil {
+		next.data, next.hasData = nil, false
+		if id, ok := next.over.answers(); ok {
+			next.data, next.hasData = errorMessage(id, tooLarge(e.limit)), true
+		} else {
+			e.garbage.add("")
+		}
+	} else if isMessage := len(next.name) == 0 || string(next.name) == "message"; isMessage && len(next.data) > 0 {
+		if _, err := jsonrpc.DecodeMessage(next.data); err != nil {
+			e.garbage.add(string(next.data[:min(len(next.data), maxSample)]))
+			next.data, next.hasData = nil, false
+		}
+	}
+	e.out = next.encode()
+}
+
+func (n event) encode() []byte {
+	var b bytes.Buffer
+	for _, f := range []struct {
+		name  string
+		value []byte
+	}{{"event: ", n.name}, {"id: ", n.id}, {"retry: ", n.retry}} {
+		if len(f.value) > 0 {
+			b.WriteString(f.name)
+			b.Write(f.value)
+			b.WriteByte('\n')
+		}
+	}
+	if n.hasData {
+		for line := range bytes.SplitSeq(n.data, []byte("\n")) {
+			b.WriteString("data: ")
+			b.Write(line)
+			b.WriteByte('\n')
+		}
+	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,203 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+const (
+	maxErrorBody = 64 << 10 // bytes of an answer that is an error
+	maxRedirects = 3
+	farewell     = 2 * time.Second // for the last requests of a session
+	drain        = 2 * time.Second // for a connection to become free after an answer
+)
+
+// web carries the requests of one session to an address. The SDK reads whatever it is
+// sent and gives the session up at what it cannot read; here answers are bounded and
+// looked at before, and headers go to the address they are meant for and nowhere else.
+type web struct {
+	base    *http.Transport
+	origin  *url.URL
+	headers http.Header
+	limit   int
+	garbage *counter
+	life    context.Context // of the session: its end ends every request
+	end     context.CancelFunc
+	refused atomic.Pointer[string] // the status of the last answer that was an error
+}
+
+func newWeb(l *launch, opts *Options, garbage *counter) (*web, error) {
+	origin, err := url.Parse(l.URL)
+	if err != nil {
+		return nil, errors.New("its url is no address")
+	}
+	w := &web{origin: origin, headers: http.Header{}, limit: opts.MaxMessage, garbage: garbage}
+	for name, value := range l.Headers {
+		w.headers.Set(name, value)
+	}
+	if l.Bearer != "" {
+		w.headers.Set("Authorization", "Bearer "+l.Bearer)
+	}
+	w.life, w.end = context.WithCancel(context.Background())
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	w.base = &http.Transport{
+		DialContext: dialer.DialContext, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 1 << 20,
+	}
+	if opts.DialContext != nil {
+		w.base.DialContext, w.base.Proxy = opts.DialContext, nil
+	}
+	return w, nil
+}
+
+// client is for the SDK's transports.
+func (w *web) client() *http.Client {
+	return &http.Client{Transport: w, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+		if len(via) > maxRedirects {
+			return errors.New("it redirects too often")
+		}
+		if req.Method != via[0].Method {
+			return http.ErrUseLastResponse // what was to be sent would be lost
+		}
+		return nil
+	}}
+}
+
+// close ends every request.
+func (w *web) close() {
+	w.end()
+	w.base.CloseIdleConnections()
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Scheme != w.origin.Scheme || req.URL.Host != w.origin.Host {
+		closeBody(req)
+		return nil, fmt.Errorf("it leads to another host (%s), which is not followed", req.URL.Host)
+	}
+	if w.over() {
+		closeBody(req)
+		// Not an error: the SDK would try to open its stream again for a while.
+		return &http.Response{
+			StatusCode: http.StatusMethodNotAllowed, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header: http.Header{}, Body: http.NoBody, Request: req,
+		}, nil
+	}
+	ctx, cancel := context.WithCancel(req.Context())
+	stop := context.AfterFunc(w.life, cancel)
+	release := func() { stop(); cancel() }
+	out := req.Clone(ctx)
+	for name, values := range w.headers {
+		out.Header[name] = values
+	}
+	resp, err := w.base.RoundTrip(out)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	resp.Body = &releasing{ReadCloser: resp.Body, release: release}
+	return w.checked(req, resp), nil
+}
+
+func (w *web) over() bool { return w.life.Err() != nil }
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
+
+// checked replaces the body by one that is bounded and holds messages only.
+func (w *web) checked(req *http.Request, resp *http.Response) *http.Response {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch {
+	case resp.StatusCode >= http.StatusBadRequest:
+		status := resp.Status
+		w.refused.Store(&status)
+		resp.Body = &limited{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
+	case kind == "text/event-stream":
+		resp.Body = newEvents(resp.Body, w.limit, w.garbage)
+	case kind == "application/json" && req.Method == http.MethodPost:
+		w.whole(req, resp)
+	default:
+		resp.Body = &limited{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
+	}
+	return resp
+}
+
+// whole reads an answer that is one message, and makes an error of it that it is none.
+func (w *web) whole(req *http.Request, resp *http.Response) {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, int64(w.limit)+1))
+	_ = resp.Body.Close()
+	var problem *jsonrpc.Error
+	switch {
+	case err != nil:
+		problem = &jsonrpc.Error{Code: codeRejected, Message: "the answer broke off"}
+	case len(data) > w.limit:
+		problem = tooLarge(w.limit)
+	default:
+		if _, err := jsonrpc.DecodeMessage(data); err != nil && len(bytes.TrimSpace(data)) > 0 {
+			w.garbage.add(string(data[:min(len(data), maxSample)]))
+			problem = &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the answer is no message of the protocol"}
+		}
+	}
+	if problem != nil {
+		data = answerTo(req, problem)
+	}
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+}
+
+// answerTo is a message that answers the request with an error.
+func answerTo(req *http.Request, problem *jsonrpc.Error) []byte {
+	var asked struct {
+		ID any `json:"id"`
+	}
+	if req.GetBody != nil {
+		if body, err := req.GetBody(); err == nil {
+			_ = json.NewDecoder(body).Decode(&asked)
+		}
+	}
+	id, err := jsonrpc.MakeID(asked.ID)
+	if err != nil {
+		return nil
+	}
+	return errorMessage(id, problem)
+}
+
+func errorMessage(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
+	data, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: problem})
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// releasing frees what a request holds when its answer is closed.
+type releasing struct {
+	io.ReadCloser
+	release func()
+}
+
+// Close implements io.Closer.
+func (r *releasing) Close() error {
+	err := r.ReadCloser.Close()
+	r.release()
+	return err
+}
+
+type limited struct {
+	io.Reader
+	io.Closer
+}

@@ -1,0 +1,193 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Manager holds the upstreams. It is a lifecycle.Service and safe for concurrent use;
+// nothing but Stop waits for an upstream longer than it says.
+type Manager struct {
+	opts   Options
+	teller *teller
+
+	mu       sync.RWMutex
+	started  bool
+	stopped  bool
+	all      map[string]*upstream
+	leaving  []*upstream    // taken out, not ended yet
+	partings sync.WaitGroup // of their ends
+}
+
+// New returns a manager without upstreams.
+func New(o *Options) *Manager {
+	m := &Manager{opts: o.orDefaults(), all: map[string]*upstream{}}
+	m.teller = newTeller(m.opts.Changed)
+	return m
+}
+
+// Start begins to start the upstreams that are there and those that come. It waits for
+// none of them.
+func (m *Manager) Start(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.started || m.stopped {
+		return nil
+	}
+	m.started = true
+	for _, u := range m.all {
+		_ = u.Start(ctx) // it never fails
+	}
+	return m.teller.Start(ctx)
+}
+
+// Stop ends every upstream at the same time, and returns when they have ended or ctx is
+// done.
+func (m *Manager) Stop(ctx context.Context) error {
+	m.mu.Lock()
+	m.stopped = true
+	ending := append(slices.Collect(maps.Values(m.all)), m.leaving...)
+	m.mu.Unlock()
+	failures := make([]error, len(ending))
+	var all sync.WaitGroup
+	for i, u := range ending {
+		all.Go(func() { failures[i] = u.Stop(ctx) })
+	}
+	all.Wait()
+	err := errors.Join(failures...)
+	if err == nil {
+		m.partings.Wait()
+	}
+	return errors.Join(err, m.teller.Stop(ctx))
+}
+
+// find returns the upstream of that id.
+func (m *Manager) find(id string) (*upstream, error) {
+	m.mu.RLock()
+	u := m.all[id]
+	m.mu.RUnlock()
+	if u == nil {
+		return nil, fail(KindUnknownServer, id, "does not exist")
+	}
+	return u, nil
+}
+
+// session returns the session of an upstream that is ready, or says why there is none. It
+// waits for the first start, up to Options.Patience.
+func (m *Manager) session(ctx context.Context, id string) (*ready, error) {
+	u, err := m.find(id)
+	if err != nil {
+		return nil, err
+	}
+	if r := u.ready(); r != nil {
+		return r, nil
+	}
+	patience := time.NewTimer(m.opts.Patience)
+	defer patience.Stop()
+	select {
+	case <-u.settled:
+	case <-patience.C:
+	case <-ctx.Done():
+		return nil, fail(KindCancelled, id, "was not asked: the caller has gone").because(ctx.Err())
+	}
+	if r := u.ready(); r != nil {
+		return r, nil
+	}
+	return nil, u.down()
+}
+
+func (u *upstream) ready() *ready {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.current
+}
+
+// down says why there is no session.
+func (u *upstream) down() *Error {
+	s := u.status()
+	switch {
+	case s.State == Disabled:
+		return fail(KindDown, s.ID, "is disabled")
+	case s.State == Stopped:
+		return fail(KindDown, s.ID, "has been stopped")
+	case s.Error != "":
+		return fail(KindDown, s.ID, "is down: %s", s.Error)
+	}
+	return fail(KindDown, s.ID, "is being started")
+}
+
+// Servers describes all upstreams in the order of their ids.
+func (m *Manager) Servers() []Status {
+	m.mu.RLock()
+	all := slices.Collect(maps.Values(m.all))
+	m.mu.RUnlock()
+	out := make([]Status, len(all))
+	for i, u := range all {
+		out[i] = u.status()
+	}
+	slices.SortFunc(out, func(a, b Status) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// Server describes one upstream.
+func (m *Manager) Server(id string) (Status, error) {
+	u, err := m.find(id)
+	if err != nil {
+		return Status{}, err
+	}
+	return u.status(), nil
+}
+
+// Restart ends the session of an upstream, or the wait for the next one, and starts
+// another. It returns at once.
+func (m *Manager) Restart(id string) error {
+	u, err := m.find(id)
+	if err != nil {
+		return err
+	}
+	select {
+	case u.restart <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Tools returns the tools of an upstream in the order of their names: none unless it is
+// ready. Nobody may change them.
+func (m *Manager) Tools(id string) []*mcp.Tool {
+	return offered(m, id, func(c *catalogue) []*mcp.Tool { return c.tools.items })
+}
+
+// Resources is Tools for resources, in the order of their URIs.
+func (m *Manager) Resources(id string) []*mcp.Resource {
+	return offered(m, id, func(c *catalogue) []*mcp.Resource { return c.resources.items })
+}
+
+// ResourceTemplates is Tools for the templates of resources, in their own order.
+func (m *Manager) ResourceTemplates(id string) []*mcp.ResourceTemplate {
+	return offered(m, id, func(c *catalogue) []*mcp.ResourceTemplate { return c.templates.items })
+}
+
+// Prompts is Tools for prompts.
+func (m *Manager) Prompts(id string) []*mcp.Prompt {
+	return offered(m, id, func(c *catalogue) []*mcp.Prompt { return c.prompts.items })
+}
+
+func offered[T any](m *Manager, id string, of func(*catalogue) []T) []T {
+	u, err := m.find(id)
+	if err != nil {
+		return nil
+	}
+	r := u.ready()
+	if r == nil {
+		return nil
+	}
+	return of(r.catalogue)
+}

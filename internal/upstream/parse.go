@@ -1,0 +1,151 @@
+package upstream
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/errs"
+	"comet/internal/strictjson"
+	"comet/internal/words"
+)
+
+// MaxFile is the longest file of upstreams, in bytes.
+const MaxFile = 4 << 20
+
+// ParseServers reads the file that desktop clients keep their servers in: the objects
+// "mcpServers" and "servers" of a JSON document, of which everything else is other
+// programs'. The servers come in the order of the file. Keys of a server that mean
+// nothing to comet are named in warnings; those under its "comet" key must be known.
+//
+// An error is an *errs.Error with a field for each mistake: its line, and in its
+// sentence the server and the key. It never repeats a value.
+func ParseServers(file []byte) (servers []Server, warnings []string, err error) {
+	if len(file) > MaxFile {
+		return nil, nil, errs.New(errs.BodyTooLarge, "the file of upstreams is longer than %d bytes", MaxFile)
+	}
+	var anything any
+	if err := strictjson.Decode(file, &anything); err != nil {
+		return nil, nil, err
+	}
+	p := &parser{file: file, lines: map[string]int{}}
+	for _, top := range p.members(file, 0) {
+		if top.name == "mcpServers" || top.name == "servers" {
+			p.all(top)
+		}
+	}
+	if !p.found && len(p.mistakes) == 0 {
+		p.mistake(member{}, "required", "there is no object mcpServers")
+	}
+	if err := p.mistakes.All(); err != nil {
+		return nil, nil, err
+	}
+	return p.servers, p.warnings, nil
+}
+
+// member is one name and value of an object.
+type member struct {
+	name string
+	raw  jsontext.Value
+	line int // of the name
+	at   int // where raw begins in the file
+	path string
+}
+
+func (m member) kind() jsontext.Kind { return m.raw.Kind() }
+
+type parser struct {
+	file     []byte
+	servers  []Server
+	lines    map[string]int // of the servers
+	warnings []string
+	mistakes errs.Violations
+	found    bool
+}
+
+// members takes an object apart; the file is known to be valid. What is no object has
+// none.
+func (p *parser) members(object []byte, at int) []member {
+	dec := jsontext.NewDecoder(bytes.NewReader(object))
+	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
+		return nil
+	}
+	var all []member
+	for dec.PeekKind() == '"' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return all
+		}
+		m := member{name: name.String(), line: 1 + bytes.Count(p.file[:at+int(dec.InputOffset())], []byte("\n"))}
+		raw, err := dec.ReadValue()
+		if err != nil {
+			return all
+		}
+		m.raw = slices.Clone(raw)
+		m.at = at + int(dec.InputOffset()) - len(raw)
+		all = append(all, m)
+	}
+	return all
+}
+
+// all reads the servers of one object.
+func (p *parser) all(list member) {
+	p.found = true
+	list.path = "/" + list.name
+	if list.kind() != '{' {
+		p.mistake(list, "type", "%s must be an object whose names are the servers' ids", list.name)
+		return
+	}
+	for _, m := range p.members(list.raw, list.at) {
+		m.path = list.path + "/" + m.name
+		if first, twice := p.lines[m.name]; twice {
+			p.mistake(m, "duplicate_key", "server %s is defined twice, on line %d and here", words.Quote(m.name), first)
+			continue
+		}
+		p.lines[m.name] = m.line
+		if len(p.servers) == MaxServers {
+			p.mistake(m, "max", "there are more than %d servers", MaxServers)
+			return
+		}
+		p.server(m)
+	}
+}
+
+// server reads one server.
+func (p *parser) server(m member) {
+	if m.kind() != '{' {
+		p.mistake(m, "type", "server %s must be an object", words.Quote(m.name))
+		return
+	}
+	e := &entry{parser: p, server: Server{ID: m.name}, keys: map[string]member{}}
+	before := len(p.mistakes)
+	for _, key := range p.members(m.raw, m.at) {
+		key.path = m.path + "/" + key.name
+		e.keys[key.name] = key
+		e.read(key)
+	}
+	if len(p.mistakes) > before {
+		return
+	}
+	if b := e.server.check(); b != nil {
+		at := m
+		if key, ok := e.keys[b.key]; ok {
+			at = key
+		}
+		p.mistake(at, "rule", "server %s: %s %s", words.Quote(m.name), b.key, b.detail)
+		return
+	}
+	p.servers = append(p.servers, e.server)
+}
+
+func (p *parser) mistake(at member, rule, format string, args ...any) {
+	detail := fmt.Sprintf(format, args...)
+	if at.line > 0 {
+		detail += fmt.Sprintf(" (line %d)", at.line)
+	}
+	p.mistakes = append(p.mistakes, errs.Violation{Code: errs.InvalidRequest, Field: errs.Field{
+		Pointer: words.Pointer(at.path), Rule: rule, Detail: detail, Line: at.line,
+	}})
+}

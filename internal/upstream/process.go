@@ -1,0 +1,176 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+const (
+	// lastWords is how long the outputs of a program are read that has ended: another
+	// one that left its group may hold them open.
+	lastWords = time.Second
+	// unkillable is how long the end of a killed program is waited for.
+	unkillable = 10 * time.Second
+)
+
+// process is a program in a process group of its own.
+type process struct {
+	cmd                   *exec.Cmd
+	stdin, stdout, stderr *os.File // our ends
+	exited                chan struct{}
+}
+
+// startProcess starts the program of l. It is killed when this process ends, however it
+// ends, where the system knows how (Linux).
+func startProcess(l *launch, lookup func(string) (string, bool)) (*process, error) {
+	path, err := findProgram(l)
+	if err != nil {
+		return nil, err
+	}
+	//nolint:noctx // a context would kill the program alone, and not its group
+	cmd := exec.Command(path, l.Args...)
+	cmd.Args[0] = l.Command
+	cmd.Dir, cmd.Env = l.Dir, environment(l.Env, lookup)
+	contain(cmd)
+	p := &process{cmd: cmd, exited: make(chan struct{})}
+	theirs, err := p.pipes()
+	if err != nil {
+		return nil, err
+	}
+	started := make(chan error, 1)
+	go p.run(started)
+	err = <-started
+	for _, f := range theirs {
+		_ = f.Close()
+	}
+	if err != nil {
+		<-p.exited
+		p.closePipes()
+		return nil, startError(err)
+	}
+	return p, nil
+}
+
+// run starts the program and waits for its end on one thread: on Linux a program is told
+// of the end of the thread that started it, not of the process.
+func (p *process) run(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(p.exited)
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	reap(p.cmd)
+	until := time.Now().Add(lastWords)
+	_ = p.stdout.SetReadDeadline(until)
+	_ = p.stderr.SetReadDeadline(until)
+}
+
+// pipes makes the three pipes and returns the program's ends.
+func (p *process) pipes() (theirs []*os.File, err error) {
+	var all []*os.File
+	for range 3 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			for _, f := range all {
+				_ = f.Close()
+			}
+			return nil, err
+		}
+		all = append(all, r, w)
+	}
+	p.cmd.Stdin, p.stdin = all[0], all[1]
+	p.stdout, p.cmd.Stdout = all[2], all[3]
+	p.stderr, p.cmd.Stderr = all[4], all[5]
+	return []*os.File{all[0], all[3], all[5]}, nil
+}
+
+func (p *process) closePipes() {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+		_ = f.Close()
+	}
+}
+
+// stop ends the program as the protocol asks (stdio, shutdown): its input is closed
+// already; after each grace comes a stronger word. It returns when the program is gone.
+func (p *process) stop(grace time.Duration) {
+	pid := p.cmd.Process.Pid
+	for _, next := range []struct {
+		wait time.Duration
+		then func(int) error
+	}{{grace, terminateGroup}, {grace, killGroup}, {unkillable, nil}} {
+		timer := time.NewTimer(next.wait)
+		select {
+		case <-p.exited:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		if next.then != nil {
+			_ = next.then(pid) // it may just have ended
+		}
+	}
+}
+
+// end says how the program ended, which it has.
+func (p *process) end() error {
+	return fmt.Errorf("the program ended (%s)", p.cmd.ProcessState)
+}
+
+// environment is what a program gets: its own variables and a minimal set, as the SDKs
+// of the protocol do.
+func environment(own map[string]string, lookup func(string) (string, bool)) []string {
+	var env []string
+	for _, name := range []string{
+		"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
+		"APPDATA", "LOCALAPPDATA", "PATHEXT", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE",
+	} {
+		if value, set := lookup(name); set && !strings.HasPrefix(value, "()") { // a shell's function
+			env = append(env, name+"="+value)
+		}
+	}
+	for name, value := range own {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// findProgram looks the program up in the PATH it will have itself.
+func findProgram(l *launch) (string, error) {
+	path, own := l.Env["PATH"]
+	if !own || strings.ContainsRune(l.Command, filepath.Separator) {
+		found, err := exec.LookPath(l.Command)
+		if err != nil && strings.ContainsRune(l.Command, filepath.Separator) {
+			return l.Command, nil // it may be relative to its own folder
+		}
+		return found, startError(err)
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if found, err := exec.LookPath(filepath.Join(dir, l.Command)); err == nil {
+			return found, nil
+		}
+	}
+	return "", startError(exec.ErrNotFound)
+}
+
+// startError is a sentence without the path, which may hold what is secret.
+func startError(err error) error {
+	if err == nil {
+		return nil
+	}
+	inner := err
+	for _, known := range []error{exec.ErrNotFound, os.ErrNotExist, os.ErrPermission} {
+		if errors.Is(err, known) {
+			inner = known
+		}
+	}
+	return fmt.Errorf("the program could not be started: %w", inner)
+}

@@ -1,0 +1,179 @@
+package upstream
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"comet/internal/lifecycle"
+)
+
+// healthy is how long a session lasts after which the backoff begins anew.
+const healthy = time.Minute
+
+// upstream keeps one session with one server.
+type upstream struct {
+	*lifecycle.Loop
+	server  Server
+	source  string
+	opts    *Options
+	tell    func(Change)
+	before  *upstream     // what had the id, and must have ended first
+	settled chan struct{} // closed when the first start has come to an end
+	restart chan struct{}
+
+	once sync.Once // of settled
+
+	mu      sync.Mutex
+	state   State
+	since   time.Time
+	failure string
+	starts  int
+	nextTry time.Time
+	stderr  *stderrLines // of the last session
+	current *ready       // while Ready
+	watched map[string]int
+}
+
+// ready is a session and what it offers.
+type ready struct {
+	*session
+	catalogue *catalogue
+}
+
+func newUpstream(s Server, source string, opts *Options, tell func(Change), before *upstream) *upstream {
+	u := &upstream{
+		server: s, source: source, opts: opts, tell: tell, before: before,
+		settled: make(chan struct{}), restart: make(chan struct{}, 1), state: Starting, since: time.Now(), watched: map[string]int{}, stderr: newStderrLines(),
+	}
+	if s.Disabled {
+		u.state = Disabled
+	}
+	u.Loop = lifecycle.NewLoop(u.run)
+	return u
+}
+
+// run starts sessions until ctx ends.
+func (u *upstream) run(ctx context.Context) {
+	defer u.settle()
+	if u.before != nil {
+		_ = u.before.Stop(ctx) // where ctx ends first, the manager waits for it
+		u.before = nil
+	}
+	if u.server.Disabled {
+		return
+	}
+	defer u.set(Stopped, nil, nil)
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval, b.Multiplier = u.opts.Backoff, u.opts.MaxBackoff, 2
+	legacy := false
+	for ctx.Err() == nil {
+		began := time.Now()
+		reached, err := u.serve(ctx, legacy)
+		if ctx.Err() != nil {
+			return
+		}
+		legacy = !reached && !legacy
+		if reached && time.Since(began) > healthy {
+			b.Reset()
+		}
+		u.failed(err, min(b.NextBackOff(), u.opts.MaxBackoff))
+		u.pause(ctx)
+	}
+}
+
+func (u *upstream) settle() { u.once.Do(func() { close(u.settled) }) }
+
+// lost leaves a session that is about to be closed, so that nobody begins anything there.
+func (u *upstream) lost(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		u.set(Stopped, nil, nil)
+		return
+	}
+	u.set(Failed, nil, nil)
+	u.mu.Lock()
+	u.failure = err.Error()
+	u.mu.Unlock()
+}
+
+// failed notes why there is no session, and when there will be another.
+func (u *upstream) failed(err error, wait time.Duration) {
+	u.set(Failed, nil, nil)
+	u.mu.Lock()
+	u.failure, u.nextTry = err.Error(), time.Now().Add(wait)
+	u.mu.Unlock()
+	u.settle()
+	u.opts.Logger.Warn("an upstream is down", "upstream", u.server.ID, "error", err, "wait", wait)
+}
+
+// pause waits for the next try, or until somebody asks for it.
+func (u *upstream) pause(ctx context.Context) {
+	u.mu.Lock()
+	timer := time.NewTimer(time.Until(u.nextTry))
+	u.mu.Unlock()
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-u.restart:
+	case <-ctx.Done():
+	}
+}
+
+// set enters a state without a session, or with one.
+func (u *upstream) set(state State, r *ready, kinds []ChangeKind) {
+	u.mu.Lock()
+	was := u.current != nil
+	if u.state != state {
+		u.state, u.since = state, time.Now()
+	}
+	u.current = r
+	switch {
+	case r != nil:
+		u.failure = ""
+	case state == Starting:
+		u.starts++
+	}
+	u.mu.Unlock()
+	if was && r == nil {
+		kinds = []ChangeKind{Down}
+	}
+	for _, k := range kinds {
+		u.tell(Change{Server: u.server.ID, Kind: k})
+	}
+}
+
+// serve holds one session. reached says whether there was one; the error why it ended.
+func (u *upstream) serve(ctx context.Context, legacy bool) (reached bool, err error) {
+	u.set(Starting, nil, nil)
+	launch, err := u.server.resolve(u.opts.Lookup)
+	if err != nil {
+		return false, err
+	}
+	starting, cancel := context.WithTimeout(ctx, u.opts.StartTimeout)
+	defer cancel()
+	lines := newStderrLines()
+	u.mu.Lock()
+	u.stderr = lines
+	u.mu.Unlock()
+	s, err := open(starting, launch, u.opts, legacy, lines, u.tell)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		u.lost(ctx, err)
+		s.close()
+	}()
+	first, err := s.read(starting, &catalogue{}, map[ChangeKind]bool{Tools: true, Resources: true, Prompts: true})
+	if err != nil {
+		return false, s.why(err)
+	}
+	cancel()
+	r := &ready{s, first}
+	u.set(Ready, r, []ChangeKind{Up})
+	u.settle()
+	u.opts.Logger.Info("an upstream is ready", "upstream", u.server.ID, "tools", len(first.tools.items))
+	u.watchAgain(ctx, s)
+	return true, u.follow(ctx, r)
+}

@@ -1,0 +1,200 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// session is one connection to an upstream, from its start to its end.
+type session struct {
+	launch  *launch
+	opts    *Options
+	tell    func(Change)
+	garbage *counter
+	stderr  *stderrLines
+	calls   calls
+	acks    acks
+	stale   stale
+	suspect chan struct{} // something went wrong that may be the end
+	deaf    atomic.Bool   // changes of lists may not be told any more
+
+	process *process // of a program
+	stdio   *stdio
+	web     *web // of an address
+
+	client *mcp.ClientSession
+	life   context.Context // ends with the session
+	end    context.CancelFunc
+	ended  chan struct{} // the connection has
+	pumps  sync.WaitGroup
+}
+
+// open starts and connects. ctx ends the attempt; the session goes on without it. legacy
+// begins with the revisions before 2026-07-28, for servers that cannot be asked which
+// they speak.
+func open(ctx context.Context, l *launch, opts *Options, legacy bool, stderr *stderrLines, tell func(Change)) (*session, error) {
+	s := &session{
+		launch: l, opts: opts, tell: tell, garbage: &counter{}, stderr: stderr,
+		stale: newStale(), suspect: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	transport, err := s.transport()
+	if err == nil {
+		stop := context.AfterFunc(ctx, s.abandon)
+		err = s.connect(transport, legacy)
+		if !stop() && err == nil {
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("it does not answer the first request within %s", opts.StartTimeout)
+		}
+		err = s.why(err)
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) connect(transport mcp.Transport, legacy bool) (err error) {
+	options := &mcp.ClientSessionOptions{ProtocolVersion: s.launch.Protocol}
+	if legacy && options.ProtocolVersion == "" {
+		options.ProtocolVersion = "2025-11-25"
+	}
+	// The deprecated transport reads its stream under this context, so it is the
+	// session's; abandon ends it.
+	s.client, err = guard(func() (*mcp.ClientSession, error) { return s.newClient().Connect(s.life, transport, options) })
+	if err != nil {
+		return err
+	}
+	s.pumps.Go(func() {
+		defer close(s.ended)
+		_ = s.client.Wait()
+	})
+	return nil
+}
+
+// transport starts the program, or gets ready for the address.
+func (s *session) transport() (mcp.Transport, error) {
+	l := s.launch
+	if l.transport() == Stdio {
+		p, err := startProcess(l, s.opts.Lookup)
+		if err != nil {
+			return nil, err
+		}
+		s.process = p
+		s.stdio = newStdio(p.stdout, p.stdin, s.opts.MaxMessage, s.garbage)
+		log := s.opts.Logger.With("upstream", l.ID)
+		s.pumps.Go(func() {
+			defer close(s.stderr.ended)
+			s.stderr.pump(p.stderr, l.secrets, log)
+		})
+		return s.stdio, nil
+	}
+	w, err := newWeb(l, s.opts, s.garbage)
+	if err != nil {
+		return nil, err
+	}
+	s.web = w
+	size := s.opts.MaxMessage + maxErrorBody
+	if l.transport() == SSE {
+		return &mcp.SSEClientTransport{Endpoint: l.URL, HTTPClient: w.client(), MaxEventSize: size}, nil
+	}
+	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: w.client(), MaxEventSize: size}, nil
+}
+
+// newClient is the SDK's side of the session.
+func (s *session) newClient() *mcp.Client {
+	capabilities := &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}
+	s.offerRoots(capabilities)
+	c := mcp.NewClient(&mcp.Implementation{Name: "comet", Version: s.opts.Version}, &mcp.ClientOptions{
+		Capabilities:                capabilities,
+		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true}, // see rounds
+		ElicitationHandler:          s.elicitation,
+		ProgressNotificationHandler: s.progress,
+		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { s.stale.mark(Tools) },
+		PromptListChangedHandler:    func(context.Context, *mcp.PromptListChangedRequest) { s.stale.mark(Prompts) },
+		ResourceListChangedHandler:  func(context.Context, *mcp.ResourceListChangedRequest) { s.stale.mark(Resources) },
+		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
+			if r.Params != nil {
+				s.tell(Change{Server: s.launch.ID, Kind: ResourceUpdated, URI: r.Params.URI})
+			}
+		},
+	})
+	c.AddReceivingMiddleware(guarded, s.acks.listen)
+	s.addRoots(c)
+	return c
+}
+
+// guarded keeps the SDK's readers of an upstream's requests from ending the program:
+// some of them look into parameters that were left out.
+func guarded(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		return guard(func() (mcp.Result, error) { return next(ctx, method, req) })
+	}
+}
+
+// abandon makes everything fail that is on its way.
+func (s *session) abandon() {
+	s.end()
+	if s.stdio != nil {
+		_ = s.stdio.Close()
+	}
+	if s.web != nil {
+		s.web.end()
+	}
+}
+
+// close ends the session, and the program with everything it started. It returns when
+// they are gone.
+func (s *session) close() {
+	s.end()
+	if s.stdio != nil {
+		_ = s.stdio.Close()
+		s.process.stop(s.opts.Grace)
+	}
+	if s.web != nil {
+		late := time.AfterFunc(farewell, s.web.end)
+		defer late.Stop()
+		defer s.web.close()
+	}
+	if s.client != nil {
+		_, _ = guard(func() (struct{}, error) { return struct{}{}, s.client.Close() })
+	}
+	s.pumps.Wait()
+	if s.stdio != nil {
+		s.stdio.pumps.Wait()
+		s.process.closePipes()
+	}
+}
+
+// why makes a sentence of the end of a session, without secrets.
+func (s *session) why(err error) error {
+	if s.process != nil {
+		soon := time.NewTimer(lastWords)
+		defer soon.Stop()
+		select { // mostly it has ended where its output has
+		case <-s.process.exited:
+			err = s.process.end()
+			<-s.stderr.ended // soon
+		case <-s.life.Done():
+		case <-soon.C:
+		}
+		if lines := s.stderr.lines(); len(lines) > 0 {
+			err = fmt.Errorf("%w; it last wrote: %s", err, lines[len(lines)-1])
+		}
+	}
+	if s.web != nil {
+		if status := s.web.refused.Load(); status != nil {
+			err = fmt.Errorf("it answers %s: %w", *status, err)
+		}
+	}
+	return errors.New(s.launch.secrets.hide(err.Error()))
+}

@@ -1,0 +1,35 @@
+package upstream
+
+import "sync"
+
+// stale remembers which lists have to be read again.
+type stale struct {
+	wake  chan struct{}
+	mu    *sync.Mutex
+	kinds map[ChangeKind]bool
+}
+
+func newStale() stale {
+	return stale{wake: make(chan struct{}, 1), mu: &sync.Mutex{}, kinds: map[ChangeKind]bool{}}
+}
+
+func (s *stale) mark(kinds ...ChangeKind) {
+	s.mu.Lock()
+	for _, k := range kinds {
+		s.kinds[k] = true
+	}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what was marked since.
+func (s *stale) take() map[ChangeKind]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.kinds
+	s.kinds = map[ChangeKind]bool{}
+	return taken
+}

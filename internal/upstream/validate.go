@@ -1,0 +1,167 @@
+package upstream
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/words"
+)
+
+const (
+	maxID      = 64
+	maxEntries = 1000        // arguments, variables, headers, roots
+	maxValue   = 64 << 10    // bytes of one of them
+	maxTimeout = time.Hour   // of a call
+	minTimeout = time.Second // shorter ones fail by chance
+)
+
+// broken is a rule that a definition breaks: the key as the file has it, and what is
+// wrong with it.
+type broken struct{ key, detail string }
+
+// Validate returns a KindInvalid error that names the first rule s breaks.
+func (s Server) Validate() error {
+	if b := s.check(); b != nil {
+		return fail(KindInvalid, words.Clip(s.ID), "cannot be used: %s %s", b.key, b.detail)
+	}
+	return nil
+}
+
+func (s Server) check() *broken {
+	if b := checkID(s.ID); b != nil {
+		return b
+	}
+	for _, b := range []*broken{s.checkWay(), s.checkSizes(), s.checkSettings()} {
+		if b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+func checkID(id string) *broken {
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, id)
+	switch {
+	case id == "":
+		return &broken{"id", "is empty"}
+	case len(id) > maxID:
+		return &broken{"id", fmt.Sprintf("is longer than %d characters", maxID)}
+	case plain != id:
+		return &broken{"id", fmt.Sprintf("has other characters than letters, digits and hyphens; %q would do", plain)}
+	}
+	return nil
+}
+
+// checkWay looks at how the upstream is reached.
+func (s Server) checkWay() *broken {
+	switch {
+	case s.Command == "" && s.URL == "":
+		return &broken{"command", "or url must be given"}
+	case s.Command != "" && s.URL != "":
+		return &broken{"command", "and url are both given; one upstream is a program or an address"}
+	}
+	switch s.transport() {
+	case Stdio:
+		if s.Command == "" {
+			return &broken{"command", "is missing, which the type stdio needs"}
+		}
+		if len(s.Headers) > 0 || s.Bearer != "" {
+			return &broken{"headers", "are for upstreams with a url; a program gets its secrets in env"}
+		}
+	case HTTP, SSE:
+		return s.checkAddress()
+	default:
+		return &broken{"type", fmt.Sprintf("is %s; it can be stdio, http or sse", words.Quote(string(s.Transport)))}
+	}
+	return nil
+}
+
+func (s Server) checkAddress() *broken {
+	switch {
+	case s.URL == "":
+		return &broken{"url", "is missing, which the type " + string(s.transport()) + " needs"}
+	case len(s.Args) > 0 || len(s.Env) > 0 || s.Dir != "":
+		return &broken{"url", "does not go with args, env or cwd"}
+	}
+	for name := range s.Headers {
+		if !isToken(name) {
+			return &broken{"headers", fmt.Sprintf("has %s, which is no name of a header", words.Quote(name))}
+		}
+		if http.CanonicalHeaderKey(name) == "Authorization" && s.Bearer != "" {
+			return &broken{"headers", "has Authorization, and a bearer token is given too"}
+		}
+	}
+	if strings.Contains(s.URL, "${") {
+		return nil // judged when it is known
+	}
+	return checkURL(s.URL)
+}
+
+func checkURL(raw string) *broken {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return &broken{"url", "is no address of the form https://host/path"}
+	}
+	return nil
+}
+
+func (s Server) checkSizes() *broken {
+	for key, n := range map[string]int{"args": len(s.Args), "env": len(s.Env), "headers": len(s.Headers), "roots": len(s.Roots)} {
+		if n > maxEntries {
+			return &broken{key, fmt.Sprintf("has more than %d entries", maxEntries)}
+		}
+	}
+	values := append([]string{s.Command, s.Dir, s.URL, s.Bearer}, s.Args...)
+	for name, value := range s.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return &broken{"env", fmt.Sprintf("has %s, which is no name of a variable", words.Quote(name))}
+		}
+		values = append(values, name, value)
+	}
+	for name, value := range s.Headers {
+		values = append(values, name, value)
+	}
+	for _, v := range values {
+		if len(v) > maxValue || strings.ContainsRune(v, 0) {
+			return &broken{"a value", fmt.Sprintf("is longer than %d bytes or has a NUL in it", maxValue)}
+		}
+	}
+	return nil
+}
+
+func (s Server) checkSettings() *broken {
+	if s.Timeout != 0 && (s.Timeout < minTimeout || s.Timeout > maxTimeout) {
+		return &broken{"timeout", fmt.Sprintf("is not between %s and %s", minTimeout, maxTimeout)}
+	}
+	for _, root := range s.Roots {
+		if !filepath.IsAbs(root) {
+			return &broken{"roots", fmt.Sprintf("has %s, which is no absolute path", words.Quote(root))}
+		}
+	}
+	if s.Protocol != "" && !slices.Contains(mcp.SupportedProtocolVersions(), s.Protocol) {
+		return &broken{"protocol", "is none of " + strings.Join(mcp.SupportedProtocolVersions(), ", ")}
+	}
+	return nil
+}
+
+// isToken reports whether s can be the name of a header (RFC 9110 §5.6.2).
+func isToken(s string) bool {
+	for _, r := range s {
+		if r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) {
+			return false
+		}
+	}
+	return s != ""
+}

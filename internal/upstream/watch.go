@@ -1,0 +1,120 @@
+package upstream
+
+import (
+	"context"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/words"
+)
+
+const (
+	stateless = "2026-07-28" // the first revision without sessions
+	ackWait   = 5 * time.Second
+)
+
+// Subscribe has changes of a resource told as ResourceUpdated, also by the sessions that
+// follow. It is counted: each Subscribe wants an Unsubscribe.
+func (m *Manager) Subscribe(ctx context.Context, id, uri string) error {
+	r, err := m.session(ctx, id)
+	if err != nil {
+		return err
+	}
+	u, err := m.find(id)
+	if err != nil {
+		return err
+	}
+	first, err := u.watch(uri)
+	if err != nil || !first {
+		return err
+	}
+	if err := r.subscribe(ctx, uri); err != nil {
+		u.unwatch(uri)
+		return err
+	}
+	return nil
+}
+
+// Unsubscribe takes one Subscribe back.
+func (m *Manager) Unsubscribe(ctx context.Context, id, uri string) error {
+	u, err := m.find(id)
+	if err != nil {
+		return err
+	}
+	r := u.ready()
+	if last := u.unwatch(uri); !last || r == nil {
+		return nil
+	}
+	// Servers of the Go SDK (1.8.0) end all that a session listens to with one of it.
+	r.deaf.Store(true)
+	_, err = ask(ctx, r.session, "the end of a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
+		return struct{}{}, r.client.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri})
+	})
+	return err
+}
+
+// subscribe returns when the upstream watches the resource. Since 2026-07-28 that is told
+// by a message of its own, which some may never send.
+func (s *session) subscribe(ctx context.Context, uri string) error {
+	acknowledged, forget := s.acks.expect(uri)
+	defer forget()
+	_, err := ask(ctx, s, "a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
+		return struct{}{}, s.client.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
+	})
+	if err != nil || s.client.InitializeResult().ProtocolVersion < stateless {
+		return err
+	}
+	late := time.NewTimer(ackWait)
+	defer late.Stop()
+	select {
+	case <-acknowledged:
+	case <-late.C:
+	case <-s.life.Done():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// watch counts a subscription and reports whether it is the first.
+func (u *upstream) watch(uri string) (first bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.watched[uri] == 0 && len(u.watched) >= MaxSubscriptions {
+		return false, fail(KindBusy, u.server.ID, "has %d resources watched already; %s is one too many", MaxSubscriptions, words.Quote(uri))
+	}
+	u.watched[uri]++
+	return u.watched[uri] == 1, nil
+}
+
+// unwatch reports whether it was the last.
+func (u *upstream) unwatch(uri string) (last bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch u.watched[uri] {
+	case 0:
+		return false
+	case 1:
+		delete(u.watched, uri)
+		return true
+	}
+	u.watched[uri]--
+	return false
+}
+
+// watchAgain subscribes in a new session to what was watched in the last one.
+func (u *upstream) watchAgain(ctx context.Context, s *session) {
+	u.mu.Lock()
+	uris := make([]string, 0, len(u.watched))
+	for uri := range u.watched {
+		uris = append(uris, uri)
+	}
+	u.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, u.opts.StartTimeout)
+	defer cancel()
+	for _, uri := range uris {
+		if err := s.subscribe(ctx, uri); err != nil {
+			u.opts.Logger.Warn("a resource is not watched any more", "upstream", u.server.ID, "error", err)
+		}
+	}
+}
