@@ -27,6 +27,8 @@ package api
 //	@tag.description	Who may ask, and for what.
 //	@tag.name		tasks
 //	@tag.description	Work that agents do: tasks, the sessions they belong to, and the workers that take them.
+//	@tag.name		tools
+//	@tag.description	Tools of MCP servers: upstreams, search, calls, and who called what.
 //	@tag.name		agent door
 //	@tag.description	How agents are told of work and speak of it, in the messages of the envelope protocol. Failures are `error` envelopes here, not problem documents.
 //	@tag.name		webhooks

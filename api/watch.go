@@ -48,7 +48,6 @@ func watchedName(t models.EventType) string {
 //	@Produce		text/event-stream
 //	@Security		BearerAuth[tools:call]
 //	@Param			types			query	string	false	"Only events of these names, separated by commas"	maxlength(1000)	example(tool_called,tool_failed)
-//	@Param			last_event_id	query	int		false	"What Last-Event-ID says, for clients that cannot send it; the header beats it"	minimum(0)	example(42)
 //	@Param			Last-Event-ID	header	string	false	"The position of the last event you have"	example(42)
 //	@Success		200	{string}	string	"The stream"
 //	@Header			200	{string}	Cache-Control
@@ -57,13 +56,12 @@ func watchedName(t models.EventType) string {
 //	@Header			503	{integer}	Retry-After
 //	@Router			/events/stream [get]
 func (s *Server) watchGateway(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "types", "last_event_id")
-	after := q.OptInt("last_event_id", 0, 1<<53)
+	q := newQuery(r, "types")
 	filter := readWatchFilter(q, caller(r))
 	if err := q.Err(); err != nil {
 		return err
 	}
-	after, err := lastEventID(r, after)
+	after, err := lastEventID(r, nil)
 	if err != nil {
 		return err
 	}

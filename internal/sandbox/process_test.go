@@ -59,6 +59,7 @@ func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
 
 	t.Run("OneThatIsKilledBeforeItIsNeededIsReplaced", func(t *testing.T) {
 		s := started(t, &sandbox.Options{Warm: 1})
+		require.Equal(t, "4", run(t, s, "2 + 2")) // the first one is not waited for
 		var first []int
 		require.Eventually(t, func() bool { first = children(t, os.Getpid()); return len(first) == 1 }, long, time.Millisecond)
 		require.NoError(t, syscall.Kill(first[0], syscall.SIGKILL))

@@ -195,6 +195,7 @@ const (
 	CodeBudgetExceeded       Code = "budget-exceeded"
 	CodeBudgetExceedsMaximum Code = "token-budget-exceeds-maximum"
 	CodeBusy                 Code = "busy"
+	CodeCodeFailed           Code = "code-failed"
 	CodeConflict             Code = "conflict"
 	CodeForeignAgent         Code = "foreign-agent"
 	CodeIdempotencyKeyReused Code = "idempotency-key-reused"
@@ -227,10 +228,12 @@ const (
 	CodeTaskState            Code = "task-state"
 	CodeTimeout              Code = "timeout"
 	CodeTokenRevoked         Code = "token-revoked"
+	CodeToolDenied           Code = "tool-denied"
 	CodeUnauthenticated      Code = "unauthenticated"
 	CodeUnavailable          Code = "unavailable"
 	CodeUnsupportedMediaType Code = "unsupported-media-type"
 	CodeUnsupportedWork      Code = "unsupported-work"
+	CodeUpstreamFailed       Code = "mcp-server-error"
 	CodeWebhookDisabled      Code = "webhook-disabled"
 )
 
@@ -254,6 +257,8 @@ func (e Code) Valid() bool {
 	case CodeBudgetExceedsMaximum:
 		return true
 	case CodeBusy:
+		return true
+	case CodeCodeFailed:
 		return true
 	case CodeConflict:
 		return true
@@ -319,6 +324,8 @@ func (e Code) Valid() bool {
 		return true
 	case CodeTokenRevoked:
 		return true
+	case CodeToolDenied:
+		return true
 	case CodeUnauthenticated:
 		return true
 	case CodeUnavailable:
@@ -326,6 +333,8 @@ func (e Code) Valid() bool {
 	case CodeUnsupportedMediaType:
 		return true
 	case CodeUnsupportedWork:
+		return true
+	case CodeUpstreamFailed:
 		return true
 	case CodeWebhookDisabled:
 		return true
@@ -496,6 +505,27 @@ const (
 func (e ErrorEnvelopeType) Valid() bool {
 	switch e {
 	case ErrorEnvelopeTypeError:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FoundToolClass.
+const (
+	FoundToolClassDestructive FoundToolClass = "destructive"
+	FoundToolClassRead        FoundToolClass = "read"
+	FoundToolClassWrite       FoundToolClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the FoundToolClass enum.
+func (e FoundToolClass) Valid() bool {
+	switch e {
+	case FoundToolClassDestructive:
+		return true
+	case FoundToolClassRead:
+		return true
+	case FoundToolClassWrite:
 		return true
 	default:
 		return false
@@ -865,6 +895,264 @@ func (e TaskViewWaits) Valid() bool {
 	case TaskViewWaitsAnswer:
 		return true
 	case TaskViewWaitsRetry:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolCallViewClass.
+const (
+	ToolCallViewClassDestructive ToolCallViewClass = "destructive"
+	ToolCallViewClassRead        ToolCallViewClass = "read"
+	ToolCallViewClassWrite       ToolCallViewClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the ToolCallViewClass enum.
+func (e ToolCallViewClass) Valid() bool {
+	switch e {
+	case ToolCallViewClassDestructive:
+		return true
+	case ToolCallViewClassRead:
+		return true
+	case ToolCallViewClassWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolCallViewDoor.
+const (
+	ToolCallViewDoorCode ToolCallViewDoor = "code"
+	ToolCallViewDoorMcp  ToolCallViewDoor = "mcp"
+	ToolCallViewDoorRest ToolCallViewDoor = "rest"
+	ToolCallViewDoorTask ToolCallViewDoor = "task"
+)
+
+// Valid indicates whether the value is a known member of the ToolCallViewDoor enum.
+func (e ToolCallViewDoor) Valid() bool {
+	switch e {
+	case ToolCallViewDoorCode:
+		return true
+	case ToolCallViewDoorMcp:
+		return true
+	case ToolCallViewDoorRest:
+		return true
+	case ToolCallViewDoorTask:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolCallViewOutcome.
+const (
+	ToolCallViewOutcomeError   ToolCallViewOutcome = "error"
+	ToolCallViewOutcomeRefused ToolCallViewOutcome = "refused"
+	ToolCallViewOutcomeSuccess ToolCallViewOutcome = "success"
+)
+
+// Valid indicates whether the value is a known member of the ToolCallViewOutcome enum.
+func (e ToolCallViewOutcome) Valid() bool {
+	switch e {
+	case ToolCallViewOutcomeError:
+		return true
+	case ToolCallViewOutcomeRefused:
+		return true
+	case ToolCallViewOutcomeSuccess:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolClassificationClass.
+const (
+	ToolClassificationClassDestructive ToolClassificationClass = "destructive"
+	ToolClassificationClassRead        ToolClassificationClass = "read"
+	ToolClassificationClassWrite       ToolClassificationClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the ToolClassificationClass enum.
+func (e ToolClassificationClass) Valid() bool {
+	switch e {
+	case ToolClassificationClassDestructive:
+		return true
+	case ToolClassificationClassRead:
+		return true
+	case ToolClassificationClassWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolDefinitionViewClass.
+const (
+	ToolDefinitionViewClassDestructive ToolDefinitionViewClass = "destructive"
+	ToolDefinitionViewClassRead        ToolDefinitionViewClass = "read"
+	ToolDefinitionViewClassWrite       ToolDefinitionViewClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the ToolDefinitionViewClass enum.
+func (e ToolDefinitionViewClass) Valid() bool {
+	switch e {
+	case ToolDefinitionViewClassDestructive:
+		return true
+	case ToolDefinitionViewClassRead:
+		return true
+	case ToolDefinitionViewClassWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolDefinitionViewState.
+const (
+	ToolDefinitionViewStateApproved    ToolDefinitionViewState = "approved"
+	ToolDefinitionViewStateQuarantined ToolDefinitionViewState = "quarantined"
+)
+
+// Valid indicates whether the value is a known member of the ToolDefinitionViewState enum.
+func (e ToolDefinitionViewState) Valid() bool {
+	switch e {
+	case ToolDefinitionViewStateApproved:
+		return true
+	case ToolDefinitionViewStateQuarantined:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolPolicyClasses.
+const (
+	ToolPolicyClassesDestructive ToolPolicyClasses = "destructive"
+	ToolPolicyClassesRead        ToolPolicyClasses = "read"
+	ToolPolicyClassesWrite       ToolPolicyClasses = "write"
+)
+
+// Valid indicates whether the value is a known member of the ToolPolicyClasses enum.
+func (e ToolPolicyClasses) Valid() bool {
+	switch e {
+	case ToolPolicyClassesDestructive:
+		return true
+	case ToolPolicyClassesRead:
+		return true
+	case ToolPolicyClassesWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolPolicyViewClasses.
+const (
+	ToolPolicyViewClassesDestructive ToolPolicyViewClasses = "destructive"
+	ToolPolicyViewClassesRead        ToolPolicyViewClasses = "read"
+	ToolPolicyViewClassesWrite       ToolPolicyViewClasses = "write"
+)
+
+// Valid indicates whether the value is a known member of the ToolPolicyViewClasses enum.
+func (e ToolPolicyViewClasses) Valid() bool {
+	switch e {
+	case ToolPolicyViewClassesDestructive:
+		return true
+	case ToolPolicyViewClassesRead:
+		return true
+	case ToolPolicyViewClassesWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolViewClass.
+const (
+	ToolViewClassDestructive ToolViewClass = "destructive"
+	ToolViewClassRead        ToolViewClass = "read"
+	ToolViewClassWrite       ToolViewClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the ToolViewClass enum.
+func (e ToolViewClass) Valid() bool {
+	switch e {
+	case ToolViewClassDestructive:
+		return true
+	case ToolViewClassRead:
+		return true
+	case ToolViewClassWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UpstreamConfigType.
+const (
+	UpstreamConfigTypeHTTP  UpstreamConfigType = "http"
+	UpstreamConfigTypeSse   UpstreamConfigType = "sse"
+	UpstreamConfigTypeStdio UpstreamConfigType = "stdio"
+)
+
+// Valid indicates whether the value is a known member of the UpstreamConfigType enum.
+func (e UpstreamConfigType) Valid() bool {
+	switch e {
+	case UpstreamConfigTypeHTTP:
+		return true
+	case UpstreamConfigTypeSse:
+		return true
+	case UpstreamConfigTypeStdio:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UpstreamViewState.
+const (
+	UpstreamViewStateDisabled UpstreamViewState = "disabled"
+	UpstreamViewStateFailed   UpstreamViewState = "failed"
+	UpstreamViewStateReady    UpstreamViewState = "ready"
+	UpstreamViewStateStarting UpstreamViewState = "starting"
+	UpstreamViewStateStopped  UpstreamViewState = "stopped"
+)
+
+// Valid indicates whether the value is a known member of the UpstreamViewState enum.
+func (e UpstreamViewState) Valid() bool {
+	switch e {
+	case UpstreamViewStateDisabled:
+		return true
+	case UpstreamViewStateFailed:
+		return true
+	case UpstreamViewStateReady:
+		return true
+	case UpstreamViewStateStarting:
+		return true
+	case UpstreamViewStateStopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UpstreamViewTransport.
+const (
+	UpstreamViewTransportHTTP  UpstreamViewTransport = "http"
+	UpstreamViewTransportSse   UpstreamViewTransport = "sse"
+	UpstreamViewTransportStdio UpstreamViewTransport = "stdio"
+)
+
+// Valid indicates whether the value is a known member of the UpstreamViewTransport enum.
+func (e UpstreamViewTransport) Valid() bool {
+	switch e {
+	case UpstreamViewTransportHTTP:
+		return true
+	case UpstreamViewTransportSse:
+		return true
+	case UpstreamViewTransportStdio:
 		return true
 	default:
 		return false
@@ -1402,6 +1690,27 @@ func (e GetTaskOutputParamsStream) Valid() bool {
 	case GetTaskOutputParamsStreamLog:
 		return true
 	case GetTaskOutputParamsStreamResult:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListToolCallsParamsOutcome.
+const (
+	ListToolCallsParamsOutcomeError   ListToolCallsParamsOutcome = "error"
+	ListToolCallsParamsOutcomeRefused ListToolCallsParamsOutcome = "refused"
+	ListToolCallsParamsOutcomeSuccess ListToolCallsParamsOutcome = "success"
+)
+
+// Valid indicates whether the value is a known member of the ListToolCallsParamsOutcome enum.
+func (e ListToolCallsParamsOutcome) Valid() bool {
+	switch e {
+	case ListToolCallsParamsOutcomeError:
+		return true
+	case ListToolCallsParamsOutcomeRefused:
+		return true
+	case ListToolCallsParamsOutcomeSuccess:
 		return true
 	default:
 		return false
@@ -2700,6 +3009,80 @@ type Field struct {
 	Rule string `json:"rule" yaml:"rule"`
 }
 
+// Found defines model for Found.
+type Found struct {
+	Meta  FoundMeta   `json:"meta" yaml:"meta"`
+	Tools []FoundTool `json:"tools" yaml:"tools"`
+}
+
+// FoundMeta defines model for FoundMeta.
+type FoundMeta struct {
+	// Alpha How much the text counts; the graph counts the rest.
+	//
+	// Example: 1
+	Alpha float64 `json:"alpha" yaml:"alpha"`
+
+	// Density How much of the usage graph there is.
+	//
+	// Example: 0.1
+	Density float64 `json:"density" yaml:"density"`
+
+	// Embeddings Example: used
+	Embeddings *string `json:"embeddings,omitempty" yaml:"embeddings,omitempty"`
+
+	// TookMS Example: 0.4
+	TookMS float64 `json:"took_ms" yaml:"took_ms"`
+
+	// TotalTools Example: 128
+	TotalTools int `json:"total_tools" yaml:"total_tools"`
+}
+
+// FoundTool defines model for FoundTool.
+type FoundTool struct {
+	// Class Example: read
+	Class FoundToolClass `json:"class" yaml:"class"`
+
+	// Description Example: Read file contents
+	Description string `json:"description" yaml:"description"`
+
+	// GraphScore What the use together with context_tools is worth.
+	//
+	// Example: 0
+	GraphScore float64 `json:"graph_score" yaml:"graph_score"`
+
+	// ListedName Listed is the name it has in tools/list, which clients that know only listed tools call.
+	//
+	// Example: filesystem__read_file
+	ListedName string `json:"listed_name" yaml:"listed_name"`
+
+	// Name Example: filesystem:read_file
+	Name string `json:"name" yaml:"name"`
+
+	// Related Not found by the text, but used with what was.
+	//
+	// Example: false
+	Related bool `json:"related" yaml:"related"`
+
+	// RelatedTools Example: ["filesystem:list_directory"]
+	RelatedTools []string `json:"related_tools" yaml:"related_tools"`
+
+	// Score Example: 0.92
+	Score float64 `json:"score" yaml:"score"`
+
+	// SemanticScore What the text is worth.
+	//
+	// Example: 0.92
+	SemanticScore float64 `json:"semantic_score" yaml:"semantic_score"`
+
+	// Stub A TypeScript declaration, where include_stubs asks for it.
+	//
+	// Example: filesystem.read_file(args: { path: string }): Promise<any>
+	Stub *string `json:"stub,omitempty" yaml:"stub,omitempty"`
+}
+
+// FoundToolClass Example: read
+type FoundToolClass string
+
 // HealthStatus defines model for HealthStatus.
 type HealthStatus struct {
 	// Checks What was checked, by name.
@@ -3341,6 +3724,15 @@ type Rotation struct {
 // Scope defines model for Scope.
 type Scope string
 
+// SearchQuery defines model for SearchQuery.
+type SearchQuery struct {
+	ContextTools   *[]string `json:"context_tools,omitempty" yaml:"context_tools,omitempty"`
+	IncludeRelated *bool     `json:"include_related,omitempty" yaml:"include_related,omitempty"`
+	IncludeStubs   *bool     `json:"include_stubs,omitempty" yaml:"include_stubs,omitempty"`
+	Limit          *int      `json:"limit,omitempty" yaml:"limit,omitempty"`
+	Query          *string   `json:"query,omitempty" yaml:"query,omitempty"`
+}
+
 // SessionDraft defines model for SessionDraft.
 type SessionDraft struct {
 	// Facts What its agents may want to know, an object.
@@ -3966,6 +4358,451 @@ type TokenView struct {
 	// Scopes Example: ["agents:read","agents:write"]
 	Scopes []Scope `json:"scopes" yaml:"scopes"`
 }
+
+// ToolApproval defines model for ToolApproval.
+type ToolApproval struct {
+	// Digest The digest of what was looked at; with it nothing else is approved.
+	//
+	// Example: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
+	Digest *string `json:"digest,omitempty" yaml:"digest,omitempty"`
+
+	// Tool Example: read_file
+	Tool string `json:"tool" yaml:"tool"`
+}
+
+// ToolCallDraft defines model for ToolCallDraft.
+type ToolCallDraft struct {
+	Arguments *map[string]interface{} `json:"arguments,omitempty" yaml:"arguments,omitempty"`
+
+	// TimeoutMS How long it may take, at most; the upstream's own limit by default.
+	//
+	// Example: 10000
+	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
+
+	// Tool Any of its names.
+	//
+	// Example: filesystem:read_file
+	Tool string `json:"tool" yaml:"tool"`
+}
+
+// ToolCallList defines model for ToolCallList.
+type ToolCallList struct {
+	Calls []ToolCallView `json:"calls" yaml:"calls"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: MDE4OTBhNWQ
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
+
+// ToolCallView defines model for ToolCallView.
+type ToolCallView struct {
+	// Actor Example: claude-desktop
+	Actor string `json:"actor" yaml:"actor"`
+
+	// AgentID Who paid.
+	//
+	// Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// ArgumentsDigest SHA-256.
+	//
+	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+	ArgumentsDigest string `json:"arguments_digest" yaml:"arguments_digest"`
+
+	// At Example: 2026-01-10T15:30:00Z
+	At time.Time `json:"at" yaml:"at"`
+
+	// Class The class it had then.
+	//
+	// Example: read
+	Class *ToolCallViewClass `json:"class,omitempty" yaml:"class,omitempty"`
+
+	// Door Where it came in; code is code in the sandbox.
+	//
+	// Example: mcp
+	Door ToolCallViewDoor `json:"door" yaml:"door"`
+
+	// DurationMS Example: 12.3
+	DurationMS float64 `json:"duration_ms" yaml:"duration_ms"`
+
+	// Error Example: MCP_SERVER_ERROR
+	Error *string `json:"error,omitempty" yaml:"error,omitempty"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Outcome Example: success
+	Outcome ToolCallViewOutcome `json:"outcome" yaml:"outcome"`
+
+	// ParentID The run of code that made it.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
+	ParentID *string `json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
+
+	// TaskID Example: 01890a5d-ac96-774b-bcce-b302099a8059
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// TokenID Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	TokenID string `json:"token_id" yaml:"token_id"`
+
+	// Tokens Of arguments and result.
+	//
+	// Example: 240
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+
+	// Tool Example: filesystem:read_file
+	Tool string `json:"tool" yaml:"tool"`
+
+	// TraceID Example: 4bf92f3577b34da6a3ce929d0e0e4736
+	TraceID *string `json:"trace_id,omitempty" yaml:"trace_id,omitempty"`
+}
+
+// ToolCallViewClass The class it had then.
+//
+// Example: read
+type ToolCallViewClass string
+
+// ToolCallViewDoor Where it came in; code is code in the sandbox.
+//
+// Example: mcp
+type ToolCallViewDoor string
+
+// ToolCallViewOutcome Example: success
+type ToolCallViewOutcome string
+
+// ToolClassification defines model for ToolClassification.
+type ToolClassification struct {
+	// Class Null believes the annotations again.
+	//
+	// Example: read
+	Class *ToolClassificationClass `json:"class,omitempty" yaml:"class,omitempty"`
+
+	// Tool Example: read_file
+	Tool string `json:"tool" yaml:"tool"`
+}
+
+// ToolClassificationClass Null believes the annotations again.
+//
+// Example: read
+type ToolClassificationClass string
+
+// ToolDefinitionList defines model for ToolDefinitionList.
+type ToolDefinitionList struct {
+	Tools []ToolDefinitionView `json:"tools" yaml:"tools"`
+}
+
+// ToolDefinitionView defines model for ToolDefinitionView.
+type ToolDefinitionView struct {
+	// ApprovedAt Example: 2026-01-11T16:30:00Z
+	ApprovedAt *time.Time `json:"approved_at" yaml:"approved_at"`
+
+	// ApprovedBy Example: bootstrap-admin
+	ApprovedBy *string `json:"approved_by,omitempty" yaml:"approved_by,omitempty"`
+
+	// ChangedAt Example: 2026-01-11T15:30:00Z
+	ChangedAt *time.Time `json:"changed_at" yaml:"changed_at"`
+
+	// Class What replaces the class that the annotations say, absent where they are believed.
+	//
+	// Example: read
+	Class      *ToolDefinitionViewClass `json:"class,omitempty" yaml:"class,omitempty"`
+	Definition interface{}              `json:"definition" yaml:"definition"`
+
+	// Digest The SHA-256 of the definition that was approved.
+	//
+	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+	Digest string `json:"digest" yaml:"digest"`
+
+	// ID Example: filesystem:read_file
+	ID      string      `json:"id" yaml:"id"`
+	Pending interface{} `json:"pending,omitempty" yaml:"pending,omitempty"`
+
+	// PendingDigest What waits for approval, absent where nothing does.
+	//
+	// Example: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
+	PendingDigest *string `json:"pending_digest,omitempty" yaml:"pending_digest,omitempty"`
+
+	// SeenAt Example: 2026-01-10T15:30:00Z
+	SeenAt time.Time `json:"seen_at" yaml:"seen_at"`
+
+	// State Example: approved
+	State ToolDefinitionViewState `json:"state" yaml:"state"`
+
+	// Tool Example: read_file
+	Tool string `json:"tool" yaml:"tool"`
+}
+
+// ToolDefinitionViewClass What replaces the class that the annotations say, absent where they are believed.
+//
+// Example: read
+type ToolDefinitionViewClass string
+
+// ToolDefinitionViewState Example: approved
+type ToolDefinitionViewState string
+
+// ToolList defines model for ToolList.
+type ToolList struct {
+	// NextCursor Absent on the last page.
+	//
+	// Example: ZmlsZXN5c3RlbTpyZWFkX2ZpbGU
+	NextCursor *string    `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+	Tools      []ToolView `json:"tools" yaml:"tools"`
+}
+
+// ToolPolicy defines model for ToolPolicy.
+type ToolPolicy struct {
+	// Allow Allow selects what may be called; nothing in it is everything.
+	Allow *[]ToolRule `json:"allow,omitempty" yaml:"allow,omitempty"`
+
+	// Classes Classes are the classes that may be called; nothing in it is all.
+	Classes *[]ToolPolicyClasses `json:"classes,omitempty" yaml:"classes,omitempty"`
+
+	// Deny Deny selects what may not, also where Allow does.
+	Deny *[]ToolRule `json:"deny,omitempty" yaml:"deny,omitempty"`
+}
+
+// ToolPolicyClasses defines model for ToolPolicy.Classes.
+type ToolPolicyClasses string
+
+// ToolPolicyView defines model for ToolPolicyView.
+type ToolPolicyView struct {
+	// Allow Allow selects what may be called; nothing in it is everything.
+	Allow []ToolRule `json:"allow" yaml:"allow"`
+
+	// Classes Classes are the classes that may be called; nothing in it is all.
+	Classes []ToolPolicyViewClasses `json:"classes" yaml:"classes"`
+
+	// Deny Deny selects what may not, also where Allow does.
+	Deny []ToolRule `json:"deny" yaml:"deny"`
+
+	// TokenID Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	TokenID string `json:"token_id" yaml:"token_id"`
+}
+
+// ToolPolicyViewClasses defines model for ToolPolicyView.Classes.
+type ToolPolicyViewClasses string
+
+// ToolResult defines model for ToolResult.
+type ToolResult struct {
+	Content []map[string]interface{} `json:"content" yaml:"content"`
+
+	// IsError The tool itself says that it failed.
+	//
+	// Example: false
+	IsError bool `json:"is_error" yaml:"is_error"`
+
+	// StructuredContent Absent where the tool has none.
+	StructuredContent interface{} `json:"structured_content,omitempty" yaml:"structured_content,omitempty"`
+}
+
+// ToolRule defines model for ToolRule.
+type ToolRule struct {
+	// Arguments Arguments are patterns by the path of an argument ("path", "options.mode"); all of
+	// them have to match.
+	Arguments *map[string]string `json:"arguments,omitempty" yaml:"arguments,omitempty"`
+
+	// Tool Tool is a pattern of serverId:toolName; without a colon, of the server.
+	//
+	// Example: filesystem:write_*
+	Tool string `json:"tool" yaml:"tool"`
+}
+
+// ToolView defines model for ToolView.
+type ToolView struct {
+	// Class Example: read
+	Class ToolViewClass `json:"class" yaml:"class"`
+
+	// Description Example: Read the complete contents of a file
+	Description string `json:"description" yaml:"description"`
+
+	// ID Example: filesystem:read_file
+	ID string `json:"id" yaml:"id"`
+
+	// InputSchema JSON Schema of its arguments.
+	InputSchema interface{} `json:"input_schema" yaml:"input_schema"`
+
+	// ListedName What tools/list calls it.
+	//
+	// Example: filesystem__read_file
+	ListedName string `json:"listed_name" yaml:"listed_name"`
+
+	// Name Example: read_file
+	Name string `json:"name" yaml:"name"`
+
+	// Server Example: filesystem
+	Server string `json:"server" yaml:"server"`
+
+	// Title Example: Read File
+	Title *string `json:"title,omitempty" yaml:"title,omitempty"`
+}
+
+// ToolViewClass Example: read
+type ToolViewClass string
+
+// UpstreamConfig defines model for UpstreamConfig.
+type UpstreamConfig struct {
+	// Args Example: ["-y","@modelcontextprotocol/server-memory"]
+	Args *[]string `json:"args,omitempty" yaml:"args,omitempty"`
+
+	// Comet What only comet understands: timeout_ms, bearer, roots, protocol.
+	Comet *map[string]interface{} `json:"comet,omitempty" yaml:"comet,omitempty"`
+
+	// Command A program that is spoken to over its standard input and output.
+	//
+	// Example: npx
+	Command *string `json:"command,omitempty" yaml:"command,omitempty"`
+
+	// Cwd Example: /srv
+	Cwd *string `json:"cwd,omitempty" yaml:"cwd,omitempty"`
+
+	// Env Its environment. Secrets are named: `${NAME}`, `${file:/path}`.
+	Env     *map[string]string `json:"env,omitempty" yaml:"env,omitempty"`
+	Headers *map[string]string `json:"headers,omitempty" yaml:"headers,omitempty"`
+
+	// Type Example: stdio
+	Type *UpstreamConfigType `json:"type,omitempty" yaml:"type,omitempty"`
+
+	// URL A server that is spoken to over Streamable HTTP.
+	//
+	// Example: https://mcp.example.com/mcp
+	URL *string `json:"url,omitempty" yaml:"url,omitempty"`
+}
+
+// UpstreamConfigType Example: stdio
+type UpstreamConfigType string
+
+// UpstreamList defines model for UpstreamList.
+type UpstreamList struct {
+	Upstreams []UpstreamView `json:"upstreams" yaml:"upstreams"`
+}
+
+// UpstreamSaved defines model for UpstreamSaved.
+type UpstreamSaved struct {
+	// CreatedAt Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Example: bootstrap-admin
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// ID Example: filesystem
+	ID string `json:"id" yaml:"id"`
+
+	// UpdatedAt Example: 2026-01-10T15:30:00Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// Version Counts the changes.
+	//
+	// Example: 1
+	Version int64 `json:"version" yaml:"version"`
+}
+
+// UpstreamView defines model for UpstreamView.
+type UpstreamView struct {
+	// AgentID The agent it is in the registry.
+	//
+	// Example: mcp-filesystem
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Command The program, without its arguments.
+	//
+	// Example: npx
+	Command *string `json:"command,omitempty" yaml:"command,omitempty"`
+
+	// Env The names of its environment variables and headers; their values are never shown.
+	//
+	// Example: ["GITHUB_TOKEN"]
+	Env []string `json:"env" yaml:"env"`
+
+	// Error Why the last start or session ended, until it is ready again.
+	//
+	// Example: upstream "filesystem" does not start: no such program
+	Error *string `json:"error,omitempty" yaml:"error,omitempty"`
+
+	// Headers Example: ["Authorization"]
+	Headers []string `json:"headers" yaml:"headers"`
+
+	// ID Example: filesystem
+	ID string `json:"id" yaml:"id"`
+
+	// NextTry When it is tried again. Null unless it has failed.
+	//
+	// Example: 2026-01-10T15:30:30Z
+	NextTry *time.Time `json:"next_try" yaml:"next_try"`
+
+	// Pid Example: 4711
+	Pid *int `json:"pid,omitempty" yaml:"pid,omitempty"`
+
+	// Prompts Example: 0
+	Prompts int `json:"prompts" yaml:"prompts"`
+
+	// ProtocolRevision Example: 2025-11-25
+	ProtocolRevision *string `json:"protocol_revision,omitempty" yaml:"protocol_revision,omitempty"`
+
+	// ResourceTemplates Example: 0
+	ResourceTemplates int `json:"resource_templates" yaml:"resource_templates"`
+
+	// Resources Example: 0
+	Resources int `json:"resources" yaml:"resources"`
+
+	// Restarts Starts after the first.
+	//
+	// Example: 0
+	Restarts int `json:"restarts" yaml:"restarts"`
+
+	// ServerName Example: secure-filesystem-server
+	ServerName *string `json:"server_name,omitempty" yaml:"server_name,omitempty"`
+
+	// ServerVersion Example: 0.2.0
+	ServerVersion *string `json:"server_version,omitempty" yaml:"server_version,omitempty"`
+
+	// Since Since when it is in that state.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	Since time.Time `json:"since" yaml:"since"`
+
+	// Source api, or the file that defines it.
+	//
+	// Example: api
+	Source string `json:"source" yaml:"source"`
+
+	// State Only one that is ready has tools.
+	//
+	// Example: ready
+	State UpstreamViewState `json:"state" yaml:"state"`
+
+	// Stderr What it wrote last to its standard error, without secrets.
+	Stderr []string `json:"stderr" yaml:"stderr"`
+
+	// TimeoutMS How long a call may take.
+	//
+	// Example: 30000
+	TimeoutMS int64 `json:"timeout_ms" yaml:"timeout_ms"`
+
+	// Tools Example: 14
+	Tools int `json:"tools" yaml:"tools"`
+
+	// Transport How it is reached.
+	//
+	// Example: stdio
+	Transport UpstreamViewTransport `json:"transport" yaml:"transport"`
+
+	// URL Example: https://mcp.example.com/mcp
+	URL *string `json:"url,omitempty" yaml:"url,omitempty"`
+
+	// Warnings What it does wrong, and what was left out because of it.
+	Warnings []string `json:"warnings" yaml:"warnings"`
+}
+
+// UpstreamViewState Only one that is ready has tools.
+//
+// Example: ready
+type UpstreamViewState string
+
+// UpstreamViewTransport How it is reached.
+//
+// Example: stdio
+type UpstreamViewTransport string
 
 // Usage defines model for Usage.
 type Usage struct {
@@ -5140,6 +5977,87 @@ type RotateTokenParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
+// GetToolPolicyParams defines parameters for GetToolPolicy.
+type GetToolPolicyParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// ListToolsParams defines parameters for ListTools.
+type ListToolsParams struct {
+	// Server Only those of this upstream
+	Server *string `form:"server,omitempty" json:"server,omitempty" yaml:"server,omitempty"`
+
+	// Limit Size of a page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor Where the page begins, as given by the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// CallToolParams defines parameters for CallTool.
+type CallToolParams struct {
+	// Traceparent The W3C trace context the call belongs to
+	Traceparent *string `json:"traceparent,omitempty" yaml:"traceparent,omitempty"`
+}
+
+// ListToolCallsParams defines parameters for ListToolCalls.
+type ListToolCallsParams struct {
+	// AgentID Only those this agent paid for
+	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// TokenID Only those of this token
+	TokenID *string `form:"token_id,omitempty" json:"token_id,omitempty" yaml:"token_id,omitempty"`
+
+	// Server Only those of this upstream's tools
+	Server *string `form:"server,omitempty" json:"server,omitempty" yaml:"server,omitempty"`
+
+	// Tool Only those of tools with this name
+	Tool *string `form:"tool,omitempty" json:"tool,omitempty" yaml:"tool,omitempty"`
+
+	// TaskID Only those of this task
+	TaskID *string `form:"task_id,omitempty" json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// ParentID Only those that this run of code made
+	ParentID *string `form:"parent_id,omitempty" json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
+
+	// Outcome Only those that ended so
+	Outcome *ListToolCallsParamsOutcome `form:"outcome,omitempty" json:"outcome,omitempty" yaml:"outcome,omitempty"`
+
+	// Limit Size of a page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor Where the page begins, as given by the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// ListToolCallsParamsOutcome defines parameters for ListToolCalls.
+type ListToolCallsParamsOutcome string
+
+// ListUpstreamsParams defines parameters for ListUpstreams.
+type ListUpstreamsParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// GetUpstreamParams defines parameters for GetUpstream.
+type GetUpstreamParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// ListToolDefinitionsParams defines parameters for ListToolDefinitions.
+type ListToolDefinitionsParams struct {
+	// IfNoneMatch The ETag you have
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // ListWebhooksParams defines parameters for ListWebhooks.
 type ListWebhooksParams struct {
 	// Limit Size of a page
@@ -5257,6 +6175,15 @@ type GetDocsParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// WatchGatewayParams defines parameters for WatchGateway.
+type WatchGatewayParams struct {
+	// Types Only events of these names, separated by commas
+	Types *string `form:"types,omitempty" json:"types,omitempty" yaml:"types,omitempty"`
+
+	// LastEventID The position of the last event you have
+	LastEventID *string `json:"Last-Event-ID,omitempty" yaml:"Last-Event-ID,omitempty"`
+}
+
 // GetOpenAPIJSONParams defines parameters for GetOpenAPIJSON.
 type GetOpenAPIJSONParams struct {
 	// IfNoneMatch The ETag of the copy you have
@@ -5334,6 +6261,24 @@ type CancelTaskJSONRequestBody = Cancellation
 
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = TokenDraft
+
+// PutToolPolicyJSONRequestBody defines body for PutToolPolicy for application/json ContentType.
+type PutToolPolicyJSONRequestBody = ToolPolicy
+
+// CallToolJSONRequestBody defines body for CallTool for application/json ContentType.
+type CallToolJSONRequestBody = ToolCallDraft
+
+// SearchToolsJSONRequestBody defines body for SearchTools for application/json ContentType.
+type SearchToolsJSONRequestBody = SearchQuery
+
+// PutUpstreamJSONRequestBody defines body for PutUpstream for application/json ContentType.
+type PutUpstreamJSONRequestBody = UpstreamConfig
+
+// ApproveToolJSONRequestBody defines body for ApproveTool for application/json ContentType.
+type ApproveToolJSONRequestBody = ToolApproval
+
+// ClassifyToolJSONRequestBody defines body for ClassifyTool for application/json ContentType.
+type ClassifyToolJSONRequestBody = ToolClassification
 
 // CreateWebhookJSONRequestBody defines body for CreateWebhook for application/json ContentType.
 type CreateWebhookJSONRequestBody = WebhookDraft
@@ -6537,6 +7482,228 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 	RotateToken(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// DeleteToolPolicy Remove a token's policy for tools
+	//
+	// The token may call every tool then.
+	//
+	// Needs the scope `admin`.
+	//
+	// Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
+	DeleteToolPolicy(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetToolPolicy Get a token's policy for tools
+	//
+	// A token without one may call every tool, if it has the scope `tools:call`.
+	//
+	// Needs the scope `admin`.
+	//
+	// Corresponds with GET /api/v1/tokens/{token_id}/tool-policy (the `GetToolPolicy` operationId).
+	GetToolPolicy(ctx context.Context, tokenID string, params *GetToolPolicyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutToolPolicyWithBody Set a token's policy for tools
+	//
+	// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
+	PutToolPolicyWithBody(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutToolPolicy Set a token's policy for tools
+	//
+	// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
+	PutToolPolicy(ctx context.Context, tokenID string, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListTools List tools
+	//
+	// The tools of all upstreams and comet's own, comet's first and then in the order of their ids, that the token may call.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/tools (the `ListTools` operationId).
+	ListTools(ctx context.Context, params *ListToolsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CallToolWithBody Call a tool
+	//
+	// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/tools/call (the `CallTool` operationId).
+	CallToolWithBody(ctx context.Context, params *CallToolParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CallTool Call a tool
+	//
+	// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/tools/call (the `CallTool` operationId).
+	CallTool(ctx context.Context, params *CallToolParams, body CallToolJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListToolCalls List the calls of tools
+	//
+	// The audit trail, the newest first: who called which tool, by a digest with what, how it ended and what it cost. Everybody's needs the scope `admin`; any other token sees its own.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/tools/calls (the `ListToolCalls` operationId).
+	ListToolCalls(ctx context.Context, params *ListToolCallsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SearchToolsWithBody Search tools
+	//
+	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/tools/search (the `SearchTools` operationId).
+	SearchToolsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SearchTools Search tools
+	//
+	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/tools/search (the `SearchTools` operationId).
+	SearchTools(ctx context.Context, body SearchToolsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListUpstreams List upstreams
+	//
+	// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/upstreams (the `ListUpstreams` operationId).
+	ListUpstreams(ctx context.Context, params *ListUpstreamsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReloadUpstreams Reload the file of upstreams
+	//
+	// Takes over the file that `mcp.servers` names now, instead of within two seconds: new servers are started, changed ones anew, missing ones stopped, the others not touched. A file with a mistake changes nothing.
+	//
+	// Needs the scope `admin`.
+	//
+	// Corresponds with POST /api/v1/upstreams/reload (the `ReloadUpstreams` operationId).
+	ReloadUpstreams(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteUpstream Remove an upstream
+	//
+	// Removes an MCP server that was added, on all replicas, with what was approved of its tools. Its agent stays in the registry, offline.
+	//
+	// Needs the scope `admin`.
+	//
+	// Corresponds with DELETE /api/v1/upstreams/{upstream_id} (the `DeleteUpstream` operationId).
+	DeleteUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetUpstream Get an upstream
+	//
+	// An MCP server behind the gateway, as this replica has it.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/upstreams/{upstream_id} (the `GetUpstream` operationId).
+	GetUpstream(ctx context.Context, upstreamID string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutUpstreamWithBody Add or change an upstream
+	//
+	// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
+	PutUpstreamWithBody(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutUpstream Add or change an upstream
+	//
+	// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
+	PutUpstream(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RestartUpstream Restart an upstream
+	//
+	// Ends the connection of this replica to an MCP server, its program too, and begins anew at once. Calls under way fail.
+	//
+	// Needs the scope `admin`.
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/restart (the `RestartUpstream` operationId).
+	RestartUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListToolDefinitions List the definitions of an upstream's tools
+	//
+	// What is known about its tools, in the order of their names: what was approved, and what waits for approval where the upstream says something else now.
+	//
+	// Needs the scope `admin`.
+	//
+	// Corresponds with GET /api/v1/upstreams/{upstream_id}/tools (the `ListToolDefinitions` operationId).
+	ListToolDefinitions(ctx context.Context, upstreamID string, params *ListToolDefinitionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ApproveToolWithBody Approve a tool's changed definition
+	//
+	// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/approve (the `ApproveTool` operationId).
+	ApproveToolWithBody(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ApproveTool Approve a tool's changed definition
+	//
+	// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/approve (the `ApproveTool` operationId).
+	ApproveTool(ctx context.Context, upstreamID string, body ApproveToolJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ClassifyToolWithBody Classify a tool
+	//
+	// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/classify (the `ClassifyTool` operationId).
+	ClassifyToolWithBody(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ClassifyTool Classify a tool
+	//
+	// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/classify (the `ClassifyTool` operationId).
+	ClassifyTool(ctx context.Context, upstreamID string, body ClassifyToolJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListWebhooks List webhooks
 	//
 	// Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
@@ -6752,6 +7919,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /docs (the `GetDocs` operationId).
 	GetDocs(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WatchGateway Follow the gateway
+	//
+	// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of its own agent's calls, and of none where it is bound to no agent; the rest everybody hears. At most 100 clients follow at a time.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Corresponds with GET /events/stream (the `WatchGateway` operationId).
+	WatchGateway(ctx context.Context, params *WatchGatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetHealth Is the process alive
 	//
@@ -8297,6 +9473,448 @@ func (c *Client) RotateToken(ctx context.Context, tokenID string, params *Rotate
 	return c.Client.Do(req)
 }
 
+// DeleteToolPolicy Remove a token's policy for tools
+//
+// The token may call every tool then.
+//
+// Needs the scope `admin`.
+//
+// Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
+func (c *Client) DeleteToolPolicy(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteToolPolicyRequest(c.Server, tokenID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetToolPolicy Get a token's policy for tools
+//
+// A token without one may call every tool, if it has the scope `tools:call`.
+//
+// Needs the scope `admin`.
+//
+// Corresponds with GET /api/v1/tokens/{token_id}/tool-policy (the `GetToolPolicy` operationId).
+func (c *Client) GetToolPolicy(ctx context.Context, tokenID string, params *GetToolPolicyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetToolPolicyRequest(c.Server, tokenID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutToolPolicyWithBody Set a token's policy for tools
+//
+// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
+func (c *Client) PutToolPolicyWithBody(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutToolPolicyRequestWithBody(c.Server, tokenID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutToolPolicy Set a token's policy for tools
+//
+// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
+func (c *Client) PutToolPolicy(ctx context.Context, tokenID string, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutToolPolicyRequest(c.Server, tokenID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListTools List tools
+//
+// The tools of all upstreams and comet's own, comet's first and then in the order of their ids, that the token may call.
+//
+// Needs the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/tools (the `ListTools` operationId).
+func (c *Client) ListTools(ctx context.Context, params *ListToolsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListToolsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CallToolWithBody Call a tool
+//
+// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+//
+// Needs the scope `tools:call`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/tools/call (the `CallTool` operationId).
+func (c *Client) CallToolWithBody(ctx context.Context, params *CallToolParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallToolRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CallTool Call a tool
+//
+// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+//
+// Needs the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/tools/call (the `CallTool` operationId).
+func (c *Client) CallTool(ctx context.Context, params *CallToolParams, body CallToolJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallToolRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListToolCalls List the calls of tools
+//
+// The audit trail, the newest first: who called which tool, by a digest with what, how it ended and what it cost. Everybody's needs the scope `admin`; any other token sees its own.
+//
+// Needs the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/tools/calls (the `ListToolCalls` operationId).
+func (c *Client) ListToolCalls(ctx context.Context, params *ListToolCallsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListToolCallsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SearchToolsWithBody Search tools
+//
+// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+//
+// Needs the scope `tools:call`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/tools/search (the `SearchTools` operationId).
+func (c *Client) SearchToolsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSearchToolsRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SearchTools Search tools
+//
+// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+//
+// Needs the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/tools/search (the `SearchTools` operationId).
+func (c *Client) SearchTools(ctx context.Context, body SearchToolsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSearchToolsRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListUpstreams List upstreams
+//
+// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why.
+//
+// Needs the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/upstreams (the `ListUpstreams` operationId).
+func (c *Client) ListUpstreams(ctx context.Context, params *ListUpstreamsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListUpstreamsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReloadUpstreams Reload the file of upstreams
+//
+// Takes over the file that `mcp.servers` names now, instead of within two seconds: new servers are started, changed ones anew, missing ones stopped, the others not touched. A file with a mistake changes nothing.
+//
+// Needs the scope `admin`.
+//
+// Corresponds with POST /api/v1/upstreams/reload (the `ReloadUpstreams` operationId).
+func (c *Client) ReloadUpstreams(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReloadUpstreamsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteUpstream Remove an upstream
+//
+// Removes an MCP server that was added, on all replicas, with what was approved of its tools. Its agent stays in the registry, offline.
+//
+// Needs the scope `admin`.
+//
+// Corresponds with DELETE /api/v1/upstreams/{upstream_id} (the `DeleteUpstream` operationId).
+func (c *Client) DeleteUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteUpstreamRequest(c.Server, upstreamID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetUpstream Get an upstream
+//
+// An MCP server behind the gateway, as this replica has it.
+//
+// Needs the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/upstreams/{upstream_id} (the `GetUpstream` operationId).
+func (c *Client) GetUpstream(ctx context.Context, upstreamID string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetUpstreamRequest(c.Server, upstreamID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutUpstreamWithBody Add or change an upstream
+//
+// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
+func (c *Client) PutUpstreamWithBody(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutUpstreamRequestWithBody(c.Server, upstreamID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutUpstream Add or change an upstream
+//
+// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
+func (c *Client) PutUpstream(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutUpstreamRequest(c.Server, upstreamID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RestartUpstream Restart an upstream
+//
+// Ends the connection of this replica to an MCP server, its program too, and begins anew at once. Calls under way fail.
+//
+// Needs the scope `admin`.
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/restart (the `RestartUpstream` operationId).
+func (c *Client) RestartUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRestartUpstreamRequest(c.Server, upstreamID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListToolDefinitions List the definitions of an upstream's tools
+//
+// What is known about its tools, in the order of their names: what was approved, and what waits for approval where the upstream says something else now.
+//
+// Needs the scope `admin`.
+//
+// Corresponds with GET /api/v1/upstreams/{upstream_id}/tools (the `ListToolDefinitions` operationId).
+func (c *Client) ListToolDefinitions(ctx context.Context, upstreamID string, params *ListToolDefinitionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListToolDefinitionsRequest(c.Server, upstreamID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ApproveToolWithBody Approve a tool's changed definition
+//
+// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/approve (the `ApproveTool` operationId).
+func (c *Client) ApproveToolWithBody(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewApproveToolRequestWithBody(c.Server, upstreamID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ApproveTool Approve a tool's changed definition
+//
+// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/approve (the `ApproveTool` operationId).
+func (c *Client) ApproveTool(ctx context.Context, upstreamID string, body ApproveToolJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewApproveToolRequest(c.Server, upstreamID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ClassifyToolWithBody Classify a tool
+//
+// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/classify (the `ClassifyTool` operationId).
+func (c *Client) ClassifyToolWithBody(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClassifyToolRequestWithBody(c.Server, upstreamID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ClassifyTool Classify a tool
+//
+// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/classify (the `ClassifyTool` operationId).
+func (c *Client) ClassifyTool(ctx context.Context, upstreamID string, body ClassifyToolJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClassifyToolRequest(c.Server, upstreamID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListWebhooks List webhooks
 //
 // Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
@@ -8723,6 +10341,25 @@ func (c *Client) GetPrompt(ctx context.Context, name GetPromptParamsName, params
 // Corresponds with GET /docs (the `GetDocs` operationId).
 func (c *Client) GetDocs(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetDocsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WatchGateway Follow the gateway
+//
+// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of its own agent's calls, and of none where it is bound to no agent; the rest everybody hears. At most 100 clients follow at a time.
+//
+// Needs the scope `tools:call`.
+//
+// Corresponds with GET /events/stream (the `WatchGateway` operationId).
+func (c *Client) WatchGateway(ctx context.Context, params *WatchGatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWatchGatewayRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -12452,6 +14089,865 @@ func NewRotateTokenRequest(server string, tokenID string, params *RotateTokenPar
 	return req, nil
 }
 
+// NewDeleteToolPolicyRequest constructs an http.Request for the DeleteToolPolicy method
+func NewDeleteToolPolicyRequest(server string, tokenID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "token_id", tokenID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tokens/%s/tool-policy", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetToolPolicyRequest constructs an http.Request for the GetToolPolicy method
+func NewGetToolPolicyRequest(server string, tokenID string, params *GetToolPolicyParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "token_id", tokenID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tokens/%s/tool-policy", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPutToolPolicyRequest calls the generic PutToolPolicy builder with application/json body
+func NewPutToolPolicyRequest(server string, tokenID string, body PutToolPolicyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutToolPolicyRequestWithBody(server, tokenID, "application/json", bodyReader)
+}
+
+// NewPutToolPolicyRequestWithBody constructs an http.Request for the PutToolPolicy method, with any body, and a specified content type
+func NewPutToolPolicyRequestWithBody(server string, tokenID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "token_id", tokenID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tokens/%s/tool-policy", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListToolsRequest constructs an http.Request for the ListTools method
+func NewListToolsRequest(server string, params *ListToolsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tools")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Server != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "server", *params.Server, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCallToolRequest calls the generic CallTool builder with application/json body
+func NewCallToolRequest(server string, params *CallToolParams, body CallToolJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCallToolRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCallToolRequestWithBody constructs an http.Request for the CallTool method, with any body, and a specified content type
+func NewCallToolRequestWithBody(server string, params *CallToolParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tools/call")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.Traceparent != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListToolCallsRequest constructs an http.Request for the ListToolCalls method
+func NewListToolCallsRequest(server string, params *ListToolCallsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tools/calls")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.AgentID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "agent_id", *params.AgentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.TokenID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "token_id", *params.TokenID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Server != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "server", *params.Server, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Tool != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tool", *params.Tool, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.TaskID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "task_id", *params.TaskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ParentID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent_id", *params.ParentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Outcome != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outcome", *params.Outcome, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewSearchToolsRequest calls the generic SearchTools builder with application/json body
+func NewSearchToolsRequest(server string, body SearchToolsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSearchToolsRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewSearchToolsRequestWithBody constructs an http.Request for the SearchTools method, with any body, and a specified content type
+func NewSearchToolsRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tools/search")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListUpstreamsRequest constructs an http.Request for the ListUpstreams method
+func NewListUpstreamsRequest(server string, params *ListUpstreamsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewReloadUpstreamsRequest constructs an http.Request for the ReloadUpstreams method
+func NewReloadUpstreamsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/reload")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteUpstreamRequest constructs an http.Request for the DeleteUpstream method
+func NewDeleteUpstreamRequest(server string, upstreamID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upstream_id", upstreamID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetUpstreamRequest constructs an http.Request for the GetUpstream method
+func NewGetUpstreamRequest(server string, upstreamID string, params *GetUpstreamParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upstream_id", upstreamID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPutUpstreamRequest calls the generic PutUpstream builder with application/json body
+func NewPutUpstreamRequest(server string, upstreamID string, body PutUpstreamJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutUpstreamRequestWithBody(server, upstreamID, "application/json", bodyReader)
+}
+
+// NewPutUpstreamRequestWithBody constructs an http.Request for the PutUpstream method, with any body, and a specified content type
+func NewPutUpstreamRequestWithBody(server string, upstreamID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upstream_id", upstreamID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRestartUpstreamRequest constructs an http.Request for the RestartUpstream method
+func NewRestartUpstreamRequest(server string, upstreamID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upstream_id", upstreamID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/%s/restart", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListToolDefinitionsRequest constructs an http.Request for the ListToolDefinitions method
+func NewListToolDefinitionsRequest(server string, upstreamID string, params *ListToolDefinitionsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upstream_id", upstreamID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/%s/tools", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewApproveToolRequest calls the generic ApproveTool builder with application/json body
+func NewApproveToolRequest(server string, upstreamID string, body ApproveToolJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewApproveToolRequestWithBody(server, upstreamID, "application/json", bodyReader)
+}
+
+// NewApproveToolRequestWithBody constructs an http.Request for the ApproveTool method, with any body, and a specified content type
+func NewApproveToolRequestWithBody(server string, upstreamID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upstream_id", upstreamID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/%s/tools/approve", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewClassifyToolRequest calls the generic ClassifyTool builder with application/json body
+func NewClassifyToolRequest(server string, upstreamID string, body ClassifyToolJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewClassifyToolRequestWithBody(server, upstreamID, "application/json", bodyReader)
+}
+
+// NewClassifyToolRequestWithBody constructs an http.Request for the ClassifyTool method, with any body, and a specified content type
+func NewClassifyToolRequestWithBody(server string, upstreamID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upstream_id", upstreamID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/%s/tools/classify", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListWebhooksRequest constructs an http.Request for the ListWebhooks method
 func NewListWebhooksRequest(server string, params *ListWebhooksParams) (*http.Request, error) {
 	var err error
@@ -13409,6 +15905,75 @@ func NewGetDocsRequest(server string, params *GetDocsParams) (*http.Request, err
 			}
 
 			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewWatchGatewayRequest constructs an http.Request for the WatchGateway method
+func NewWatchGatewayRequest(server string, params *WatchGatewayParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/events/stream")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Types != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LastEventID != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
 		}
 
 	}
@@ -14497,6 +17062,248 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 	RotateTokenWithResponse(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*RotateTokenResponse, error)
 
+	// DeleteToolPolicyWithResponse Remove a token's policy for tools
+	//
+	// The token may call every tool then.
+	//
+	// Needs the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
+	DeleteToolPolicyWithResponse(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*DeleteToolPolicyResponse, error)
+
+	// GetToolPolicyWithResponse Get a token's policy for tools
+	//
+	// A token without one may call every tool, if it has the scope `tools:call`.
+	//
+	// Needs the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/tokens/{token_id}/tool-policy (the `GetToolPolicy` operationId).
+	GetToolPolicyWithResponse(ctx context.Context, tokenID string, params *GetToolPolicyParams, reqEditors ...RequestEditorFn) (*GetToolPolicyResponse, error)
+
+	// PutToolPolicyWithBodyWithResponse Set a token's policy for tools
+	//
+	// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
+	PutToolPolicyWithBodyWithResponse(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error)
+
+	// PutToolPolicyWithResponse Set a token's policy for tools
+	//
+	// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
+	PutToolPolicyWithResponse(ctx context.Context, tokenID string, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error)
+
+	// ListToolsWithResponse List tools
+	//
+	// The tools of all upstreams and comet's own, comet's first and then in the order of their ids, that the token may call.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/tools (the `ListTools` operationId).
+	ListToolsWithResponse(ctx context.Context, params *ListToolsParams, reqEditors ...RequestEditorFn) (*ListToolsResponse, error)
+
+	// CallToolWithBodyWithResponse Call a tool
+	//
+	// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tools/call (the `CallTool` operationId).
+	CallToolWithBodyWithResponse(ctx context.Context, params *CallToolParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CallToolResponse, error)
+
+	// CallToolWithResponse Call a tool
+	//
+	// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tools/call (the `CallTool` operationId).
+	CallToolWithResponse(ctx context.Context, params *CallToolParams, body CallToolJSONRequestBody, reqEditors ...RequestEditorFn) (*CallToolResponse, error)
+
+	// ListToolCallsWithResponse List the calls of tools
+	//
+	// The audit trail, the newest first: who called which tool, by a digest with what, how it ended and what it cost. Everybody's needs the scope `admin`; any other token sees its own.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/tools/calls (the `ListToolCalls` operationId).
+	ListToolCallsWithResponse(ctx context.Context, params *ListToolCallsParams, reqEditors ...RequestEditorFn) (*ListToolCallsResponse, error)
+
+	// SearchToolsWithBodyWithResponse Search tools
+	//
+	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tools/search (the `SearchTools` operationId).
+	SearchToolsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SearchToolsResponse, error)
+
+	// SearchToolsWithResponse Search tools
+	//
+	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tools/search (the `SearchTools` operationId).
+	SearchToolsWithResponse(ctx context.Context, body SearchToolsJSONRequestBody, reqEditors ...RequestEditorFn) (*SearchToolsResponse, error)
+
+	// ListUpstreamsWithResponse List upstreams
+	//
+	// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/upstreams (the `ListUpstreams` operationId).
+	ListUpstreamsWithResponse(ctx context.Context, params *ListUpstreamsParams, reqEditors ...RequestEditorFn) (*ListUpstreamsResponse, error)
+
+	// ReloadUpstreamsWithResponse Reload the file of upstreams
+	//
+	// Takes over the file that `mcp.servers` names now, instead of within two seconds: new servers are started, changed ones anew, missing ones stopped, the others not touched. A file with a mistake changes nothing.
+	//
+	// Needs the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/upstreams/reload (the `ReloadUpstreams` operationId).
+	ReloadUpstreamsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReloadUpstreamsResponse, error)
+
+	// DeleteUpstreamWithResponse Remove an upstream
+	//
+	// Removes an MCP server that was added, on all replicas, with what was approved of its tools. Its agent stays in the registry, offline.
+	//
+	// Needs the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/upstreams/{upstream_id} (the `DeleteUpstream` operationId).
+	DeleteUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*DeleteUpstreamResponse, error)
+
+	// GetUpstreamWithResponse Get an upstream
+	//
+	// An MCP server behind the gateway, as this replica has it.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/upstreams/{upstream_id} (the `GetUpstream` operationId).
+	GetUpstreamWithResponse(ctx context.Context, upstreamID string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*GetUpstreamResponse, error)
+
+	// PutUpstreamWithBodyWithResponse Add or change an upstream
+	//
+	// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
+	PutUpstreamWithBodyWithResponse(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error)
+
+	// PutUpstreamWithResponse Add or change an upstream
+	//
+	// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
+	PutUpstreamWithResponse(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error)
+
+	// RestartUpstreamWithResponse Restart an upstream
+	//
+	// Ends the connection of this replica to an MCP server, its program too, and begins anew at once. Calls under way fail.
+	//
+	// Needs the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/restart (the `RestartUpstream` operationId).
+	RestartUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*RestartUpstreamResponse, error)
+
+	// ListToolDefinitionsWithResponse List the definitions of an upstream's tools
+	//
+	// What is known about its tools, in the order of their names: what was approved, and what waits for approval where the upstream says something else now.
+	//
+	// Needs the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/upstreams/{upstream_id}/tools (the `ListToolDefinitions` operationId).
+	ListToolDefinitionsWithResponse(ctx context.Context, upstreamID string, params *ListToolDefinitionsParams, reqEditors ...RequestEditorFn) (*ListToolDefinitionsResponse, error)
+
+	// ApproveToolWithBodyWithResponse Approve a tool's changed definition
+	//
+	// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/approve (the `ApproveTool` operationId).
+	ApproveToolWithBodyWithResponse(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ApproveToolResponse, error)
+
+	// ApproveToolWithResponse Approve a tool's changed definition
+	//
+	// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/approve (the `ApproveTool` operationId).
+	ApproveToolWithResponse(ctx context.Context, upstreamID string, body ApproveToolJSONRequestBody, reqEditors ...RequestEditorFn) (*ApproveToolResponse, error)
+
+	// ClassifyToolWithBodyWithResponse Classify a tool
+	//
+	// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/classify (the `ClassifyTool` operationId).
+	ClassifyToolWithBodyWithResponse(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ClassifyToolResponse, error)
+
+	// ClassifyToolWithResponse Classify a tool
+	//
+	// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+	//
+	// Needs the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/classify (the `ClassifyTool` operationId).
+	ClassifyToolWithResponse(ctx context.Context, upstreamID string, body ClassifyToolJSONRequestBody, reqEditors ...RequestEditorFn) (*ClassifyToolResponse, error)
+
 	// ListWebhooksWithResponse List webhooks
 	//
 	// Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
@@ -14734,6 +17541,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /docs (the `GetDocs` operationId).
 	GetDocsWithResponse(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*GetDocsResponse, error)
+
+	// WatchGatewayWithResponse Follow the gateway
+	//
+	// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of its own agent's calls, and of none where it is bound to no agent; the rest everybody hears. At most 100 clients follow at a time.
+	//
+	// Needs the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /events/stream (the `WatchGateway` operationId).
+	WatchGatewayWithResponse(ctx context.Context, params *WatchGatewayParams, reqEditors ...RequestEditorFn) (*WatchGatewayResponse, error)
 
 	// GetHealthWithResponse Is the process alive
 	//
@@ -19586,6 +22404,1341 @@ func (r RotateTokenResponse) ContentType() string {
 	return ""
 }
 
+type DeleteToolPolicyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r DeleteToolPolicyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r DeleteToolPolicyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteToolPolicyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r DeleteToolPolicyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteToolPolicyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteToolPolicyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteToolPolicyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteToolPolicyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteToolPolicyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetToolPolicyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolPolicyView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetToolPolicyResponse) GetJSON200() *ToolPolicyView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetToolPolicyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetToolPolicyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetToolPolicyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetToolPolicyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetToolPolicyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetToolPolicyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetToolPolicyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetToolPolicyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetToolPolicyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutToolPolicyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolPolicyView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutToolPolicyResponse) GetJSON200() *ToolPolicyView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PutToolPolicyResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PutToolPolicyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PutToolPolicyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PutToolPolicyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PutToolPolicyResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PutToolPolicyResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PutToolPolicyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutToolPolicyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutToolPolicyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutToolPolicyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutToolPolicyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutToolPolicyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListToolsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListToolsResponse) GetJSON200() *ToolList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListToolsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListToolsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListToolsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListToolsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListToolsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListToolsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListToolsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListToolsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListToolsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CallToolResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolResult
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CallToolResponse) GetJSON200() *ToolResult {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSON429() *Problem {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSON503() *Problem {
+	return r.ApplicationProblemJSON503
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CallToolResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CallToolResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CallToolResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CallToolResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListToolCallsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolCallList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListToolCallsResponse) GetJSON200() *ToolCallList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListToolCallsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListToolCallsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListToolCallsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListToolCallsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListToolCallsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListToolCallsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListToolCallsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListToolCallsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListToolCallsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SearchToolsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Found
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SearchToolsResponse) GetJSON200() *Found {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r SearchToolsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r SearchToolsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r SearchToolsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r SearchToolsResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r SearchToolsResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r SearchToolsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SearchToolsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SearchToolsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SearchToolsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SearchToolsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SearchToolsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListUpstreamsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UpstreamList
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListUpstreamsResponse) GetJSON200() *UpstreamList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListUpstreamsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListUpstreamsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListUpstreamsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListUpstreamsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListUpstreamsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListUpstreamsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListUpstreamsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListUpstreamsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReloadUpstreamsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ReloadUpstreamsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ReloadUpstreamsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ReloadUpstreamsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ReloadUpstreamsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReloadUpstreamsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReloadUpstreamsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReloadUpstreamsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReloadUpstreamsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReloadUpstreamsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteUpstreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r DeleteUpstreamResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r DeleteUpstreamResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteUpstreamResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r DeleteUpstreamResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r DeleteUpstreamResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteUpstreamResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteUpstreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteUpstreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteUpstreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteUpstreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetUpstreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UpstreamView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetUpstreamResponse) GetJSON200() *UpstreamView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetUpstreamResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetUpstreamResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetUpstreamResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetUpstreamResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetUpstreamResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetUpstreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetUpstreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetUpstreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetUpstreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutUpstreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UpstreamSaved
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *UpstreamSaved
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutUpstreamResponse) GetJSON200() *UpstreamSaved {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutUpstreamResponse) GetJSON201() *UpstreamSaved {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PutUpstreamResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PutUpstreamResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PutUpstreamResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PutUpstreamResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PutUpstreamResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PutUpstreamResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PutUpstreamResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutUpstreamResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutUpstreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutUpstreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutUpstreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutUpstreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RestartUpstreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RestartUpstreamResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RestartUpstreamResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RestartUpstreamResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RestartUpstreamResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RestartUpstreamResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RestartUpstreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RestartUpstreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RestartUpstreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RestartUpstreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListToolDefinitionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolDefinitionList
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListToolDefinitionsResponse) GetJSON200() *ToolDefinitionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListToolDefinitionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListToolDefinitionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListToolDefinitionsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListToolDefinitionsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListToolDefinitionsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListToolDefinitionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListToolDefinitionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListToolDefinitionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListToolDefinitionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ApproveToolResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolDefinitionView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ApproveToolResponse) GetJSON200() *ToolDefinitionView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ApproveToolResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ApproveToolResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ApproveToolResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ApproveToolResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r ApproveToolResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ApproveToolResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ApproveToolResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ApproveToolResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ApproveToolResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ApproveToolResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ApproveToolResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ApproveToolResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ApproveToolResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ClassifyToolResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolDefinitionView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ClassifyToolResponse) GetJSON200() *ToolDefinitionView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ClassifyToolResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ClassifyToolResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ClassifyToolResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ClassifyToolResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ClassifyToolResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ClassifyToolResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ClassifyToolResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ClassifyToolResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ClassifyToolResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ClassifyToolResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ClassifyToolResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ClassifyToolResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListWebhooksResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -20796,6 +24949,82 @@ func (r GetDocsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetDocsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type WatchGatewayResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r WatchGatewayResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r WatchGatewayResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r WatchGatewayResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r WatchGatewayResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r WatchGatewayResponse) GetApplicationProblemJSON503() *Problem {
+	return r.ApplicationProblemJSON503
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r WatchGatewayResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WatchGatewayResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WatchGatewayResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WatchGatewayResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WatchGatewayResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -22370,6 +26599,380 @@ func (c *ClientWithResponses) RotateTokenWithResponse(ctx context.Context, token
 	return ParseRotateTokenResponse(rsp)
 }
 
+// DeleteToolPolicyWithResponse Remove a token's policy for tools
+//
+// The token may call every tool then.
+//
+// Needs the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
+func (c *ClientWithResponses) DeleteToolPolicyWithResponse(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*DeleteToolPolicyResponse, error) {
+	rsp, err := c.DeleteToolPolicy(ctx, tokenID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteToolPolicyResponse(rsp)
+}
+
+// GetToolPolicyWithResponse Get a token's policy for tools
+//
+// A token without one may call every tool, if it has the scope `tools:call`.
+//
+// Needs the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/tokens/{token_id}/tool-policy (the `GetToolPolicy` operationId).
+func (c *ClientWithResponses) GetToolPolicyWithResponse(ctx context.Context, tokenID string, params *GetToolPolicyParams, reqEditors ...RequestEditorFn) (*GetToolPolicyResponse, error) {
+	rsp, err := c.GetToolPolicy(ctx, tokenID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetToolPolicyResponse(rsp)
+}
+
+// PutToolPolicyWithBodyWithResponse Set a token's policy for tools
+//
+// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
+func (c *ClientWithResponses) PutToolPolicyWithBodyWithResponse(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error) {
+	rsp, err := c.PutToolPolicyWithBody(ctx, tokenID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutToolPolicyResponse(rsp)
+}
+
+// PutToolPolicyWithResponse Set a token's policy for tools
+//
+// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
+func (c *ClientWithResponses) PutToolPolicyWithResponse(ctx context.Context, tokenID string, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error) {
+	rsp, err := c.PutToolPolicy(ctx, tokenID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutToolPolicyResponse(rsp)
+}
+
+// ListToolsWithResponse List tools
+//
+// The tools of all upstreams and comet's own, comet's first and then in the order of their ids, that the token may call.
+//
+// Needs the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/tools (the `ListTools` operationId).
+func (c *ClientWithResponses) ListToolsWithResponse(ctx context.Context, params *ListToolsParams, reqEditors ...RequestEditorFn) (*ListToolsResponse, error) {
+	rsp, err := c.ListTools(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListToolsResponse(rsp)
+}
+
+// CallToolWithBodyWithResponse Call a tool
+//
+// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+//
+// Needs the scope `tools:call`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tools/call (the `CallTool` operationId).
+func (c *ClientWithResponses) CallToolWithBodyWithResponse(ctx context.Context, params *CallToolParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CallToolResponse, error) {
+	rsp, err := c.CallToolWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCallToolResponse(rsp)
+}
+
+// CallToolWithResponse Call a tool
+//
+// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+//
+// Needs the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tools/call (the `CallTool` operationId).
+func (c *ClientWithResponses) CallToolWithResponse(ctx context.Context, params *CallToolParams, body CallToolJSONRequestBody, reqEditors ...RequestEditorFn) (*CallToolResponse, error) {
+	rsp, err := c.CallTool(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCallToolResponse(rsp)
+}
+
+// ListToolCallsWithResponse List the calls of tools
+//
+// The audit trail, the newest first: who called which tool, by a digest with what, how it ended and what it cost. Everybody's needs the scope `admin`; any other token sees its own.
+//
+// Needs the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/tools/calls (the `ListToolCalls` operationId).
+func (c *ClientWithResponses) ListToolCallsWithResponse(ctx context.Context, params *ListToolCallsParams, reqEditors ...RequestEditorFn) (*ListToolCallsResponse, error) {
+	rsp, err := c.ListToolCalls(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListToolCallsResponse(rsp)
+}
+
+// SearchToolsWithBodyWithResponse Search tools
+//
+// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+//
+// Needs the scope `tools:call`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tools/search (the `SearchTools` operationId).
+func (c *ClientWithResponses) SearchToolsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SearchToolsResponse, error) {
+	rsp, err := c.SearchToolsWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSearchToolsResponse(rsp)
+}
+
+// SearchToolsWithResponse Search tools
+//
+// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+//
+// Needs the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tools/search (the `SearchTools` operationId).
+func (c *ClientWithResponses) SearchToolsWithResponse(ctx context.Context, body SearchToolsJSONRequestBody, reqEditors ...RequestEditorFn) (*SearchToolsResponse, error) {
+	rsp, err := c.SearchTools(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSearchToolsResponse(rsp)
+}
+
+// ListUpstreamsWithResponse List upstreams
+//
+// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why.
+//
+// Needs the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/upstreams (the `ListUpstreams` operationId).
+func (c *ClientWithResponses) ListUpstreamsWithResponse(ctx context.Context, params *ListUpstreamsParams, reqEditors ...RequestEditorFn) (*ListUpstreamsResponse, error) {
+	rsp, err := c.ListUpstreams(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListUpstreamsResponse(rsp)
+}
+
+// ReloadUpstreamsWithResponse Reload the file of upstreams
+//
+// Takes over the file that `mcp.servers` names now, instead of within two seconds: new servers are started, changed ones anew, missing ones stopped, the others not touched. A file with a mistake changes nothing.
+//
+// Needs the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/upstreams/reload (the `ReloadUpstreams` operationId).
+func (c *ClientWithResponses) ReloadUpstreamsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReloadUpstreamsResponse, error) {
+	rsp, err := c.ReloadUpstreams(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReloadUpstreamsResponse(rsp)
+}
+
+// DeleteUpstreamWithResponse Remove an upstream
+//
+// Removes an MCP server that was added, on all replicas, with what was approved of its tools. Its agent stays in the registry, offline.
+//
+// Needs the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/upstreams/{upstream_id} (the `DeleteUpstream` operationId).
+func (c *ClientWithResponses) DeleteUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*DeleteUpstreamResponse, error) {
+	rsp, err := c.DeleteUpstream(ctx, upstreamID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteUpstreamResponse(rsp)
+}
+
+// GetUpstreamWithResponse Get an upstream
+//
+// An MCP server behind the gateway, as this replica has it.
+//
+// Needs the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/upstreams/{upstream_id} (the `GetUpstream` operationId).
+func (c *ClientWithResponses) GetUpstreamWithResponse(ctx context.Context, upstreamID string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*GetUpstreamResponse, error) {
+	rsp, err := c.GetUpstream(ctx, upstreamID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetUpstreamResponse(rsp)
+}
+
+// PutUpstreamWithBodyWithResponse Add or change an upstream
+//
+// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
+func (c *ClientWithResponses) PutUpstreamWithBodyWithResponse(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error) {
+	rsp, err := c.PutUpstreamWithBody(ctx, upstreamID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutUpstreamResponse(rsp)
+}
+
+// PutUpstreamWithResponse Add or change an upstream
+//
+// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
+func (c *ClientWithResponses) PutUpstreamWithResponse(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error) {
+	rsp, err := c.PutUpstream(ctx, upstreamID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutUpstreamResponse(rsp)
+}
+
+// RestartUpstreamWithResponse Restart an upstream
+//
+// Ends the connection of this replica to an MCP server, its program too, and begins anew at once. Calls under way fail.
+//
+// Needs the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/restart (the `RestartUpstream` operationId).
+func (c *ClientWithResponses) RestartUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*RestartUpstreamResponse, error) {
+	rsp, err := c.RestartUpstream(ctx, upstreamID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRestartUpstreamResponse(rsp)
+}
+
+// ListToolDefinitionsWithResponse List the definitions of an upstream's tools
+//
+// What is known about its tools, in the order of their names: what was approved, and what waits for approval where the upstream says something else now.
+//
+// Needs the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/upstreams/{upstream_id}/tools (the `ListToolDefinitions` operationId).
+func (c *ClientWithResponses) ListToolDefinitionsWithResponse(ctx context.Context, upstreamID string, params *ListToolDefinitionsParams, reqEditors ...RequestEditorFn) (*ListToolDefinitionsResponse, error) {
+	rsp, err := c.ListToolDefinitions(ctx, upstreamID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListToolDefinitionsResponse(rsp)
+}
+
+// ApproveToolWithBodyWithResponse Approve a tool's changed definition
+//
+// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/approve (the `ApproveTool` operationId).
+func (c *ClientWithResponses) ApproveToolWithBodyWithResponse(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ApproveToolResponse, error) {
+	rsp, err := c.ApproveToolWithBody(ctx, upstreamID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseApproveToolResponse(rsp)
+}
+
+// ApproveToolWithResponse Approve a tool's changed definition
+//
+// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/approve (the `ApproveTool` operationId).
+func (c *ClientWithResponses) ApproveToolWithResponse(ctx context.Context, upstreamID string, body ApproveToolJSONRequestBody, reqEditors ...RequestEditorFn) (*ApproveToolResponse, error) {
+	rsp, err := c.ApproveTool(ctx, upstreamID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseApproveToolResponse(rsp)
+}
+
+// ClassifyToolWithBodyWithResponse Classify a tool
+//
+// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+//
+// Needs the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/classify (the `ClassifyTool` operationId).
+func (c *ClientWithResponses) ClassifyToolWithBodyWithResponse(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ClassifyToolResponse, error) {
+	rsp, err := c.ClassifyToolWithBody(ctx, upstreamID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseClassifyToolResponse(rsp)
+}
+
+// ClassifyToolWithResponse Classify a tool
+//
+// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+//
+// Needs the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/tools/classify (the `ClassifyTool` operationId).
+func (c *ClientWithResponses) ClassifyToolWithResponse(ctx context.Context, upstreamID string, body ClassifyToolJSONRequestBody, reqEditors ...RequestEditorFn) (*ClassifyToolResponse, error) {
+	rsp, err := c.ClassifyTool(ctx, upstreamID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseClassifyToolResponse(rsp)
+}
+
 // ListWebhooksWithResponse List webhooks
 //
 // Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
@@ -22738,6 +27341,23 @@ func (c *ClientWithResponses) GetDocsWithResponse(ctx context.Context, params *G
 		return nil, err
 	}
 	return ParseGetDocsResponse(rsp)
+}
+
+// WatchGatewayWithResponse Follow the gateway
+//
+// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of its own agent's calls, and of none where it is bound to no agent; the rest everybody hears. At most 100 clients follow at a time.
+//
+// Needs the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /events/stream (the `WatchGateway` operationId).
+func (c *ClientWithResponses) WatchGatewayWithResponse(ctx context.Context, params *WatchGatewayParams, reqEditors ...RequestEditorFn) (*WatchGatewayResponse, error) {
+	rsp, err := c.WatchGateway(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWatchGatewayResponse(rsp)
 }
 
 // GetHealthWithResponse Is the process alive
@@ -26885,6 +31505,1131 @@ func ParseRotateTokenResponse(rsp *http.Response) (*RotateTokenResponse, error) 
 	return response, nil
 }
 
+// ParseDeleteToolPolicyResponse parses an HTTP response from a DeleteToolPolicyWithResponse call
+func ParseDeleteToolPolicyResponse(rsp *http.Response) (*DeleteToolPolicyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteToolPolicyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetToolPolicyResponse parses an HTTP response from a GetToolPolicyWithResponse call
+func ParseGetToolPolicyResponse(rsp *http.Response) (*GetToolPolicyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetToolPolicyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolPolicyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutToolPolicyResponse parses an HTTP response from a PutToolPolicyWithResponse call
+func ParsePutToolPolicyResponse(rsp *http.Response) (*PutToolPolicyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutToolPolicyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolPolicyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListToolsResponse parses an HTTP response from a ListToolsWithResponse call
+func ParseListToolsResponse(rsp *http.Response) (*ListToolsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListToolsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCallToolResponse parses an HTTP response from a CallToolWithResponse call
+func ParseCallToolResponse(rsp *http.Response) (*CallToolResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CallToolResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListToolCallsResponse parses an HTTP response from a ListToolCallsWithResponse call
+func ParseListToolCallsResponse(rsp *http.Response) (*ListToolCallsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListToolCallsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolCallList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSearchToolsResponse parses an HTTP response from a SearchToolsWithResponse call
+func ParseSearchToolsResponse(rsp *http.Response) (*SearchToolsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SearchToolsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Found
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListUpstreamsResponse parses an HTTP response from a ListUpstreamsWithResponse call
+func ParseListUpstreamsResponse(rsp *http.Response) (*ListUpstreamsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListUpstreamsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UpstreamList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReloadUpstreamsResponse parses an HTTP response from a ReloadUpstreamsWithResponse call
+func ParseReloadUpstreamsResponse(rsp *http.Response) (*ReloadUpstreamsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReloadUpstreamsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteUpstreamResponse parses an HTTP response from a DeleteUpstreamWithResponse call
+func ParseDeleteUpstreamResponse(rsp *http.Response) (*DeleteUpstreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteUpstreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetUpstreamResponse parses an HTTP response from a GetUpstreamWithResponse call
+func ParseGetUpstreamResponse(rsp *http.Response) (*GetUpstreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetUpstreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UpstreamView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutUpstreamResponse parses an HTTP response from a PutUpstreamWithResponse call
+func ParsePutUpstreamResponse(rsp *http.Response) (*PutUpstreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutUpstreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UpstreamSaved
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest UpstreamSaved
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRestartUpstreamResponse parses an HTTP response from a RestartUpstreamWithResponse call
+func ParseRestartUpstreamResponse(rsp *http.Response) (*RestartUpstreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RestartUpstreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListToolDefinitionsResponse parses an HTTP response from a ListToolDefinitionsWithResponse call
+func ParseListToolDefinitionsResponse(rsp *http.Response) (*ListToolDefinitionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListToolDefinitionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolDefinitionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseApproveToolResponse parses an HTTP response from a ApproveToolWithResponse call
+func ParseApproveToolResponse(rsp *http.Response) (*ApproveToolResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ApproveToolResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolDefinitionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseClassifyToolResponse parses an HTTP response from a ClassifyToolWithResponse call
+func ParseClassifyToolResponse(rsp *http.Response) (*ClassifyToolResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ClassifyToolResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolDefinitionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListWebhooksResponse parses an HTTP response from a ListWebhooksWithResponse call
 func ParseListWebhooksResponse(rsp *http.Response) (*ListWebhooksResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -27866,6 +33611,67 @@ func ParseGetDocsResponse(rsp *http.Response) (*GetDocsResponse, error) {
 	switch {
 	case rsp.StatusCode == 304:
 		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseWatchGatewayResponse parses an HTTP response from a WatchGatewayWithResponse call
+func ParseWatchGatewayResponse(rsp *http.Response) (*WatchGatewayResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WatchGatewayResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Failure
