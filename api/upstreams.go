@@ -10,8 +10,6 @@ import (
 	"comet/models"
 )
 
-const upstreamsPath = "/api/v1/upstreams"
-
 // upstreamView is an MCP server behind the gateway, and how it stands.
 type upstreamView struct {
 	ID        string `json:"id" example:"filesystem"`
@@ -127,6 +125,8 @@ type upstreamSaved struct {
 }
 
 // upstreamConfig is an entry of mcpServers. It is read by the room that knows such entries.
+//
+//nolint:unused // the description is made from it
 type upstreamConfig struct {
 	Command string            `json:"command,omitempty" example:"npx"` // A program that is spoken to over its standard input and output.
 	Args    []string          `json:"args,omitempty" example:"-y,@modelcontextprotocol/server-memory"`

@@ -19,7 +19,7 @@ import (
 // The scripts run this test binary under the name comet, as a process of its own.
 func TestMain(m *testing.M) {
 	if code, asked := sandboxChild(); asked { // of a server in this process
-		os.Exit(code)
+		os.Exit(code) //nolint:forbidigo // it is main
 	}
 	testscript.Main(m, map[string]func(){"comet": main})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/auth"
-	"comet/internal/errs"
 	"comet/internal/tokencount"
 	"comet/internal/upstream"
 	"comet/models"
@@ -318,6 +317,3 @@ func orText(s, otherwise string) string {
 	}
 	return s
 }
-
-// unavailable reports whether an error is of a ground that does not answer.
-func unavailable(err error) bool { return errs.Is(err, errs.Unavailable) }

@@ -65,13 +65,8 @@ type relay struct {
 func (r *relay) forth(ctx context.Context) error {
 	for {
 		msg, err := r.near.Read(ctx)
-		switch {
-		case ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.Canceled):
-			return context.Cause(ctx)
-		case errors.Is(err, io.EOF) || ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return err
+		if err != nil {
+			return whyOver(ctx, err)
 		}
 		req, isRequest := msg.(*jsonrpc.Request)
 		switch {
@@ -89,6 +84,18 @@ func (r *relay) forth(ctx context.Context) error {
 			r.post(ctx, msg)
 		}
 	}
+}
+
+// whyOver says why no more of the client's messages can be read: nil where the client, or
+// whoever started this, has gone.
+func whyOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // send makes a call; where it does not reach the server, the client is told so in its answer.

@@ -30,7 +30,7 @@ type SearchQuery struct {
 	IncludeStubs   bool     `json:"include_stubs"`
 }
 
-// Found is what a search found (AgentCards, “Exemple de réponse”).
+// Found is what a search found (AgentCards, “agentcards:search_tools”).
 type Found struct {
 	Tools []FoundTool `json:"tools"`
 	Meta  FoundMeta   `json:"meta"`
