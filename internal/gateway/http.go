@@ -112,7 +112,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(d.drained, cancel)()
-	if r.Method == http.MethodGet { // a stream ends when the server does; a call is answered
+	if r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen" { // a stream ends when the server does; a call is answered
 		r = r.WithContext(ctx)
 	}
 	d.handler.ServeHTTP(w, r)

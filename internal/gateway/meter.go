@@ -150,7 +150,20 @@ type due struct {
 // due returns the accounts of which the ledger is to be told, in the order of their agents;
 // whoever gets them releases them. all is also for those of which nothing is known but that
 // they hold something.
-func (m *meter) due(ctx context.Context, all bool) (out []*due) {
+func (m *meter) due(ctx context.Context, all bool) []*due {
+	out := m.changed(all)
+	slices.SortFunc(out, func(a, b *due) int { return cmp.Compare(a.agentID, b.agentID) })
+	for _, d := range out {
+		if d.renew > 0 {
+			d.renew = m.affordable(ctx, d.agentID, d.statement)
+		}
+	}
+	return out
+}
+
+// changed returns the accounts whose statement says something, and forgets those that hold
+// nothing. Nobody waits for a database here.
+func (m *meter) changed(all bool) (out []*due) {
 	now, idle := m.clock(), idleAfter
 	if all {
 		idle = -1 << 62 // everything is idle
@@ -172,12 +185,6 @@ func (m *meter) due(ctx context.Context, all bool) (out []*due) {
 			delete(m.accounts, id)
 		}
 		<-a.asking
-	}
-	slices.SortFunc(out, func(a, b *due) int { return cmp.Compare(a.agentID, b.agentID) })
-	for _, d := range out {
-		if d.renew > 0 {
-			d.renew = m.affordable(ctx, d.agentID, d.statement)
-		}
 	}
 	return out
 }
