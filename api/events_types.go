@@ -26,7 +26,7 @@ func streamed() []streamedEvents {
 		{models.ScopeAdmin, []models.EventType{
 			models.EventTokenCreated, models.EventTokenRotated, models.EventTokenRevoked,
 			models.EventKeyIssued, models.EventKeyChanged, models.EventKeyRevoked, models.EventWebhookDisabled,
-			models.EventToolCalled, models.EventToolFailed, models.EventToolQuarantined, models.EventToolApproved,
+			models.EventToolCalled, models.EventToolFailed, models.EventToolQuarantined, models.EventToolApproved, models.EventToolClassified,
 			models.EventUpstreamSaved, models.EventUpstreamRemoved, models.EventUpstreamUp, models.EventUpstreamDown,
 			models.EventGraphSynced, models.EventEdgeCreated, models.EventEdgeUpdated, models.EventMetricsUpdated,
 		}},

@@ -60,28 +60,21 @@ type toolList struct {
 func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "server", "limit", "cursor")
 	server, limit := orZero(q.OptString("server", models.MaxIDLength)), q.Int("limit", 1, maxLimit, defaultLimit)
-	after, started := q.cursorOf(400)
+	after, _ := q.cursorOf(400)
 	if err := q.Err(); err != nil {
 		return err
 	}
-	all, err := s.gateway.Tools(r.Context(), caller(r))
+	tools, err := s.gateway.Tools(r.Context(), caller(r), server, after, limit+1)
 	if err != nil {
 		return err
 	}
 	page := toolList{Tools: []toolView{}}
-	for _, t := range all {
-		if server != "" && t.Server != server {
-			continue
-		}
-		if started {
-			started = t.ID != after
-			continue
-		}
-		if len(page.Tools) == limit {
-			page.NextCursor = opaque(page.Tools[limit-1].ID)
-			w.Header().Set("Link", links(r, page.NextCursor))
-			break
-		}
+	if len(tools) > limit {
+		tools = tools[:limit]
+		page.NextCursor = opaque(tools[limit-1].Place)
+		w.Header().Set("Link", links(r, page.NextCursor))
+	}
+	for _, t := range tools {
 		page.Tools = append(page.Tools, toolView{
 			ID: t.ID, Server: t.Server, Name: t.Name, Listed: t.Listed, Title: t.Title, Description: t.Description, Class: t.Class, InputSchema: t.InputSchema,
 		})

@@ -14,7 +14,7 @@ import (
 type upstreamView struct {
 	ID        string `json:"id" example:"filesystem"`
 	AgentID   string `json:"agent_id" example:"mcp-filesystem"`                                                 // The agent it is in the registry.
-	Source    string `json:"source" example:"api"`                                                              // api, or the file that defines it.
+	Source    string `json:"source,omitempty" example:"api"`                                                              // api, or the file that defines it.
 	Transport string `json:"transport" enums:"stdio,http,sse" example:"stdio"`                                  // How it is reached.
 	State     string `json:"state" enums:"starting,ready,failed,disabled,stopped" example:"ready"`              // Only one that is ready has tools.
 	Error     string `json:"error,omitempty" example:"upstream \"filesystem\" does not start: no such program"` // Why the last start or session ended, until it is ready again.
@@ -46,13 +46,18 @@ type upstreamList struct {
 	Upstreams []upstreamView `json:"upstreams"`
 }
 
-func (s *Server) newUpstreamView(u upstream.Status) upstreamView {
+// newUpstreamView shows an upstream to a caller: how it is reached, and what it writes, is for
+// admins.
+func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstreamView {
 	v := upstreamView{
 		ID: u.ID, AgentID: s.gateway.AgentOf(u.ID), Source: u.Source, Transport: string(u.Transport), State: string(u.State), Error: u.Error,
 		Since: u.Since.UTC(), NextTry: orNull(u.NextTry), Restarts: u.Restarts, PID: u.PID, Command: u.Command, URL: u.URL,
 		Env: orEmpty(u.EnvNames), Headers: orEmpty(u.HeaderNames), TimeoutMS: u.Timeout.Milliseconds(), ProtocolRevision: u.Protocol,
 		Name: u.ServerName, Version: u.ServerVersion, Tools: u.Tools, Resources: u.Resources, Templates: u.Templates, Prompts: u.Prompts,
 		Warnings: orEmpty(u.Warnings), Stderr: orEmpty(u.Stderr),
+	}
+	if !by.Has(models.ScopeAdmin) {
+		v.Source, v.Command, v.URL, v.PID, v.Env, v.Headers, v.Stderr = "", "", "", 0, []string{}, []string{}, []string{}
 	}
 	return v
 }
@@ -67,7 +72,7 @@ func orEmpty[T any](list []T) []T {
 // listUpstreams lists the MCP servers behind the gateway.
 //
 //	@Summary		List upstreams
-//	@Description	The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why.
+//	@Description	The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
 //	@ID				listUpstreams
 //	@Tags			tools
 //	@Produce		json
@@ -82,8 +87,12 @@ func (s *Server) listUpstreams(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := upstreamList{Upstreams: []upstreamView{}}
-	for _, u := range s.gateway.Upstreams() {
-		out.Upstreams = append(out.Upstreams, s.newUpstreamView(u))
+	shown, err := s.gateway.Upstreams(r.Context(), caller(r))
+	if err != nil {
+		return err
+	}
+	for _, u := range shown {
+		out.Upstreams = append(out.Upstreams, s.newUpstreamView(u, caller(r)))
 	}
 	return s.writeJSON(w, r, http.StatusOK, out)
 }
@@ -108,11 +117,11 @@ func (s *Server) getUpstream(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	u, err := s.gateway.Upstream(id)
+	u, err := s.gateway.UpstreamFor(r.Context(), caller(r), id)
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, r, http.StatusOK, s.newUpstreamView(u))
+	return s.writeJSON(w, r, http.StatusOK, s.newUpstreamView(u, caller(r)))
 }
 
 // upstreamSaved is an upstream that was added or changed.
@@ -379,7 +388,7 @@ func (s *Server) classifyTool(w http.ResponseWriter, r *http.Request) error {
 	if err := s.decodeValid(w, r, &d); err != nil {
 		return err
 	}
-	out, err := s.gateway.Classify(r.Context(), id, d.Tool, orZero(d.Class))
+	out, err := s.gateway.Classify(r.Context(), caller(r), id, d.Tool, orZero(d.Class))
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,8 @@ const (
 	// id, serverId:toolName.
 	EventToolQuarantined EventType = "tool.quarantined"
 	EventToolApproved    EventType = "tool.approved"
+	// EventToolClassified fires when somebody says what a tool may do.
+	EventToolClassified EventType = "tool.classified"
 	// The events of upstreams that are added, changed and removed at run time. Their key is
 	// the upstream's id.
 	EventUpstreamSaved   EventType = "upstream.saved"

@@ -134,7 +134,9 @@ type ToolChanged struct {
 	Tool          string `json:"tool"`
 	Digest        string `json:"digest"`
 	PendingDigest string `json:"pending_digest,omitempty"`
-	Actor         string `json:"actor,omitempty"`
+	// Class is what the tool may do from now on, "" for what its annotations say.
+	Class ToolClass `json:"class,omitempty"`
+	Actor string    `json:"actor,omitempty"`
 }
 
 // ToolCalled is the data of tool.called and tool.failed.

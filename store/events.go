@@ -29,6 +29,9 @@ func (tx *Tx) Emit(kind models.EventType, key string, data any) error {
 	return err
 }
 
+// maxEventKey is the longest key of an event, in bytes, that somebody else made up.
+const maxEventKey = 300
+
 // EmitAll is Emit for many events, in their order.
 func (tx *Tx) EmitAll(list []models.EventDraft) error {
 	const width = 5
@@ -42,7 +45,7 @@ func (tx *Tx) EmitAll(list []models.EventDraft) error {
 		if err != nil {
 			return err
 		}
-		args = append(args, id.String(), string(e.Type), e.Key, micros(tx.now), string(payload))
+		args = append(args, id.String(), string(e.Type), storable(e.Key, maxEventKey), micros(tx.now), string(payload))
 	}
 	tx.wroteEvents = tx.wroteEvents || len(list) > 0
 	return tx.insertRows("INSERT INTO events (id, type, key, at, data)", "", width, args)

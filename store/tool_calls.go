@@ -11,13 +11,18 @@ import (
 
 const callColumns = "id, at, door, token_id, actor, agent_id, server, tool, class, digest, outcome, error, duration, tokens, parent_id, task_id, trace_id"
 
+// maxCallText is the longest text of a call that is kept, in bytes.
+const maxCallText = 300
+
 // AddToolCalls keeps calls that have ended.
 func (tx *Tx) AddToolCalls(list []models.ToolCall) error {
 	const width = 17
 	args := make([]any, 0, width*len(list))
 	for _, c := range list {
-		args = append(args, c.ID, micros(c.At), c.Door, c.TokenID, c.Actor, c.AgentID, c.Server, c.Tool, string(c.Class), c.Digest,
-			string(c.Outcome), c.Error, c.Duration.Microseconds(), c.Tokens, c.ParentID, c.TaskID, c.TraceID)
+		// Names are what somebody sent: no database may stumble over them.
+		args = append(args, c.ID, micros(c.At), c.Door, c.TokenID, storable(c.Actor, maxCallText), c.AgentID, storable(c.Server, maxCallText),
+			storable(c.Tool, maxCallText), string(c.Class), c.Digest, string(c.Outcome), c.Error, c.Duration.Microseconds(), c.Tokens,
+			c.ParentID, storable(c.TaskID, maxCallText), storable(c.TraceID, maxCallText))
 	}
 	return tx.insertRows("INSERT INTO tool_calls ("+callColumns+")", "ON CONFLICT DO NOTHING", width, args)
 }

@@ -3,6 +3,8 @@ package app
 import (
 	"cmp"
 	"net/http"
+	"os"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -31,7 +33,7 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	t = &tooling{}
 	version := cmp.Or(a.opts.Build.Version, "unknown")
 	t.upstreams = upstream.New(&upstream.Options{
-		Logger: a.log, Version: version, Changed: func(c upstream.Change) { t.gateway.UpstreamChanged(c) },
+		Logger: a.log, Version: version, Lookup: lookup, Changed: func(c upstream.Change) { t.gateway.UpstreamChanged(c) },
 	})
 	index := &toolindex.Options{Logger: a.log, Changed: func(c toolindex.Change) { t.gateway.GraphChanged(c) }}
 	if index.Embedder, err = a.embedder(); err != nil {
@@ -54,6 +56,15 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 		MaxBody: a.cfg.MCP.MaxBodyBytes, Admit: admit,
 	})
 	return t, err
+}
+
+// lookup finds the variables that definitions of upstreams name. Those of comet's own are
+// nobody else's: they hold its tokens and passwords.
+func lookup(name string) (string, bool) {
+	if strings.HasPrefix(name, "COMET_") {
+		return "", false
+	}
+	return os.LookupEnv(name)
 }
 
 func (a *App) gatewayOptions(version string) *gateway.Options {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func (a *agents) settle(ctx context.Context, server string, up bool, tools []*to
 	w := a.work[server]
 	switch {
 	case up && w == nil:
-		w = &worker{g: a.g, server: server, agentID: agentOf(server)}
+		w = &worker{g: a.g, server: server, agentID: agentOf(server), line: server + "@" + rand.Text()}
 		a.work[server] = w
 		if a.life != nil {
 			a.begin(w)

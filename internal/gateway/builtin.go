@@ -16,7 +16,7 @@ import (
 // sees in the place of all others.
 func (g *Gateway) builtinTools() []*tool {
 	yes, no := true, false
-	return []*tool{
+	tools := []*tool{
 		builtin(agentCards, "search_tools", models.ToolRead, &mcp.Tool{
 			Title: "Search tools", InputSchema: json.RawMessage(searchSchema),
 			Description: "Finds the tools that can do what you describe, in your own words, in English or French. Call what it names by that name, or use it in agentcards:execute_code. include_stubs adds TypeScript declarations of their arguments.",
@@ -48,6 +48,10 @@ func (g *Gateway) builtinTools() []*tool {
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
 		}, g.cancelTask).unlisted(),
 	}
+	for _, t := range tools {
+		t.listed = g.opts.Names.listed(t.server, t.name)
+	}
+	return tools
 }
 
 func builtin(server, name string, class models.ToolClass, d *mcp.Tool, do func(context.Context, *call) (*mcp.CallToolResult, error)) *tool {
@@ -71,10 +75,15 @@ func (g *Gateway) indexBuiltins() {
 	g.index.Replace(own, indexedOf(list))
 }
 
-// over says which servers there are tools of. A client that is not told does not look for
-// them (ADR-013 of the document lists nothing else).
-func (g *Gateway) over() string {
-	servers := g.catalogue.Load().servers
+// over says which servers there are tools of that a caller may see. A client that is not told
+// does not look for them (ADR-013 of the document lists nothing else).
+func over(visible []*tool) string {
+	var servers []string
+	for _, t := range visible {
+		if t.builtin == nil && (len(servers) == 0 || servers[len(servers)-1] != t.server) {
+			servers = append(servers, t.server)
+		}
+	}
 	if len(servers) == 0 {
 		return " No server is connected at the moment."
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"runtime/debug"
 	"time"
 
 	"github.com/google/uuid"
@@ -95,7 +96,11 @@ func (g *Gateway) Call(ctx context.Context, by Caller, name string, args json.Ra
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return nil, toToolError(err)
+		failed := toToolError(err)
+		if failed.Code == CodeInternal {
+			g.log.Error("a call of a tool failed", "call", c.id, "tool", clip(name), "error", err)
+		}
+		return nil, failed
 	}
 	return res, nil
 }
@@ -113,12 +118,12 @@ func (g *Gateway) make(ctx context.Context, c *call, name string) (*mcp.CallTool
 			return nil, g.refuse(c, name, err)
 		}
 	}
-	var res *mcp.CallToolResult
-	if c.tool.builtin != nil {
-		res, err = c.tool.builtin(ctx, c)
-	} else {
-		res, err = g.forward(ctx, c)
-	}
+	res, err := guarded(g, c, func() (*mcp.CallToolResult, error) {
+		if c.tool.builtin != nil {
+			return c.tool.builtin(ctx, c)
+		}
+		return g.forward(ctx, c)
+	})
 	said := saidOf(c.args, res)
 	charged := promised + said.estimate
 	if payer != nil {
@@ -126,6 +131,18 @@ func (g *Gateway) make(ctx context.Context, c *call, name string) (*mcp.CallTool
 	}
 	g.end(c, ended{ToolCall: g.line(c, res, err), texts: said.texts, payer: payer, charged: charged})
 	return res, err
+}
+
+// guarded does the work of a call, and makes an error of a panic: one call's mistake ends
+// neither comet nor what the call was promised.
+func guarded[T any](g *Gateway, c *call, do func() (T, error)) (out T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.log.Error("a call of a tool panicked", "call", c.id, "tool", c.tool.id, "panic", p, "stack", string(debug.Stack()))
+			err = failure(CodeInternal, "comet failed; its log says why")
+		}
+	}()
+	return do()
 }
 
 // resolve finds the tool and asks whether the caller may call it so.

@@ -20,6 +20,8 @@ type tool struct {
 	// def is what its server says of it; nobody changes it.
 	def   *mcp.Tool
 	class models.ToolClass
+	// digest is that of its definition.
+	digest string
 	// quarantined is that its definition changed and nobody has approved that.
 	quarantined bool
 	// builtin does the work of comet's own tools; nil for an upstream's.
@@ -40,7 +42,7 @@ type catalogue struct {
 
 // newCatalogue returns what is there together. The order does not depend on that in which
 // servers came.
-func newCatalogue(builtins []*tool, upstreams map[string][]*tool, style NameStyle) *catalogue {
+func newCatalogue(builtins []*tool, upstreams map[string][]*tool) *catalogue {
 	c := &catalogue{byName: map[string]*tool{}}
 	c.all = append(c.all, builtins...)
 	for id, tools := range upstreams {
@@ -52,7 +54,6 @@ func newCatalogue(builtins []*tool, upstreams map[string][]*tool, style NameStyl
 		return cmp.Or(strings.Compare(a.server, b.server), strings.Compare(a.name, b.name))
 	})
 	for _, t := range c.all {
-		t.listed = style.listed(t.server, t.name)
 		c.byName[t.id] = t
 	}
 	for _, t := range c.all { // an id comes before another's listed name

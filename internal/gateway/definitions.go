@@ -55,61 +55,81 @@ func (g *Gateway) judge(ctx context.Context, server string, defs []*mcp.Tool) ([
 	}
 	out := make([]*tool, 0, len(defs))
 	var fresh []models.ToolDefinition
-	changed := map[string]models.ToolDefinition{}
+	seen := map[string]models.ToolDefinition{} // what differs from what is known
 	for _, d := range defs {
 		digest, text, err := describe(d)
 		if err != nil {
 			continue // no JSON; the upstream's client has left such tools out
 		}
-		t := &tool{id: toolID(server, d.Name), server: server, name: d.Name, def: d, class: classOf(d)}
+		t := &tool{id: toolID(server, d.Name), server: server, name: d.Name, listed: g.opts.Names.listed(server, d.Name), def: d, digest: digest, class: classOf(d)}
 		out = append(out, t)
-		k, seen := known[d.Name]
+		now := models.ToolDefinition{Server: server, Name: d.Name, State: models.ToolApproved, Digest: digest, Definition: text, SeenAt: g.store.Now()}
+		k, old := known[d.Name]
 		if k.Class != "" {
 			t.class = k.Class
 		}
-		now := models.ToolDefinition{Server: server, Name: d.Name, State: models.ToolApproved, Digest: digest, Definition: text, SeenAt: g.store.Now()}
-		switch {
-		case !seen:
+		if !old {
 			fresh = append(fresh, now)
-		case digest != k.Digest && g.opts.TrustChanges:
-			now.Class, now.ApprovedAt, now.ApprovedBy = k.Class, g.store.Now(), models.System().Name
-			changed[d.Name] = now
-		case digest != k.Digest:
-			t.quarantined = true
-			if k.PendingDigest != digest {
-				k.State, k.PendingDigest, k.Pending, k.ChangedAt = models.ToolQuarantined, digest, text, g.store.Now()
-				changed[d.Name] = k
-			}
-		case k.State == models.ToolQuarantined:
-			k.State, k.PendingDigest, k.Pending = models.ToolApproved, "", nil
-			changed[d.Name] = k
+			continue
+		}
+		next, changes := g.compare(k, now)
+		t.quarantined = next.State == models.ToolQuarantined
+		if changes {
+			seen[d.Name] = now
 		}
 	}
-	if len(fresh) == 0 && len(changed) == 0 {
+	if len(fresh) == 0 && len(seen) == 0 {
 		return out, nil
 	}
-	return out, g.store.Write(ctx, func(tx *store.Tx) error { return writeDefinitions(tx, fresh, changed) })
+	return out, g.store.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.AddToolDefinitions(fresh); err != nil {
+			return err
+		}
+		return g.saveSeen(tx, seen)
+	})
 }
 
-// writeDefinitions keeps what judge found. What somebody approved meanwhile stays.
-func writeDefinitions(tx *store.Tx, fresh []models.ToolDefinition, changed map[string]models.ToolDefinition) error {
-	if err := tx.AddToolDefinitions(fresh); err != nil {
-		return err
+// compare returns what is known of a tool after it was seen as now, and whether that is
+// something else than k.
+func (g *Gateway) compare(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
+	switch {
+	case now.Digest == k.Digest:
+		back := k.State == models.ToolQuarantined
+		k.State, k.PendingDigest, k.Pending = models.ToolApproved, "", nil
+		return k, back
+	case g.opts.TrustChanges:
+		k.State, k.Digest, k.Definition, k.PendingDigest, k.Pending = models.ToolApproved, now.Digest, now.Definition, "", nil
+		k.ApprovedAt, k.ApprovedBy = now.SeenAt, models.System().Name
+		return k, true
 	}
+	changes := k.PendingDigest != now.Digest
+	if changes {
+		k.PendingDigest, k.Pending, k.ChangedAt = now.Digest, now.Definition, now.SeenAt
+	}
+	k.State = models.ToolQuarantined
+	return k, changes
+}
+
+// saveSeen keeps what judge found, compared with what is known by now: somebody may have
+// approved it meanwhile.
+func (g *Gateway) saveSeen(tx *store.Tx, seen map[string]models.ToolDefinition) error {
 	var list []models.ToolDefinition
-	for _, name := range slices.Sorted(maps.Keys(changed)) { // two replicas lock in one order
-		d := changed[name]
-		now, err := tx.LockToolDefinition(d.Server, name)
+	for _, name := range slices.Sorted(maps.Keys(seen)) { // two replicas lock in one order
+		k, err := tx.LockToolDefinition(seen[name].Server, name)
+		if errs.Is(err, errs.NotFound) {
+			continue // the upstream was removed
+		}
 		if err != nil {
 			return err
 		}
-		if d.State == models.ToolQuarantined && now.Digest == d.PendingDigest {
+		d, changes := g.compare(k, seen[name])
+		if !changes {
 			continue
 		}
-		d.Class = now.Class
 		list = append(list, d)
 		if d.State == models.ToolQuarantined {
-			if err := tx.Emit(models.EventToolQuarantined, toolID(d.Server, d.Name), models.ToolChanged{Server: d.Server, Tool: d.Name, Digest: d.Digest, PendingDigest: d.PendingDigest}); err != nil {
+			changed := models.ToolChanged{Server: d.Server, Tool: d.Name, Digest: d.Digest, PendingDigest: d.PendingDigest}
+			if err := tx.Emit(models.EventToolQuarantined, toolID(d.Server, d.Name), changed); err != nil {
 				return err
 			}
 		}
@@ -145,7 +165,7 @@ func (g *Gateway) Approve(ctx context.Context, by models.Principal, server, name
 }
 
 // Classify says what a tool may do, in the place of its annotations; "" believes them again.
-func (g *Gateway) Classify(ctx context.Context, server, name string, class models.ToolClass) (d models.ToolDefinition, err error) {
+func (g *Gateway) Classify(ctx context.Context, by models.Principal, server, name string, class models.ToolClass) (d models.ToolDefinition, err error) {
 	if class != "" && !slices.Contains(models.ToolClasses(), class) {
 		return d, errs.New(errs.InvalidRequest, "class must be one of %v, not %q", models.ToolClasses(), clip(string(class)))
 	}
@@ -154,7 +174,10 @@ func (g *Gateway) Classify(ctx context.Context, server, name string, class model
 			return err
 		}
 		d.Class = class
-		return tx.SaveToolDefinitions([]models.ToolDefinition{d})
+		if err := tx.SaveToolDefinitions([]models.ToolDefinition{d}); err != nil {
+			return err
+		}
+		return tx.Emit(models.EventToolClassified, toolID(server, name), models.ToolChanged{Server: server, Tool: name, Digest: d.Digest, Class: class, Actor: by.Name})
 	})
 	if err == nil {
 		g.refreshSoon(server)

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
@@ -130,15 +129,13 @@ type Gateway struct {
 	opts      Options
 	log       *slog.Logger
 
-	// process tells this process from other replicas.
-	process  string
 	policies *policies
 	meter    *meter
 	trail    *trail
 	runs     *runs
 	parked   *parked
 	mcp      *mcp.Server
-	subs     subscriptions
+	subs     *subscriptions
 	counts   counts
 
 	// servers are those that speak with clients: that of the HTTP door, and one for each
@@ -160,7 +157,6 @@ type Gateway struct {
 
 	agents   *agents
 	loader   *loader
-	loading  sync.Mutex
 	services lifecycle.Group
 }
 
@@ -174,7 +170,6 @@ func New(core Core, opts *Options) *Gateway {
 	}
 	g.log = g.opts.Logger
 	g.counts = newCounts(g.opts.Registerer)
-	g.process = rand.Text()
 	g.policies = newPolicies(g.store, g.opts.Clock)
 	g.meter = newMeter(g.ledger, g.opts.Clock)
 	g.trail = newTrail(g.store, g.meter, g.log)
@@ -182,13 +177,14 @@ func New(core Core, opts *Options) *Gateway {
 	g.builtins = g.builtinTools()
 	g.agents = newAgents(g)
 	g.loader = newLoader(g, g.opts.File)
-	g.catalogue.Store(newCatalogue(g.builtins, nil, g.opts.Names))
+	g.catalogue.Store(newCatalogue(g.builtins, nil))
 	g.indexBuiltins()
-	g.subs.by = map[string]map[*mcp.ServerSession]string{}
+	g.subs = newSubscriptions(g)
 	g.mcp = g.newServer(nil)
 
 	g.services.Add("the audit trail of tools", g.trail)
 	g.services.Add("the catalogue of tools", lifecycle.NewLoop(g.keepCatalogue))
+	g.services.Add("the subscriptions to resources", g.subs)
 	g.services.Add("the agents of upstreams", g.agents)
 	g.services.Add("the definitions of upstreams", g.loader)
 	return g
@@ -208,7 +204,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 
 // Stop implements lifecycle.Service.
 func (g *Gateway) Stop(ctx context.Context) error {
-	g.parked.drop()
+	g.parked.stop()
 	return g.services.Stop(ctx)
 }
 
@@ -216,7 +212,7 @@ func (g *Gateway) Stop(ctx context.Context) error {
 func (g *Gateway) UpstreamChanged(c upstream.Change) {
 	switch c.Kind {
 	case upstream.ResourceUpdated:
-		g.resourceUpdated(c)
+		g.subs.tell(c.URI)
 		return
 	case upstream.Up:
 		g.tellUpstream(models.EventUpstreamUp, models.UpstreamChanged{ID: c.Server, Tools: len(g.upstreams.Tools(c.Server))})
@@ -262,16 +258,19 @@ func (g *Gateway) refreshSoon(server string) {
 	}
 }
 
-// retryAfter is when a server's tools are looked at again after that failed.
-const retryAfter = 2 * time.Second
+// retryAfter is when a server's tools are looked at again after that failed; it doubles up to
+// maxRetry.
+const retryAfter, maxRetry = 2 * time.Second, time.Minute
 
 func (g *Gateway) keepCatalogue(ctx context.Context) {
+	pause := retryAfter
 	for {
-		again := g.refreshAll(ctx)
-		wait := time.NewTimer(retryAfter)
-		if !again {
-			wait.Stop()
+		if again := g.refreshAll(ctx); again {
+			pause = min(2*pause, maxRetry)
+		} else {
+			pause = retryAfter
 		}
+		wait := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			wait.Stop()
@@ -293,8 +292,10 @@ func (g *Gateway) refreshAll(ctx context.Context) (again bool) {
 	if len(servers) == 0 {
 		return false
 	}
+	changed := false
 	for _, id := range servers {
-		if err := g.refresh(ctx, id); err != nil {
+		differs, err := g.refresh(ctx, id)
+		if changed = changed || differs; err != nil {
 			g.log.Warn("the tools of an upstream cannot be taken over yet", "upstream", id, "error", err)
 			g.staleMu.Lock()
 			g.stale[id] = true
@@ -302,35 +303,46 @@ func (g *Gateway) refreshAll(ctx context.Context) (again bool) {
 			again = true
 		}
 	}
-	g.publish()
+	if changed {
+		g.publish()
+	}
 	return again
 }
 
-// refresh takes over a server's tools as they are: none where it is not up.
-func (g *Gateway) refresh(ctx context.Context, id string) error {
+// refresh takes over a server's tools as they are, none where it is not up, and reports
+// whether they are others than before.
+func (g *Gateway) refresh(ctx context.Context, id string) (differs bool, err error) {
 	s, known := g.status(id)
 	var tools []*tool
 	if known && s.State == upstream.Ready {
-		var err error
 		if tools, err = g.judge(ctx, id, g.upstreams.Tools(id)); err != nil {
-			return err
+			return false, err
 		}
 	}
 	g.changing.Lock()
+	before, had := g.parts[id]
+	differs = had != (tools != nil) || !slices.EqualFunc(before, tools, sameTool)
 	if tools == nil {
 		delete(g.parts, id)
 	} else {
 		g.parts[id] = tools
 	}
 	g.changing.Unlock()
-	g.index.Replace(id, indexedOf(tools))
-	return g.agents.settle(ctx, id, known && s.State == upstream.Ready, tools)
+	if differs {
+		g.index.Replace(id, indexedOf(tools))
+	}
+	return differs, g.agents.settle(ctx, id, known && s.State == upstream.Ready, tools)
+}
+
+// sameTool reports whether two tools are the same to whoever calls them.
+func sameTool(a, b *tool) bool {
+	return a.id == b.id && a.digest == b.digest && a.class == b.class && a.quarantined == b.quarantined
 }
 
 // publish makes the catalogue of what there is, and tells the clients.
 func (g *Gateway) publish() {
 	g.changing.Lock()
-	next := newCatalogue(g.builtins, g.parts, g.opts.Names)
+	next := newCatalogue(g.builtins, g.parts)
 	g.changing.Unlock()
 	g.catalogue.Store(next)
 	g.notifyTools()

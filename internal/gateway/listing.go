@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -36,14 +37,16 @@ func (g *Gateway) listTools(ctx context.Context, by Caller, p *mcp.ListToolsPara
 	if err != nil {
 		return nil, err
 	}
-	list := slices.DeleteFunc(g.catalogue.Load().visible(may), func(t *tool) bool { return !g.lists(t) })
-	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(t *tool) string { return t.id })
+	visible := g.catalogue.Load().visible(may)
+	servers := over(visible)
+	list := slices.DeleteFunc(visible, func(t *tool) bool { return !g.lists(t) })
+	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, (*tool).place)
 	if err != nil {
 		return nil, err
 	}
 	out := &mcp.ListToolsResult{Tools: []*mcp.Tool{}, NextCursor: next, Cacheable: fresh()}
 	for _, t := range page {
-		out.Tools = append(out.Tools, g.shownAs(t))
+		out.Tools = append(out.Tools, shownAs(t, servers))
 	}
 	return out, nil
 }
@@ -60,23 +63,28 @@ func (g *Gateway) lists(t *tool) bool {
 
 // shownAs is a tool as a client sees it: under its listed name, and comet's own with what
 // they are over.
-func (g *Gateway) shownAs(t *tool) *mcp.Tool {
+func shownAs(t *tool, servers string) *mcp.Tool {
 	d := *t.def
 	d.Name = t.listed
 	if t.builtin != nil && t.server == agentCards {
-		d.Description += g.over()
+		d.Description += servers
 	}
 	return &d
 }
 
-// Tools returns the tools that a token may call, in order.
-func (g *Gateway) Tools(ctx context.Context, by models.Principal) ([]Listed, error) {
+// Tools returns up to limit tools that a token may call, of one server or of all (""), in the
+// order in which MCP lists them, behind the one whose place is after.
+func (g *Gateway) Tools(ctx context.Context, by models.Principal, server, after string, limit int) ([]Listed, error) {
 	p, err := g.policies.of(ctx, by.TokenID)
 	if err != nil {
 		return nil, err
 	}
-	var out []Listed
-	for _, t := range g.catalogue.Load().visible(p) {
+	list := slices.DeleteFunc(g.catalogue.Load().visible(p), func(t *tool) bool {
+		return server != "" && t.server != server || t.place() <= after
+	})
+	slices.SortFunc(list, func(a, b *tool) int { return strings.Compare(a.place(), b.place()) })
+	out := []Listed{}
+	for _, t := range list[:min(limit, len(list))] {
 		out = append(out, t.asListed())
 	}
 	return out, nil
@@ -84,6 +92,8 @@ func (g *Gateway) Tools(ctx context.Context, by models.Principal) ([]Listed, err
 
 // Listed is a tool as doors other than MCP show it.
 type Listed struct {
+	// Place is where it stands among all.
+	Place       string
 	ID          string
 	Server      string
 	Name        string
@@ -96,32 +106,38 @@ type Listed struct {
 
 func (t *tool) asListed() Listed {
 	return Listed{
-		ID: t.id, Server: t.server, Name: t.name, Listed: t.listed, Title: titleOf(t.def), Description: t.def.Description,
+		Place: t.place(), ID: t.id, Server: t.server, Name: t.name, Listed: t.listed, Title: titleOf(t.def), Description: t.def.Description,
 		Class: t.class, InputSchema: t.def.InputSchema,
 	}
 }
 
-// pageOf cuts one page out of a list in the order of its keys. A cursor names the last of
-// the page before, so that a list that changes repeats nothing.
+// pageOf cuts one page out of a list, which it puts in the order of its keys. A cursor names
+// the last of the page before, so that a list that changes repeats nothing.
 func pageOf[T any](list []T, cursor string, size int, key func(T) string) (page []T, next string, err error) {
+	slices.SortStableFunc(list, func(a, b T) int { return strings.Compare(key(a), key(b)) })
 	if cursor != "" {
 		after, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil || len(after) > 4096 {
 			return nil, "", invalid("the cursor %q was not given by this server", clip(cursor))
 		}
-		i := slices.IndexFunc(list, func(v T) bool { return key(v) == string(after) })
-		if i < 0 { // it is gone; its place is where what comes after it begins
-			i = slices.IndexFunc(list, func(v T) bool { return key(v) > string(after) }) - 1
-			if i < -1 {
-				i = len(list) - 1
-			}
+		first, found := slices.BinarySearchFunc(list, string(after), func(v T, k string) int { return strings.Compare(key(v), k) })
+		if found {
+			first++
 		}
-		list = list[i+1:]
+		list = list[first:]
 	}
 	if len(list) <= size {
 		return list, "", nil
 	}
 	return list[:size], base64.RawURLEncoding.EncodeToString([]byte(key(list[size-1]))), nil
+}
+
+// place is where a tool stands among all: comet's own come first.
+func (t *tool) place() string {
+	if t.builtin != nil {
+		return "0 " + t.id
+	}
+	return "1 " + t.server + " " + t.name
 }
 
 // notifyTools, notifyPrompts and notifyResources have the SDK tell its clients that a list

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/telemetry"
 	"comet/internal/upstream"
 	"comet/models"
 )
@@ -44,8 +45,8 @@ func (g *Gateway) newServer(fixed *models.Principal) *mcp.Server {
 			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
 			Tools:       &mcp.ToolCapabilities{ListChanged: true},
 		},
-		SubscribeHandler:   func(ctx context.Context, r *mcp.SubscribeRequest) error { return g.subscribe(ctx, fixed, r) },
-		UnsubscribeHandler: func(ctx context.Context, r *mcp.UnsubscribeRequest) error { return g.unsubscribe(ctx, fixed, r) },
+		SubscribeHandler:   g.subscribe,
+		UnsubscribeHandler: g.unsubscribe,
 		CompletionHandler: func(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 			return g.complete(ctx, callerOf(fixed, r, r.Session.ID()), r.Params)
 		},
@@ -99,6 +100,7 @@ func (g *Gateway) answer(fixed *models.Principal) mcp.Middleware {
 				session = s.ID()
 			}
 			by := callerOf(fixed, req, session)
+			ctx = context.WithValue(ctx, callerKey{}, by)
 			switch p := req.GetParams().(type) {
 			case *mcp.CallToolParamsRaw:
 				// The SDK calls the one tool it knows, which finds here what was meant.
@@ -133,6 +135,10 @@ func orNew[T any](p *T) *T {
 	return p
 }
 
+// callerKey is under which a request's context has its caller: the SDK makes subscriptions out
+// of one that say nothing of it.
+type callerKey struct{}
+
 type meantKey struct{}
 
 // meant is what a call to everyTool is really for.
@@ -165,12 +171,14 @@ func (g *Gateway) callFor(ctx context.Context, by Caller, name string, req *mcp.
 	}
 	opts := CallOptions{}
 	if token := req.Params.GetProgressToken(); token != nil {
-		opts.Progress = func(p upstream.Progress) {
+		news := tellLatest(func(p upstream.Progress) {
 			told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
 			if err := req.Session.NotifyProgress(ctx, told); err != nil {
 				g.log.Debug("a client does not hear of progress", "error", err)
 			}
-		}
+		})
+		defer news.close()
+		opts.Progress = news.put
 	}
 	caps := req.ClientCapabilities()
 	asks := caps != nil && caps.Elicitation != nil
@@ -218,11 +226,10 @@ func principalOf(t *sdkauth.TokenInfo) (p models.Principal, ok bool) {
 
 // traceOf is the trace of a traceparent (W3C Trace Context), "" for none.
 func traceOf(parent string) string {
-	parts := strings.Split(parent, "-")
-	if len(parts) != 4 || len(parts[1]) != 32 {
+	if !telemetry.IsTraceparent(parent) {
 		return ""
 	}
-	return parts[1]
+	return strings.Split(parent, "-")[1]
 }
 
 // invalid is a JSON-RPC error for parameters that make no sense.

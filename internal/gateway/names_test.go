@@ -31,7 +31,8 @@ func TestNames(t *testing.T) {
 		own := []*tool{{id: "agentcards:search_tools", server: "agentcards", name: "search_tools", def: &mcp.Tool{}}}
 		odd := &tool{id: "fs:read/file", server: "fs", name: "read/file", def: &mcp.Tool{}}
 		for _, style := range []NameStyle{NamesPortable, NamesDocumented} {
-			c := newCatalogue(own, map[string][]*tool{"fs": {odd}}, style)
+			odd.listed = style.listed(odd.server, odd.name)
+			c := newCatalogue(own, map[string][]*tool{"fs": {odd}})
 			for _, name := range []string{"agentcards:search_tools", "agentcards__search_tools"} {
 				require.Same(t, own[0], c.find(name), name)
 			}
@@ -52,7 +53,7 @@ func TestNames(t *testing.T) {
 			return out
 		}
 		for range 10 {
-			c := newCatalogue(of("comet", "z"), map[string][]*tool{"b": of("b", "2", "1"), "a": of("a", "1"), "c": of("c", "1")}, NamesPortable)
+			c := newCatalogue(of("comet", "z"), map[string][]*tool{"b": of("b", "2", "1"), "a": of("a", "1"), "c": of("c", "1")})
 			var ids []string
 			for _, t := range c.all {
 				ids = append(ids, t.id)

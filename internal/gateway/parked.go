@@ -13,6 +13,8 @@ const (
 	// maxParked is how many calls may wait for their client's answer, parkedFor how long.
 	maxParked = 1000
 	parkedFor = 5 * time.Minute
+	// maxParkedEach is how many of them may be one token's.
+	maxParkedEach = 100
 	// askName is under which name the client's answer comes.
 	askName = "question"
 )
@@ -22,8 +24,10 @@ const (
 // upstream goes on in between (MCP 2026-07-28, multi round-trip requests).
 type parked struct {
 	clock func() time.Time
+	runs  sync.WaitGroup // calls under way
 	mu    sync.Mutex
 	calls map[string]*waiting
+	all   map[*waiting]bool // also those that wait for no answer
 }
 
 // waiting is one such call.
@@ -42,7 +46,7 @@ type outcome struct {
 }
 
 func newParked(clock func() time.Time) *parked {
-	return &parked{clock: clock, calls: map[string]*waiting{}}
+	return &parked{clock: clock, calls: map[string]*waiting{}, all: map[*waiting]bool{}}
 }
 
 // run makes a call in the background, which may ask.
@@ -54,12 +58,23 @@ func (p *parked) run(ctx context.Context, tokenID, name string, fn func(context.
 	// The request that began it ends when the client is asked.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
-	go func() {
+	p.mu.Lock()
+	p.all[w] = true
+	p.mu.Unlock()
+	p.runs.Go(func() {
 		defer cancel()
 		res, err := fn(inner, w.ask)
 		w.done <- outcome{res, err}
-	}()
+		p.forget(w)
+	})
 	return w
+}
+
+// forget drops a call that has ended. Whoever comes back for it within the time finds how.
+func (p *parked) forget(w *waiting) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.all, w)
 }
 
 // ask waits for the client's answer.
@@ -105,14 +120,17 @@ func (p *parked) next(ctx context.Context, w *waiting) (res *mcp.CallToolResult,
 func (p *parked) park(w *waiting) (state string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.clock()
+	now, own := p.clock(), 0
 	for key, old := range p.calls {
-		if now.Sub(old.since) > parkedFor {
+		switch {
+		case now.Sub(old.since) > parkedFor:
 			old.cancel()
 			delete(p.calls, key)
+		case old.tokenID == w.tokenID:
+			own++
 		}
 	}
-	if len(p.calls) >= maxParked {
+	if len(p.calls) >= maxParked || own >= maxParkedEach {
 		return "", false
 	}
 	state, w.since = rand.Text(), now
@@ -150,12 +168,13 @@ func (p *parked) resume(ctx context.Context, tokenID, name, state string, answer
 	return p.next(ctx, w)
 }
 
-// drop gives up all calls that wait.
-func (p *parked) drop() {
+// stop gives up all calls that go on behind their clients' backs, and waits for their end.
+func (p *parked) stop() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for key, w := range p.calls {
+	for w := range p.all {
 		w.cancel()
-		delete(p.calls, key)
 	}
+	clear(p.calls)
+	p.mu.Unlock()
+	p.runs.Wait()
 }

@@ -1,13 +1,16 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
@@ -65,6 +68,9 @@ type policy struct{ models.ToolPolicy }
 
 // shows reports whether a token may call a tool at all, with some arguments.
 func (p *policy) shows(server, tool string, class models.ToolClass) bool {
+	if uri, ok := strings.CutPrefix(tool, resourcePrefix); ok && climbsHidden(uri) && len(p.Allow)+len(p.Deny) > 0 {
+		return false // it says another place than it means, and rules go by what it says
+	}
 	if len(p.Classes) > 0 && !slices.Contains(p.Classes, class) {
 		return false
 	}
@@ -74,12 +80,28 @@ func (p *policy) shows(server, tool string, class models.ToolClass) bool {
 	return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && names(r, server, tool) })
 }
 
+// knows reports whether a token may call anything of a server.
+func (p *policy) knows(server string) bool {
+	on := func(r models.ToolRule) bool {
+		pattern, _, _ := strings.Cut(r.Tool, ":")
+		return matches(pattern, server)
+	}
+	all := func(r models.ToolRule) bool {
+		_, tool, both := strings.Cut(r.Tool, ":")
+		return on(r) && len(r.Arguments) == 0 && (!both || tool == "*")
+	}
+	return (len(p.Allow) == 0 || slices.ContainsFunc(p.Allow, on)) && !slices.ContainsFunc(p.Deny, all)
+}
+
 // permits reports whether a tool that a token is shown may be called with arguments.
 func (p *policy) permits(server, tool string, args json.RawMessage) bool {
 	if !p.looksAtArguments() {
 		return true
 	}
-	values := argumentValues(args)
+	values, ok := argumentValues(args)
+	if !ok {
+		return false
+	}
 	if len(p.Allow) > 0 && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool {
 		return names(r, server, tool) && values.within(r.Arguments)
 	}) {
@@ -101,18 +123,39 @@ func names(r models.ToolRule, server, tool string) bool {
 	return matches(onServer, server) && (!both || matches(onTool, tool))
 }
 
+// climbsHidden is climbs also where the dots or the slashes are escaped, once or twice.
+func climbsHidden(uri string) bool {
+	for range 3 {
+		if climbs(uri) {
+			return true
+		}
+		plain, err := url.PathUnescape(uri)
+		if err != nil || plain == uri {
+			return false
+		}
+		uri = plain
+	}
+	return climbs(uri)
+}
+
 // arguments are the values of a call by their paths. A list's values all lie at the list's
 // own path.
 type arguments map[string][]string
 
-// argumentValues reads what a call was given. What is not an object has no values.
-func argumentValues(args json.RawMessage) arguments {
-	var v map[string]any
-	out := arguments{}
-	if json.Unmarshal(args, &v) == nil {
-		out.add("", v)
+// argumentValues reads what a call was given. ok is false where it cannot be read, or can be
+// read in two ways: a name that comes twice means the one to us and the other to a tool.
+func argumentValues(args json.RawMessage) (out arguments, ok bool) {
+	if jsontext.Value(args).IsValid() { // which refuses names that come twice
+		text := json.NewDecoder(bytes.NewReader(args))
+		text.UseNumber()
+		var v map[string]any
+		if text.Decode(&v) == nil {
+			out = arguments{}
+			out.add("", v)
+			return out, true
+		}
 	}
-	return out
+	return nil, false
 }
 
 func (a arguments) add(at string, v any) {

@@ -30,7 +30,7 @@ func Relay(ctx context.Context, client mcp.Transport, url, token string, log *sl
 	}
 	defer func() { _ = near.Close() }()
 	far, err := (&mcp.StreamableClientTransport{
-		Endpoint: url, HTTPClient: &http.Client{Transport: headers}, MaxRetries: -1, DisableStandaloneSSE: true,
+		Endpoint: url, HTTPClient: headers.client(), MaxRetries: -1, DisableStandaloneSSE: true,
 	}).Connect(ctx)
 	if err != nil {
 		return err
@@ -104,6 +104,7 @@ func (r *relay) send(ctx context.Context, req *jsonrpc.Request) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
+	r.end(req.ID)
 	r.log.Warn("a request does not reach the server", "method", req.Method, "error", err)
 	r.tell(ctx, &jsonrpc.Response{ID: req.ID, Error: &jsonrpc.Error{
 		Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the comet server at %s does not take the request: %v", r.url, err),
@@ -188,7 +189,7 @@ func (r *relay) listen(ctx context.Context) {
 		return
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	res, err := (&http.Client{Transport: r.headers}).Do(req)
+	res, err := r.headers.client().Do(req)
 	if err != nil {
 		return
 	}
@@ -211,6 +212,11 @@ type bearerHeader struct {
 
 	mu sync.Mutex
 	id string
+}
+
+// client follows no redirect: the token is for the server that was named.
+func (b *bearerHeader) client() *http.Client {
+	return &http.Client{Transport: b, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 func (b *bearerHeader) session() string {

@@ -4,13 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
-	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/yosida95/uritemplate/v3"
 
-	"comet/internal/upstream"
 	"comet/models"
 )
 
@@ -195,11 +192,19 @@ func (g *Gateway) complete(ctx context.Context, by Caller, p *mcp.CompleteParams
 		return nil, err
 	}
 	sent.Ref, sent.Meta = &ref, nil
-	out, err := g.upstreams.Complete(ctx, server, &sent, nil)
-	if err != nil {
-		return nil, protocolError(toToolError(g.upstreamError(ref.Name+ref.URI, err)))
+	name := promptPrefix + ref.Name
+	if ref.Type != "ref/prompt" {
+		name = resourcePrefix + ref.URI
 	}
-	return out, nil
+	var out *mcp.CompleteResult
+	args, _ := json.Marshal(map[string]string{p.Argument.Name: p.Argument.Value}) // of strings
+	err = g.passThrough(ctx, by, server, name, args, func(ctx context.Context) (texts []string, err error) {
+		if out, err = g.upstreams.Complete(ctx, server, &sent, nil); err != nil {
+			return nil, g.upstreamError(ref.Name+ref.URI, err)
+		}
+		return out.Completion.Values, nil
+	})
+	return out, err
 }
 
 // templateOf finds the server that has a template, or the resource.
@@ -217,55 +222,3 @@ func (g *Gateway) templateOf(ctx context.Context, by Caller, uri string) (string
 	return g.serverOf(ctx, by, uri)
 }
 
-// subscriptions are which clients want to hear of a resource, by its URI.
-type subscriptions struct {
-	mu sync.Mutex
-	by map[string]map[*mcp.ServerSession]string // with the server that has it
-}
-
-// subscribe has a client hear of changes of a resource.
-func (g *Gateway) subscribe(ctx context.Context, fixed *models.Principal, r *mcp.SubscribeRequest) error {
-	uri := r.Params.URI
-	server, err := g.serverOf(ctx, callerOf(fixed, r, ""), uri)
-	if err != nil {
-		return err
-	}
-	if err := g.upstreams.Subscribe(ctx, server, uri); err != nil {
-		return protocolError(toToolError(g.upstreamError(uri, err)))
-	}
-	g.subs.mu.Lock()
-	defer g.subs.mu.Unlock()
-	if g.subs.by[uri] == nil {
-		g.subs.by[uri] = map[*mcp.ServerSession]string{}
-	}
-	g.subs.by[uri][r.Session] = server
-	return nil
-}
-
-// unsubscribe ends that; the upstream is left alone when the last client goes.
-func (g *Gateway) unsubscribe(ctx context.Context, _ *models.Principal, r *mcp.UnsubscribeRequest) error {
-	g.subs.mu.Lock()
-	server, ok := g.subs.by[r.Params.URI][r.Session]
-	delete(g.subs.by[r.Params.URI], r.Session)
-	last := len(g.subs.by[r.Params.URI]) == 0
-	if last {
-		delete(g.subs.by, r.Params.URI)
-	}
-	g.subs.mu.Unlock()
-	if !ok || !last {
-		return nil
-	}
-	if err := g.upstreams.Unsubscribe(context.WithoutCancel(ctx), server, r.Params.URI); err != nil {
-		g.log.Debug("an upstream goes on telling of a resource", "upstream", server, "error", err)
-	}
-	return nil
-}
-
-// resourceUpdated tells the clients that want to hear of it.
-func (g *Gateway) resourceUpdated(c upstream.Change) {
-	for _, s := range g.everyServer() {
-		if err := s.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: c.URI}); err != nil {
-			g.log.Debug("clients do not hear of a resource", "uri", strings.ToValidUTF8(c.URI, "?"), "error", err)
-		}
-	}
-}

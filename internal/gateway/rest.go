@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 
 	"comet/internal/errs"
@@ -89,9 +91,27 @@ func (g *Gateway) Policy(ctx context.Context, tokenID string) (models.ToolPolicy
 
 // SetPolicy says what a token may do with tools.
 func (g *Gateway) SetPolicy(ctx context.Context, by models.Principal, tokenID string, p models.ToolPolicy) error {
+	if err := checkRules(p); err != nil {
+		return err
+	}
 	err := g.store.Write(ctx, func(tx *store.Tx) error { return tx.SaveToolPolicy(tokenID, p, by.Name) })
 	g.policies.forget(tokenID)
 	return err
+}
+
+// checkRules refuses rules that can match nothing: a rule that was meant to deny would not.
+func checkRules(p models.ToolPolicy) error {
+	var v errs.Violations
+	id := regexp.MustCompile(`^[A-Za-z0-9*?-]+$`)
+	for name, list := range map[string][]models.ToolRule{"allow": p.Allow, "deny": p.Deny} {
+		for i, r := range list {
+			if server, _, _ := strings.Cut(r.Tool, ":"); !id.MatchString(server) {
+				v.Add(errs.InvalidRequest, fmt.Sprintf("/%s/%d/tool", name, i), "pattern",
+					"%q is for no server: write serverId:toolName, or a server's id, with * and ? for any characters", clip(r.Tool))
+			}
+		}
+	}
+	return v.Err()
 }
 
 // DropPolicy takes a token's policy away.

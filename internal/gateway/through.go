@@ -19,12 +19,19 @@ func (g *Gateway) passThrough(ctx context.Context, by Caller, server, name strin
 		return err
 	}
 	c := &call{id: id.String(), at: g.opts.Clock(), by: by, args: args, tool: &tool{server: server, name: textTo(name, models.MaxToolPattern), class: models.ToolRead}}
+	p, err := g.may(ctx, by)
+	if err != nil {
+		return err
+	}
+	if !p.permits(server, name, args) {
+		return protocolError(g.refuse(c, name, refusal(CodePermissionDenied, "the token %q may not ask for %s so", by.Principal.Name, clip(name))))
+	}
 	promised := tokencount.Estimate(len(args))
 	payer, err := g.meter.admit(ctx, by.payer(), promised)
 	if err != nil {
 		return protocolError(toToolError(g.refuse(c, name, err)))
 	}
-	texts, err := fn(ctx)
+	texts, err := guarded(g, c, func() ([]string, error) { return fn(ctx) })
 	size := 0
 	for _, t := range texts {
 		size += len(t)

@@ -4,13 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
+	"net/url"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"comet/internal/errs"
-	"comet/internal/lifecycle"
 	"comet/internal/upstream"
 	"comet/models"
 	"comet/store"
@@ -26,8 +27,28 @@ const (
 	maxConfig = 64 << 10
 )
 
-// Upstreams returns how all upstreams stand, in the order of their ids.
-func (g *Gateway) Upstreams() []upstream.Status { return g.upstreams.Servers() }
+// Upstreams returns how the upstreams stand whose tools a token may call, in the order of
+// their ids.
+func (g *Gateway) Upstreams(ctx context.Context, by models.Principal) ([]upstream.Status, error) {
+	p, err := g.policies.of(ctx, by.TokenID)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(g.upstreams.Servers(), func(s upstream.Status) bool { return !p.knows(s.ID) }), nil
+}
+
+// UpstreamFor is Upstream for the holder of a token: one of whose tools it may call none is
+// not there.
+func (g *Gateway) UpstreamFor(ctx context.Context, by models.Principal, id string) (upstream.Status, error) {
+	p, err := g.policies.of(ctx, by.TokenID)
+	if err != nil {
+		return upstream.Status{}, err
+	}
+	if !p.knows(id) {
+		return upstream.Status{}, errs.New(errs.NotFound, "there is no upstream %q", clip(id))
+	}
+	return g.Upstream(id)
+}
 
 // Upstream returns how one stands, or errs.NotFound.
 func (g *Gateway) Upstream(id string) (upstream.Status, error) {
@@ -47,6 +68,8 @@ func (g *Gateway) PutUpstream(ctx context.Context, by models.Principal, id strin
 	if err != nil {
 		return u, err
 	}
+	g.loader.loading.Lock() // what is being loaded knows nothing of it yet
+	defer g.loader.loading.Unlock()
 	if s, known := g.status(id); known && s.Source != addedSource {
 		return u, errs.New(errs.Conflict, "the upstream %q is defined by %s; change it there", id, s.Source)
 	}
@@ -64,6 +87,8 @@ func (g *Gateway) PutUpstream(ctx context.Context, by models.Principal, id strin
 
 // RemoveUpstream removes one that was added, with what was approved of its tools.
 func (g *Gateway) RemoveUpstream(ctx context.Context, by models.Principal, id string) error {
+	g.loader.loading.Lock()
+	defer g.loader.loading.Unlock()
 	s, known := g.status(id)
 	if known && s.Source != addedSource {
 		return errs.New(errs.Conflict, "the upstream %q is defined by %s; remove it there", id, s.Source)
@@ -123,15 +148,32 @@ func (g *Gateway) defined(id string, config json.RawMessage) (upstream.Server, e
 	if g.opts.NoCommands && servers[0].Command != "" {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "programs can be added in the file of upstreams only: mcp.add_commands is off")
 	}
+	if g.opts.NoCommands && refersElsewhere(config) {
+		return upstream.Server{}, errs.New(errs.InvalidRequest, "a definition over the API may name variables that begin with MCP_ only: mcp.add_commands is off")
+	}
 	return servers[0], checkSecrets(servers[0])
 }
+
+// refersElsewhere reports whether a definition names anything but variables made for it.
+func refersElsewhere(config json.RawMessage) bool {
+	for _, m := range regexp.MustCompile(`\$\{([^}]*)`).FindAllSubmatch(config, -1) {
+		if !strings.HasPrefix(strings.TrimPrefix(string(m[1]), "env:"), "MCP_") {
+			return true
+		}
+	}
+	return false
+}
+
+// variableOf is a reference, perhaps behind a word such as Bearer.
+func variableOf() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z]+ )?\$\{[^}]+\}$`) }
 
 // checkSecrets refuses what looks like a secret: it would stand in the database.
 func checkSecrets(s upstream.Server) error {
 	var v errs.Violations
-	secret := regexp.MustCompile(`(?i)(token|secret|passw|api_?key|credential|private|auth|cookie|(^|_)key$)`)
+	secret := regexp.MustCompile(`(?i)(token|secret|passw|api_?key|credential|private|auth|cookie|(^|[_-])key$)`)
+	reference := variableOf()
 	check := func(pointer, name, value string) {
-		if secret.MatchString(name) && value != "" && !strings.Contains(value, "${") {
+		if secret.MatchString(name) && value != "" && !reference.MatchString(value) {
 			v.Add(errs.InvalidRequest, pointer, "reference", "%s looks like a secret; name it, as ${%s} or ${file:/path}, and set the variable where comet runs", name, variable(name))
 		}
 	}
@@ -142,6 +184,23 @@ func checkSecrets(s upstream.Server) error {
 		check("/headers/"+name, name, value)
 	}
 	check("/comet/bearer", "bearer token", s.Bearer)
+	for i, arg := range s.Args { // --token=value, and --token value
+		name, value, both := strings.Cut(arg, "=")
+		if !both && i+1 < len(s.Args) && strings.HasPrefix(arg, "-") {
+			value = s.Args[i+1]
+		}
+		if strings.HasPrefix(name, "-") && !strings.HasPrefix(value, "-") {
+			check("/args/"+strconv.Itoa(i), strings.TrimLeft(name, "-"), value)
+		}
+	}
+	if u, err := url.Parse(s.URL); err == nil {
+		if _, has := u.User.Password(); has {
+			check("/url", "the password in the URL", u.User.String())
+		}
+		for name, values := range u.Query() {
+			check("/url", name, strings.Join(values, ""))
+		}
+	}
 	return v.Err()
 }
 
@@ -164,151 +223,3 @@ func asErrs(err error) error {
 	return errs.New(code, "%s", e.Detail)
 }
 
-// loader brings the upstreams of the file and of the database to the manager, also when they
-// change: the file by hand, the database by another replica.
-type loader struct {
-	*lifecycle.Loop
-	g    *Gateway
-	path string
-
-	seen os.FileInfo
-}
-
-func newLoader(g *Gateway, path string) *loader {
-	l := &loader{g: g, path: path}
-	l.Loop = lifecycle.NewLoop(l.run)
-	return l
-}
-
-func (l *loader) run(ctx context.Context) {
-	changes, stop := l.changes(ctx)
-	defer stop()
-	tick := time.NewTicker(lookAtFile)
-	defer tick.Stop()
-	l.loadAdded(ctx)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changes:
-			l.loadAdded(ctx)
-		case <-tick.C:
-			l.lookAgain(ctx)
-		}
-	}
-}
-
-// changes has one when upstreams were added or removed, on whichever replica.
-func (l *loader) changes(ctx context.Context) (<-chan struct{}, func()) {
-	out, done := make(chan struct{}, 1), make(chan struct{})
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		defer close(done)
-		sub, err := l.g.feed.SubscribeNew(ctx)
-		for err != nil && ctx.Err() == nil {
-			wait := time.NewTimer(time.Second)
-			select {
-			case <-ctx.Done():
-			case <-wait.C:
-			}
-			wait.Stop()
-			sub, err = l.g.feed.SubscribeNew(ctx)
-		}
-		if err != nil {
-			return
-		}
-		sub.Only(models.EventUpstreamSaved, models.EventUpstreamRemoved)
-		for {
-			if _, err := sub.Next(ctx, 100); err != nil {
-				return
-			}
-			select {
-			case out <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	return out, func() {
-		cancel()
-		<-done
-	}
-}
-
-// loadAdded takes over what was added at run time.
-func (l *loader) loadAdded(ctx context.Context) {
-	kept, err := l.g.store.Upstreams(ctx)
-	if err != nil {
-		l.g.log.Warn("the upstreams that were added cannot be read", "error", err)
-		return
-	}
-	var servers []upstream.Server
-	for _, u := range kept {
-		file, err := json.Marshal(map[string]map[string]json.RawMessage{"mcpServers": {u.ID: u.Config}})
-		if err != nil {
-			continue // it was JSON when it was kept
-		}
-		list, _, err := upstream.ParseServers(file)
-		if err != nil {
-			l.g.log.Warn("an upstream that was added makes no sense any more", "upstream", u.ID, "error", err)
-			continue
-		}
-		servers = append(servers, list...)
-	}
-	if _, err := l.g.upstreams.Apply(ctx, addedSource, servers); err != nil {
-		l.g.log.Warn("some upstreams cannot be started", "error", err)
-	}
-}
-
-// lookAgain loads the file where it is another than before.
-func (l *loader) lookAgain(ctx context.Context) {
-	if l.path == "" {
-		return
-	}
-	now, err := os.Stat(l.path)
-	if err != nil || l.seen != nil && now.ModTime().Equal(l.seen.ModTime()) && now.Size() == l.seen.Size() {
-		return
-	}
-	if err := l.g.ReloadUpstreams(ctx); err != nil {
-		l.g.log.Warn("the file of upstreams is not taken over; what it said before stays", "file", l.path, "error", err)
-	}
-}
-
-// load takes over the file. A file with a mistake changes nothing.
-func (l *loader) load(ctx context.Context) error {
-	if l.path == "" {
-		return nil
-	}
-	info, err := os.Stat(l.path)
-	if err != nil {
-		return errs.Wrap(errs.InvalidRequest, err, "the file of upstreams %s cannot be read", l.path)
-	}
-	l.seen = info
-	text, err := os.ReadFile(l.path)
-	if err != nil {
-		return errs.Wrap(errs.InvalidRequest, err, "the file of upstreams %s cannot be read", l.path)
-	}
-	servers, warnings, err := upstream.ParseServers(text)
-	if err != nil {
-		return err
-	}
-	for _, s := range servers {
-		if s.ID == agentCards || s.ID == own {
-			return errs.New(errs.InvalidRequest, "%s: the id %q is comet's own; choose another", l.path, s.ID)
-		}
-	}
-	for _, w := range warnings {
-		l.g.log.Warn("the file of upstreams", "file", l.path, "warning", w)
-	}
-	applied, err := l.g.upstreams.Apply(ctx, l.path, servers)
-	for _, id := range applied.Stopped {
-		l.g.refreshSoon(id)
-	}
-	return asErrs(err)
-}
-
-// ReloadUpstreams takes over the file now, or says what is wrong with it.
-func (g *Gateway) ReloadUpstreams(ctx context.Context) error {
-	g.loading.Lock()
-	defer g.loading.Unlock()
-	return g.loader.load(ctx)
-}

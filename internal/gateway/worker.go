@@ -20,12 +20,18 @@ type worker struct {
 	g       *Gateway
 	server  string
 	agentID string
-	stop    context.CancelFunc
+	// line names its connection, so that another one's stays when this one goes.
+	line string
+	stop context.CancelFunc
 }
 
 const (
-	// sign is how often a worker shows that it lives.
+	// sign is how often a worker shows that it lives, and look how often it looks whether it
+	// is still taken for there: another replica's may have hung up.
 	sign = 10 * time.Second
+	look = time.Second
+	// strayAfter is when a message that nobody takes is taken away.
+	strayAfter = time.Minute
 	// farewell is how long it may take to say that it goes.
 	farewell = 5 * time.Second
 )
@@ -35,18 +41,20 @@ func (w *worker) run(ctx context.Context) {
 	news, over := w.g.work.Inbox(w.agentID)
 	defer over()
 	var tasks sync.WaitGroup
-	under := &underway{tasks: map[string]context.CancelFunc{}}
+	under := &underway{tasks: map[string]map[int]context.CancelFunc{}}
 	defer tasks.Wait()
 	again := time.NewTimer(0)
 	defer again.Stop()
-	joined := false
+	joined, shown := false, time.Time{}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-news:
 		case <-again.C:
-			joined = w.show(ctx, joined)
-			again.Reset(sign)
+			if now := w.g.opts.Clock(); !joined || now.Sub(shown) >= sign || w.g.work.Known(w.agentID).State == models.WorkerOffline {
+				joined, shown = w.show(ctx, joined), now
+			}
+			again.Reset(look)
 		}
 		if ctx.Err() != nil {
 			break
@@ -57,13 +65,10 @@ func (w *worker) run(ctx context.Context) {
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
-	if err := w.g.work.Hangup(end, w.agentID, w.line()); err != nil && !errs.Is(err, errs.NotFound) {
+	if err := w.g.work.Hangup(end, w.agentID, w.line); err != nil && !errs.Is(err, errs.NotFound) {
 		w.g.log.Debug("an upstream's agent goes without saying so", "agent", w.agentID, "error", err)
 	}
 }
-
-// line names the worker's connection, so that another replica's stays when this one goes.
-func (w *worker) line() string { return w.server + "@" + w.g.process }
 
 // show has the worker known as one that is there.
 func (w *worker) show(ctx context.Context, joined bool) bool {
@@ -73,32 +78,53 @@ func (w *worker) show(ctx context.Context, joined bool) bool {
 			return true
 		}
 	}
-	_, err := w.g.work.Join(ctx, w.agentID, orchestrator.Joining{Dialect: upstreamDialect, Link: "upstream", Line: w.line(), Places: upstreamPlaces})
+	_, err := w.g.work.Join(ctx, w.agentID, orchestrator.Joining{Dialect: upstreamDialect, Link: "upstream", Line: w.line, Places: upstreamPlaces})
 	if err != nil && ctx.Err() == nil {
 		w.g.log.Warn("an upstream's agent cannot take work yet", "agent", w.agentID, "error", err)
 	}
 	return err == nil
 }
 
-// underway are the tasks that a worker has, and what ends each.
+// underway are the attempts that a worker makes, by task and number, and what ends each.
 type underway struct {
 	mu    sync.Mutex
-	tasks map[string]context.CancelFunc
+	tasks map[string]map[int]context.CancelFunc
 }
 
-func (u *underway) add(id string, cancel context.CancelFunc) {
+func (u *underway) add(task string, attempt int, cancel context.CancelFunc) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.tasks[id] = cancel
-}
-
-func (u *underway) end(id string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if cancel := u.tasks[id]; cancel != nil {
-		cancel()
-		delete(u.tasks, id)
+	if u.tasks[task] == nil {
+		u.tasks[task] = map[int]context.CancelFunc{}
 	}
+	u.tasks[task][attempt] = cancel
+}
+
+// end ends one attempt.
+func (u *underway) end(task string, attempt int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if cancel := u.tasks[task][attempt]; cancel != nil {
+		cancel()
+	}
+	delete(u.tasks[task], attempt)
+	if len(u.tasks[task]) == 0 {
+		delete(u.tasks, task)
+	}
+}
+
+// cancel ends all attempts at a task up to one, and reports whether there was any.
+func (u *underway) cancel(task string, upTo int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	found := false
+	for attempt, cancel := range u.tasks[task] {
+		if upTo == 0 || attempt <= upTo {
+			found = true
+			cancel()
+		}
+	}
+	return found
 }
 
 // takeAll takes what is in the agent's inbox. Who acknowledges a message first has it: each
@@ -110,21 +136,19 @@ func (w *worker) takeAll(ctx context.Context, under *underway, tasks *sync.WaitG
 		return
 	}
 	for _, m := range all {
+		if m.Kind == models.MessageCancel && !under.cancel(m.TaskID, m.Attempt) && w.g.opts.Clock().Sub(m.CreatedAt) < strayAfter {
+			continue // another replica has the task, and takes it
+		}
 		n, err := w.g.work.Acknowledge(ctx, w.agentID, []string{m.ID})
-		if err != nil || n == 0 && m.Kind == models.MessageAssign {
+		if err != nil || n == 0 || m.Kind != models.MessageAssign {
 			continue
 		}
-		switch m.Kind {
-		case models.MessageAssign:
-			inner, cancel := context.WithCancel(ctx)
-			under.add(m.TaskID, cancel)
-			tasks.Go(func() {
-				defer under.end(m.TaskID)
-				w.do(inner, m.TaskID)
-			})
-		case models.MessageCancel:
-			under.end(m.TaskID)
-		}
+		inner, cancel := context.WithCancel(ctx)
+		under.add(m.TaskID, m.Attempt, cancel)
+		tasks.Go(func() {
+			defer under.end(m.TaskID, m.Attempt)
+			w.do(inner, m.TaskID)
+		})
 	}
 }
 
@@ -162,9 +186,9 @@ func (w *worker) call(ctx context.Context, order orchestrator.Order) (*mcp.CallT
 		Principal: models.Principal{TokenID: order.Task.Owner, Name: "task " + order.Task.ID, Scopes: []models.Scope{models.ScopeToolsCall}},
 		Door:      DoorTask, TaskID: order.Task.ID, Session: order.Task.SessionID, TraceID: traceOf(order.Input.Trace), Payer: w.agentID,
 	}
-	res, err := w.g.Call(ctx, by, name, order.Input.Parameters, &CallOptions{Progress: func(p upstream.Progress) {
-		w.progress(ctx, order.Task.ID, p)
-	}})
+	news := tellLatest(func(p upstream.Progress) { w.progress(ctx, order.Task.ID, p) })
+	defer news.close()
+	res, err := w.g.Call(ctx, by, name, order.Input.Parameters, &CallOptions{Progress: news.put})
 	said := saidOf(order.Input.Parameters, res)
 	return res, w.g.trail.count.Count(said.texts...), err
 }
