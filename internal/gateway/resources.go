@@ -221,4 +221,3 @@ func (g *Gateway) templateOf(ctx context.Context, by Caller, uri string) (string
 	}
 	return g.serverOf(ctx, by, uri)
 }
-

@@ -222,4 +222,3 @@ func asErrs(err error) error {
 	}
 	return errs.New(code, "%s", e.Detail)
 }
-
