@@ -11,6 +11,8 @@ import (
 const (
 	leastHeld = 1000
 	mostHeld  = 200_000
+	// scarceFor is how long nothing is reserved in advance after that was refused.
+	scarceFor = 10 * time.Second
 )
 
 // account is what an agent that calls tools may still spend without asking the ledger. The
@@ -34,6 +36,10 @@ type account struct {
 	running  int   // calls under way
 	want     int64 // how much to reserve
 	used     time.Time
+	// expires is when the ledger gives the reservation up.
+	expires time.Time
+	// scarce is until when nothing is reserved in advance: what was asked for was refused.
+	scarce time.Time
 }
 
 func newAccount(agentID string) *account {
@@ -44,7 +50,7 @@ func newAccount(agentID string) *account {
 func (a *account) take(tokens int64, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.held < tokens {
+	if a.held < tokens || !now.Before(a.expires) { // what has expired is somebody else's
 		return false
 	}
 	a.held, a.running, a.used = a.held-tokens, a.running+1, now
@@ -74,6 +80,7 @@ type statement struct {
 	reservation string
 	size, spent int64
 	renew       int64 // how much to reserve; 0 for nothing
+	least       int64 // of it, what calls under way and the one that asks need
 }
 
 // state returns what to tell the ledger, and whether there is anything. An account that
@@ -82,11 +89,17 @@ func (a *account) state(now time.Time, idle time.Duration) (s statement, ok bool
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s = statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: a.want}
+	promised := max(a.size-a.spent-a.held, 0)
+	if now.Before(a.scarce) {
+		s.renew = promised
+	}
+	s.least = promised
 	if a.running == 0 && now.Sub(a.used) >= idle {
 		s.renew = 0
 		return s, s.reservation != "" || s.spent > 0
 	}
-	return s, s.spent > 0 || a.doubtful != nil
+	late := a.running > 0 && a.expires.Sub(now) < reservedFor/2
+	return s, s.spent > 0 || a.doubtful != nil || late
 }
 
 // telling is what the ledger is to be told was spent. A reservation is settled once: what may
@@ -115,15 +128,25 @@ func (a *account) dry(need int64) statement {
 		a.want = min(2*a.want, mostHeld)
 	}
 	// What is under way stays promised.
-	promised := a.size - a.spent - a.held
-	return statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: max(a.want, need+promised)}
+	least := need + max(a.size-a.spent-a.held, 0)
+	return statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: max(a.want, least), least: least}
 }
 
-// least is how much the ledger has to reserve for the account to promise need.
-func (a *account) least(s statement, need int64) int64 {
+// lacks notes that there is too little to reserve any in advance, for a while.
+func (a *account) lacks(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return need + max(s.size-s.spent-a.held, 0)
+	a.scarce, a.want = now.Add(scarceFor), leastHeld
+}
+
+// lost forgets what cannot be told, and returns how much that is.
+func (a *account) lost(s statement) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held += -(s.size - s.spent)
+	a.spent -= s.spent
+	a.size, a.reservation, a.doubtful = 0, "", nil
+	return s.spent
 }
 
 // settled takes over what the ledger did with a statement: it knows what was spent, and
@@ -133,7 +156,7 @@ func (a *account) settled(s statement, r *models.Reservation) {
 	defer a.mu.Unlock()
 	size, id := int64(0), ""
 	if r != nil {
-		size, id = r.Tokens, r.ID
+		size, id, a.expires = r.Tokens, r.ID, r.ExpiresAt
 	}
 	a.held += size - (s.size - s.spent)
 	a.spent -= s.spent

@@ -40,7 +40,7 @@ func TestAccount(t *testing.T) {
 					a.settled(s, nil)
 					reserved = 0
 				} else {
-					a.settled(s, &models.Reservation{ID: "r", Tokens: s.renew})
+					a.settled(s, &models.Reservation{ID: "r", Tokens: s.renew, ExpiresAt: now.Add(time.Hour)})
 					reserved = s.renew
 				}
 			case 4:
@@ -66,7 +66,7 @@ func TestAccount(t *testing.T) {
 func TestADoubtfulSettlementIsRepeated(t *testing.T) {
 	t.Parallel()
 	a, now := newAccount("agent"), time.Unix(0, 0)
-	a.settled(a.dry(10), &models.Reservation{ID: "r1", Tokens: 1000})
+	a.settled(a.dry(10), &models.Reservation{ID: "r1", Tokens: 1000, ExpiresAt: now.Add(time.Hour)})
 	spend := func(tokens int64) {
 		require.True(t, a.take(tokens, now))
 		a.give(tokens, tokens, now)
@@ -80,7 +80,7 @@ func TestADoubtfulSettlementIsRepeated(t *testing.T) {
 	require.True(t, due)
 	require.Equal(t, first, again)
 	require.EqualValues(t, 100, a.dry(10).spent, "also where more is asked for")
-	a.settled(again, &models.Reservation{ID: "r2", Tokens: 1000})
+	a.settled(again, &models.Reservation{ID: "r2", Tokens: 1000, ExpiresAt: now.Add(time.Hour)})
 	rest, due := a.state(now, time.Hour)
 	require.True(t, due)
 	require.EqualValues(t, 50, rest.spent)

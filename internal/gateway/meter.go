@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -86,20 +87,35 @@ func (m *meter) refill(ctx context.Context, a *account, need int64) error {
 		return nil
 	}
 	s := a.dry(need)
-	least := a.least(s, need)
-	s.renew = max(m.affordable(ctx, a.agentID, s), least)
-	var granted *models.Reservation
-	var refused error
-	err := m.ledger.Write(ctx, func(tx *store.Tx) (err error) {
-		granted, refused, err = m.tell(tx, a.agentID, s)
-		return err
-	})
+	s.renew = max(m.affordable(ctx, a.agentID, s), s.least)
+	granted, refused, err := m.ask(ctx, a.agentID, s)
+	if errors.Is(err, errTooMuch) { // a budget above the agent's covers less
+		a.lacks(now)
+		s.renew = s.least
+		granted, refused, err = m.ask(ctx, a.agentID, s)
+	}
 	if err != nil {
 		a.unanswered(s)
 		return err
 	}
 	a.settled(s, granted)
 	return refused
+}
+
+// errTooMuch takes a transaction back in which more was asked for than is needed: only what
+// is needed may be refused, since that is told to whoever watches the budget.
+var errTooMuch = errors.New("more than there is")
+
+// ask tells the ledger of one account.
+func (m *meter) ask(ctx context.Context, agentID string, s statement) (granted *models.Reservation, refused, err error) {
+	err = m.ledger.Write(ctx, func(tx *store.Tx) (err error) {
+		granted, refused, err = m.tell(tx, agentID, s)
+		if err == nil && refused != nil && s.renew > s.least {
+			err = errTooMuch
+		}
+		return err
+	})
+	return granted, refused, err
 }
 
 // affordable is how much of what a statement wants to reserve the budget covers: what is
@@ -206,12 +222,21 @@ func (m *meter) tellAll(tx *store.Tx, list []*due) (err error) {
 		return err
 	}
 	for _, d := range list {
-		if d.granted, _, err = m.tell(tx, d.agentID, d.statement); err != nil {
+		var refused error
+		if d.granted, refused, err = m.tell(tx, d.agentID, d.statement); err != nil {
 			return err
+		}
+		if refused != nil && d.renew > 0 { // nobody has been refused anything
+			return &tooMuch{d}
 		}
 	}
 	return nil
 }
+
+// tooMuch is an account for which too much was asked in advance.
+type tooMuch struct{ *due }
+
+func (e *tooMuch) Error() string { return "too much was to be reserved for " + e.agentID }
 
 // release ends what due began; told is whether the ledger has been told.
 func release(list []*due, told bool) {

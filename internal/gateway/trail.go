@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
+	"comet/internal/errs"
 	"comet/internal/lifecycle"
 	"comet/internal/tokencount"
 	"comet/models"
@@ -20,6 +22,10 @@ const (
 	mostWaiting = 20_000
 	// mostNews is how many other events may wait; further ones are lost.
 	mostNews = 2000
+	// mostSaid is how long what was said in calls that wait may be together, in bytes, and
+	// writeAgain the rest after a failure.
+	mostSaid   = 64 << 20
+	writeAgain = time.Second
 	// lastWords is how long the last calls may take to be written.
 	lastWords = 10 * time.Second
 )
@@ -34,6 +40,14 @@ type ended struct {
 	charged int64
 }
 
+// size is how long what was said is, in bytes.
+func (e *ended) size() (n int) {
+	for _, text := range e.texts {
+		n += len(text)
+	}
+	return n
+}
+
 // trail keeps who called what, and tells the ledger what it cost. Both are written together
 // with those of other calls, a moment after the call: a call waits for no transaction. A
 // process that is killed loses what it still held, some tenths of a second of it; what the
@@ -44,9 +58,12 @@ type trail struct {
 	count   *tokencount.Counter
 	log     *slog.Logger
 	loop    *lifecycle.Loop
-	mu      sync.Mutex
-	room    *sync.Cond
-	waiting []ended
+	mu   sync.Mutex
+	room *sync.Cond
+	// open is how many calls are not written yet, those that are being written too, and size
+	// how long what was said in those that wait is, in bytes.
+	open, size int
+	waiting    []ended
 	news    []models.EventDraft
 	many    chan struct{} // has one when a batch is there
 	writing chan struct{} // has one from who writes
@@ -78,10 +95,18 @@ func (t *trail) Stop(ctx context.Context) error {
 // lost.
 func (t *trail) add(e ended) {
 	t.mu.Lock()
-	for len(t.waiting) >= mostWaiting {
+	for t.open >= mostWaiting {
 		t.room.Wait()
 	}
-	t.waiting = append(t.waiting, e)
+	t.open++
+	size := e.size()
+	if large := t.size+size > mostSaid; large { // who said so much counts it himself
+		t.mu.Unlock()
+		t.price(&e)
+		t.mu.Lock()
+		size = 0
+	}
+	t.waiting, t.size = append(t.waiting, e), t.size+size
 	n := len(t.waiting)
 	t.mu.Unlock()
 	if n == writeMany {
@@ -104,6 +129,12 @@ func (t *trail) run(ctx context.Context) {
 		}
 		if err := t.flush(context.WithoutCancel(ctx), false); err != nil {
 			t.log.Warn("calls of tools could not be written; they are kept", "error", err)
+			rest := time.NewTimer(writeAgain)
+			select {
+			case <-ctx.Done():
+			case <-rest.C:
+			}
+			rest.Stop()
 		}
 	}
 }
@@ -132,20 +163,68 @@ func (t *trail) flush(ctx context.Context, all bool) error {
 	if len(calls) == 0 && len(accounts) == 0 && len(news) == 0 {
 		return nil
 	}
-	err := t.meter.ledger.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.AddToolCalls(calls); err != nil {
-			return err
-		}
-		if err := tx.EmitAll(news); err != nil {
-			return err
-		}
-		return t.meter.tellAll(tx, accounts)
-	})
-	release(accounts, err == nil)
-	if err != nil {
+	err := t.write(ctx, calls, news, accounts)
+	switch {
+	case err == nil:
+		release(accounts, true)
+		t.written(len(batch))
+		return nil
+	case ctx.Err() != nil || errs.Is(err, errs.Unavailable) || errs.Is(err, errs.Timeout):
+		release(accounts, false)
 		t.putBack(batch, news[:len(news)-len(batch)])
+		return err
 	}
-	return err
+	t.log.Warn("one of the calls or accounts cannot be written; each is written for itself", "error", err)
+	t.apart(ctx, calls, news, accounts)
+	t.written(len(batch))
+	return nil
+}
+
+// write writes calls and events, and tells the ledger of accounts, in one transaction. For
+// accounts of which too much was asked it is tried again with what they need.
+func (t *trail) write(ctx context.Context, calls []models.ToolCall, news []models.EventDraft, accounts []*due) error {
+	for range len(accounts) + 1 {
+		err := t.meter.ledger.Write(ctx, func(tx *store.Tx) error {
+			if err := tx.AddToolCalls(calls); err != nil {
+				return err
+			}
+			if err := tx.EmitAll(news); err != nil {
+				return err
+			}
+			return t.meter.tellAll(tx, accounts)
+		})
+		var much *tooMuch
+		if !errors.As(err, &much) {
+			return err
+		}
+		much.lacks(t.meter.clock())
+		much.renew = 0
+	}
+	return nil
+}
+
+// apart writes each call and each account for itself, so that one that no database takes, or
+// that the ledger refuses, holds up no other. What cannot be written is said, and lost.
+func (t *trail) apart(ctx context.Context, calls []models.ToolCall, news []models.EventDraft, accounts []*due) {
+	for _, c := range calls {
+		if err := t.write(ctx, []models.ToolCall{c}, nil, nil); err != nil {
+			t.log.Error("a call of a tool is not in the audit trail", "call", c.ID, "agent", c.AgentID, "server", c.Server, "error", err)
+		}
+	}
+	for _, e := range news {
+		if err := t.write(ctx, nil, []models.EventDraft{e}, nil); err != nil {
+			t.log.Error("an event is lost", "type", e.Type, "error", err)
+		}
+	}
+	for _, d := range accounts {
+		err := t.write(ctx, nil, nil, []*due{d})
+		if err != nil {
+			t.log.Error("what an agent used is not in the ledger", "agent", d.agentID, "tokens", d.lost(d.statement), "error", err)
+			<-d.asking
+			continue
+		}
+		release([]*due{d}, true)
+	}
 }
 
 // tell has an event written with the next calls. It is for news that nobody waits for: where
@@ -187,9 +266,16 @@ func (t *trail) take() ([]ended, []models.EventDraft) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out, news := t.waiting, t.news
-	t.waiting, t.news = nil, nil
-	t.room.Broadcast()
+	t.waiting, t.news, t.size = nil, nil, 0
 	return out, news
+}
+
+// written makes room for as many calls as are written.
+func (t *trail) written(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open -= n
+	t.room.Broadcast()
 }
 
 // putBack has what could not be written wait again, before what came since.
