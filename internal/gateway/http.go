@@ -79,6 +79,9 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 		}
 	}
 	d.handler = pages.Handler(d.authenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if answer, ok := w.(*patient); ok {
+			answer.calm() // the request has come
+		}
 		if r.Header.Get("Mcp-Protocol-Version") >= stateless {
 			without.ServeHTTP(w, r)
 			return
@@ -106,16 +109,17 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the server does not go by the name "+clip(r.Host)+"; mcp.hosts says by which it does", http.StatusForbidden)
 		return
 	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Time{}) // a call takes as long as its tool, a stream as long as its client
-	_ = rc.SetWriteDeadline(time.Time{})
+	// A call takes as long as its tool, a stream as long as its client; but who has not said
+	// what he wants, and who he is, does not hold the connection.
+	answer := newPatient(w)
+	answer.hurry()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(d.drained, cancel)()
 	if r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen" { // a stream ends when the server does; a call is answered
 		r = r.WithContext(ctx)
 	}
-	d.handler.ServeHTTP(w, r)
+	d.handler.ServeHTTP(answer, r)
 }
 
 // Drain ends the streams, which the server waits for when it stops. It may be called twice.

@@ -1,0 +1,46 @@
+package gateway
+
+import (
+	"net/http"
+	"time"
+)
+
+const (
+	// bodyWithin is how long a request may take to come.
+	bodyWithin = 30 * time.Second
+	// takenWithin is for how long a client may take nothing of what it is told before its
+	// connection is dropped: others are told after it.
+	takenWithin = 30 * time.Second
+)
+
+// patient is an answer without an end of its own, whose client has to go on reading.
+type patient struct {
+	http.ResponseWriter
+	out *http.ResponseController
+}
+
+func newPatient(w http.ResponseWriter) *patient { return &patient{w, http.NewResponseController(w)} }
+
+// hurry bounds how long the request may take to come, and calm takes that away. Only a test's
+// writer cannot do either.
+func (p *patient) hurry() {
+	_ = p.out.SetReadDeadline(time.Now().Add(bodyWithin))
+	_ = p.out.SetWriteDeadline(time.Time{})
+}
+
+func (p *patient) calm() { _ = p.out.SetReadDeadline(time.Time{}) }
+
+// Write implements http.ResponseWriter.
+func (p *patient) Write(b []byte) (int, error) {
+	_ = p.out.SetWriteDeadline(time.Now().Add(takenWithin))
+	return p.ResponseWriter.Write(b)
+}
+
+// Flush implements http.Flusher.
+func (p *patient) Flush() {
+	_ = p.out.SetWriteDeadline(time.Now().Add(takenWithin))
+	_ = p.out.Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
