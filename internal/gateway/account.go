@@ -28,9 +28,12 @@ type account struct {
 	size        int64
 	held        int64 // below zero where calls cost more than was promised
 	spent       int64
-	running     int   // calls under way
-	want        int64 // how much to reserve
-	used        time.Time
+	// doubtful is what the ledger was last told was spent of the reservation, where it did not
+	// answer: it may have heard.
+	doubtful *int64
+	running  int   // calls under way
+	want     int64 // how much to reserve
+	used     time.Time
 }
 
 func newAccount(agentID string) *account {
@@ -78,12 +81,30 @@ type statement struct {
 func (a *account) state(now time.Time, idle time.Duration) (s statement, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s = statement{reservation: a.reservation, size: a.size, spent: max(a.spent, 0), renew: a.want}
+	s = statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: a.want}
 	if a.running == 0 && now.Sub(a.used) >= idle {
 		s.renew = 0
 		return s, s.reservation != "" || s.spent > 0
 	}
-	return s, s.spent > 0
+	return s, s.spent > 0 || a.doubtful != nil
+}
+
+// telling is what the ledger is to be told was spent. A reservation is settled once: what may
+// have been heard is told again as it was, and the rest the next time. The caller holds mu.
+func (a *account) telling() int64 {
+	if a.doubtful != nil {
+		return *a.doubtful
+	}
+	return max(a.spent, 0)
+}
+
+// unanswered takes note that the ledger did not answer a statement.
+func (a *account) unanswered(s statement) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.reservation != "" {
+		a.doubtful = &s.spent
+	}
 }
 
 // dry is state for an account that cannot promise what a call needs: it asks for more.
@@ -95,7 +116,7 @@ func (a *account) dry(need int64) statement {
 	}
 	// What is under way stays promised.
 	promised := a.size - a.spent - a.held
-	return statement{reservation: a.reservation, size: a.size, spent: max(a.spent, 0), renew: max(a.want, need+promised)}
+	return statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: max(a.want, need+promised)}
 }
 
 // least is how much the ledger has to reserve for the account to promise need.
@@ -116,7 +137,7 @@ func (a *account) settled(s statement, r *models.Reservation) {
 	}
 	a.held += size - (s.size - s.spent)
 	a.spent -= s.spent
-	a.size, a.reservation = size, id
+	a.size, a.reservation, a.doubtful = size, id, nil
 }
 
 // idle reports whether the account can be forgotten.

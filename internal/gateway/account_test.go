@@ -60,3 +60,29 @@ func TestAccount(t *testing.T) {
 		}
 	}
 }
+
+// TestADoubtfulSettlementIsRepeated: what the ledger may have heard is told again to the
+// token, and what was spent since comes with the next statement.
+func TestADoubtfulSettlementIsRepeated(t *testing.T) {
+	t.Parallel()
+	a, now := newAccount("agent"), time.Unix(0, 0)
+	a.settled(a.dry(10), &models.Reservation{ID: "r1", Tokens: 1000})
+	spend := func(tokens int64) {
+		require.True(t, a.take(tokens, now))
+		a.give(tokens, tokens, now)
+	}
+	spend(100)
+	first, due := a.state(now, time.Hour)
+	require.True(t, due)
+	a.unanswered(first)
+	spend(50)
+	again, due := a.state(now, time.Hour)
+	require.True(t, due)
+	require.Equal(t, first, again)
+	require.EqualValues(t, 100, a.dry(10).spent, "also where more is asked for")
+	a.settled(again, &models.Reservation{ID: "r2", Tokens: 1000})
+	rest, due := a.state(now, time.Hour)
+	require.True(t, due)
+	require.EqualValues(t, 50, rest.spent)
+	require.Equal(t, "r2", rest.reservation)
+}

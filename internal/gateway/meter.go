@@ -95,6 +95,7 @@ func (m *meter) refill(ctx context.Context, a *account, need int64) error {
 		return err
 	})
 	if err != nil {
+		a.unanswered(s)
 		return err
 	}
 	a.settled(s, granted)
@@ -117,12 +118,18 @@ func (m *meter) affordable(ctx context.Context, agentID string, s statement) int
 }
 
 // tell settles what was spent and reserves anew. A refusal is no error of the transaction.
+// A reservation that somebody else has ended (its agent may) is no reason to forget what was
+// spent, nor to hold up the others.
 func (m *meter) tell(tx *store.Tx, agentID string, s statement) (granted *models.Reservation, refused, err error) {
-	switch {
-	case s.reservation != "":
+	gone := s.reservation == ""
+	if !gone {
 		err = m.ledger.SettleIn(tx, agentID, s.reservation, models.Settlement{Tokens: &s.spent, FactLabels: models.FactLabels{Kind: factKind}})
-	case s.spent > 0:
+		gone = errs.Is(err, errs.ReservationEnded) || errs.Is(err, errs.NotFound)
+	}
+	if gone && s.spent > 0 {
 		err = m.ledger.ChargeIn(tx, agentID, models.FactDraft{Tokens: &s.spent, FactLabels: models.FactLabels{Kind: factKind}})
+	} else if gone {
+		err = nil
 	}
 	if err != nil || s.renew <= 0 {
 		return nil, nil, err
@@ -204,6 +211,8 @@ func release(list []*due, told bool) {
 	for _, d := range list {
 		if told {
 			d.settled(d.statement, d.granted)
+		} else {
+			d.unanswered(d.statement)
 		}
 		<-d.asking
 	}

@@ -68,7 +68,10 @@ func (t *trail) Stop(ctx context.Context) error {
 	if err := t.loop.Stop(ctx); err != nil {
 		return err
 	}
-	return t.flush(ctx, true)
+	if err := t.flush(ctx, true); err != nil {
+		return err
+	}
+	return t.flush(ctx, true) // what an account had to keep back while it repeated itself
 }
 
 // add has a call written soon. Where too many wait already it waits for room: no call is
