@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 	if bustest.ServeIfAsked() {
 		return
 	}
+	if serveToolsIfAsked() {
+		return
+	}
 	if len(os.Args) == 2 && os.Args[1] == sandbox.ChildArgument { // a server in this process runs code
 		sandbox.Child(os.Stdin, os.Stdout)
 		return

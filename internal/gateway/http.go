@@ -67,10 +67,10 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 	d.drained, d.drain = context.WithCancel(context.Background())
 	server := func(*http.Request) *mcp.Server { return g.mcp }
 	without := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Stateless: true, Logger: g.log, MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true,
+		Stateless: true, Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true,
 	})
 	with := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Logger: g.log, MaxRequestBodyBytes: d.opts.MaxBody, SessionTimeout: sessionIdle,
+		Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, SessionTimeout: sessionIdle,
 	})
 	pages := http.NewCrossOriginProtection()
 	for _, origin := range d.opts.Origins {

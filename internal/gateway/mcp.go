@@ -38,7 +38,7 @@ const principalKey = "principal"
 func (g *Gateway) newServer(fixed *models.Principal) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "comet", Title: "comet", Version: g.opts.Version}, &mcp.ServerOptions{
 		Instructions: instructions,
-		Logger:       g.log,
+		Logger:       quiet(g.log),
 		Capabilities: &mcp.ServerCapabilities{
 			Completions: &mcp.CompletionCapabilities{},
 			Prompts:     &mcp.PromptCapabilities{ListChanged: true},

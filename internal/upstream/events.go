@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 
@@ -30,8 +31,10 @@ type event struct {
 }
 
 func newEvents(body io.ReadCloser, limit int, garbage *counter) *events {
-	// A line has the name of its field before the message.
-	return &events{Closer: body, in: newLineReader(body, limit+len("data: ")), limit: limit, garbage: garbage}
+	// A line has the name of its field before the message. Every answer is a stream of its
+	// own, mostly of one short line: the buffer is small.
+	in := &lineReader{r: bufio.NewReader(body), limit: limit + len("data: ")}
+	return &events{Closer: body, in: in, limit: limit, garbage: garbage}
 }
 
 // Read implements io.Reader.

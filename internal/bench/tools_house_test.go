@@ -1,0 +1,199 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"comet/api"
+	"comet/internal/auth"
+	"comet/internal/bus"
+	"comet/internal/dialect/envelope"
+	"comet/internal/events"
+	"comet/internal/gateway"
+	"comet/internal/jobs"
+	"comet/internal/lifecycle"
+	"comet/internal/orchestrator"
+	"comet/internal/sandbox"
+	"comet/internal/telemetry"
+	"comet/internal/toolindex"
+	"comet/internal/upstream"
+	"comet/models"
+	"comet/webhooks"
+)
+
+// The revisions of MCP that are measured: without sessions and with.
+const (
+	newRevision = "2026-07-28"
+	oldRevision = "2025-11-25"
+)
+
+// workshop is a house with the MCP gateway, and two upstreams behind it: the same program
+// over standard input and output and over HTTP.
+type workshop struct {
+	*house
+	auth     *auth.Auth
+	gateway  *gateway.Gateway
+	url      string // of the door
+	upstream string // address of the one over HTTP
+}
+
+// openWorkshop opens it on SQLite. warm is how many children are kept ready for code, below
+// zero for none.
+func openWorkshop(b *testing.B, warm int) *workshop {
+	b.Helper()
+	w := &workshop{house: buildHouse(b, newGround(b, sqlite)), upstream: startUpstream(b)}
+	w.auth = auth.New(w.store, nil)
+	_, err := w.auth.EnsureAdmin(b.Context(), adminToken, true)
+	require.NoError(b, err)
+	feed := events.NewFeed(w.store, nil)
+	work := orchestrator.New(w.store, w.ledger, &orchestrator.Options{
+		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Registry: w.registry, Feed: feed,
+	})
+	runner := jobs.New(w.store, nil)
+	work.Register(runner)
+	messages, err := bus.New(nil)
+	require.NoError(b, err)
+	upstreams := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { w.gateway.UpstreamChanged(c) }})
+	index := toolindex.New(w.store, &toolindex.Options{Changed: func(c toolindex.Change) { w.gateway.GraphChanged(c) }})
+	box, err := sandbox.New(&sandbox.Options{Warm: warm})
+	require.NoError(b, err)
+	metrics := telemetry.NewMetrics(telemetry.Build{})
+	w.gateway = gateway.New(gateway.Core{
+		Store: w.store, Registry: w.registry, Usage: w.ledger, Work: work, Feed: feed, Upstreams: upstreams, Index: index, Sandbox: box,
+	}, &gateway.Options{Registerer: metrics.Registerer(), Logger: accessLog(b)})
+	var all lifecycle.Group
+	all.Add("bus", messages)
+	all.Add("relay", events.NewRelay(w.store, feed, nil))
+	all.Add("work", work)
+	all.Add("jobs", runner)
+	all.Add("index", index)
+	all.Add("sandbox", box)
+	all.Add("upstreams", upstreams)
+	all.Add("gateway", w.gateway)
+	require.NoError(b, all.Start(b.Context()))
+	b.Cleanup(func() { require.NoError(b, all.Stop(background())) })
+	_, err = upstreams.Apply(b.Context(), "file", []upstream.Server{
+		{ID: overStdio, Command: os.Args[0], Env: map[string]string{upstreamMode: overStdio}},
+		{ID: overHTTP, URL: w.upstream},
+	})
+	require.NoError(b, err)
+	door, err := gateway.NewDoor(w.gateway, w.auth, nil)
+	require.NoError(b, err)
+	core := api.Core{Registry: w.registry, Auth: w.auth, Usage: w.ledger, Webhooks: webhooks.New(w.store, nil), Orchestrator: work, Feed: feed, Gateway: w.gateway}
+	w.chain = serve(b, api.New(core, &api.Options{
+		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: gateway.Endless,
+		MountPublic: func(r chi.Router) { r.Handle(gateway.Path, door) },
+	}))
+	b.Cleanup(door.Drain)
+	w.url = "http://" + w.chain + gateway.Path
+	w.settled(b)
+	return w
+}
+
+// settled waits until both upstreams' tools are there.
+func (w *workshop) settled(b *testing.B) {
+	b.Helper()
+	token := w.token(b, "settles", nil)
+	client := dial(b, w.url, token, newRevision)
+	require.Eventually(b, func() bool {
+		return call(client, toolOver(overStdio)) == nil && call(client, toolOver(overHTTP)) == nil
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// token makes one that may call tools, with a policy or without.
+func (w *workshop) token(b *testing.B, name string, p *models.ToolPolicy) string {
+	b.Helper()
+	issued, err := w.auth.Create(b.Context(), models.System(), models.TokenDraft{Name: &name, Scopes: []models.Scope{models.ScopeToolsCall}}, nil)
+	require.NoError(b, err)
+	if p != nil {
+		require.NoError(b, w.gateway.SetPolicy(b.Context(), models.System(), issued.Token.ID, *p))
+	}
+	return issued.Secret
+}
+
+// bearing adds a token to every request.
+type bearing struct {
+	token string
+	next  http.RoundTripper
+}
+
+func (t bearing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+t.token)
+	return t.next.RoundTrip(r)
+}
+
+// dial connects a client of the SDK over Streamable HTTP, on connections of its own.
+func dial(b *testing.B, url, token, revision string) *mcp.ClientSession {
+	b.Helper()
+	base := &http.Transport{MaxIdleConnsPerHost: 4}
+	b.Cleanup(base.CloseIdleConnections)
+	return connect(b, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearing{token, base}}}, revision)
+}
+
+// dialAll connects one client a caller.
+func dialAll(b *testing.B, callers int, url, token, revision string) []*mcp.ClientSession {
+	b.Helper()
+	all := make([]*mcp.ClientSession, callers)
+	for i := range all {
+		all[i] = dial(b, url, token, revision)
+	}
+	return all
+}
+
+// spawn starts an upstream of the client's own, over standard input and output.
+func spawn(b *testing.B) *mcp.ClientSession {
+	b.Helper()
+	cmd := exec.CommandContext(background(), os.Args[0])
+	cmd.Env = []string{upstreamMode + "=" + overStdio}
+	return connect(b, &mcp.CommandTransport{Command: cmd}, newRevision)
+}
+
+// stream connects a client to the gateway as over standard input and output.
+func (w *workshop) stream(b *testing.B) *mcp.ClientSession {
+	b.Helper()
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	by := models.Principal{TokenID: auth.BootstrapTokenID, Name: "stdio", Scopes: []models.Scope{models.ScopeAdmin}}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		_ = w.gateway.ServeStream(background(), by, &mcp.IOTransport{Reader: toServer, Writer: fromServer})
+	})
+	b.Cleanup(serving.Wait) // after the client has gone
+	return connect(b, &mcp.IOTransport{Reader: toClient, Writer: fromClient}, newRevision)
+}
+
+func connect(b *testing.B, t mcp.Transport, revision string) *mcp.ClientSession {
+	b.Helper()
+	client := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
+	s, err := client.Connect(background(), t, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// toolOver is how comet lists the tool of an upstream.
+func toolOver(transport string) string { return transport + "__read_file" }
+
+// call calls a tool and looks at what it answers.
+func call(s *mcp.ClientSession, tool string) error {
+	res, err := s.CallTool(background(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"path": "/srv/data/reports/2026/november.txt"}})
+	if err != nil {
+		return err
+	}
+	text, ok := res.Content[0].(*mcp.TextContent)
+	if res.IsError || !ok || len(text.Text) != len(page()) {
+		return fmt.Errorf("%s answers %+v", tool, res.Content[0])
+	}
+	return nil
+}

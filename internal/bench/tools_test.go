@@ -1,0 +1,219 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/models"
+)
+
+const (
+	toolCallers = 32
+	toolSlice   = 700 * time.Millisecond
+	// unhurried is how often a caller calls that does not call again at once, and
+	// unhurriedSlice how long: the 99th percentile needs some hundred calls.
+	unhurried      = 100 * time.Millisecond
+	unhurriedSlice = 2 * time.Second
+)
+
+// way is one way to the tool. do makes one call.
+type way struct {
+	name string
+	base string // the way without what is between, "" for none
+	aim  bool
+	do   func(caller int) error
+}
+
+// BenchmarkToolCall measures a call of a tool that does nothing, with one caller, with 32
+// that call again as soon as they are answered, and with 32 that call ten times a second:
+// through the gateway by each door, against the same upstream called directly by the SDK's
+// client, and against a relay that is made of the SDK's client and server, has no tokens,
+// no policies and no ledger, and keeps nothing. The gateway cannot be had without these, so
+// that relay is what it is compared with to know what they cost.
+func BenchmarkToolCall(b *testing.B) {
+	w := openWorkshop(b, -1)
+	all := w.ways(b)
+	for _, load := range []struct {
+		name    string
+		callers int
+		every   time.Duration
+	}{{"1", 1, 0}, {"32", toolCallers, 0}, {"32_unhurried", toolCallers, unhurried}} {
+		b.Run(load.name, func(b *testing.B) {
+			measured := map[string][]lap{}
+			for _, v := range all {
+				run(b, v, load.callers, load.every)
+			}
+			for round := 0; b.Loop(); round++ {
+				for i := range all {
+					v := all[(round+i)%len(all)]
+					measured[v.name] = append(measured[v.name], run(b, v, load.callers, load.every))
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			printLaps(os.Stdout, load.name, all, measured)
+		})
+	}
+}
+
+// BenchmarkOneWay makes calls by one way at a time, for the profiler:
+// -bench 'OneWay/comet,_2026-07-28_→_stdio' -cpuprofile cpu.out.
+func BenchmarkOneWay(b *testing.B) {
+	w := openWorkshop(b, -1)
+	for _, v := range w.ways(b) {
+		b.Run(v.name, func(b *testing.B) {
+			b.ReportAllocs()
+			cpu := processorTime()
+			together(b, toolCallers, b.N, func(n int) error { return v.do(n % toolCallers) })
+			b.ReportMetric(float64((processorTime()-cpu).Microseconds())/float64(b.N), "cpu_µs/op")
+		})
+	}
+}
+
+// ways are all ways to the tool, of both upstreams.
+func (w *workshop) ways(b *testing.B) []way {
+	b.Helper()
+	token := w.token(b, "bench", nil)
+	ruled := w.token(b, "ruled", &models.ToolPolicy{Allow: fiftyRules()})
+	own, stream := spawn(b), w.stream(b)
+	direct := dialAll(b, toolCallers, w.upstream, "", newRevision)
+	bare := map[string][]*mcp.ClientSession{
+		overStdio: dialAll(b, toolCallers, relay(b, own), "", newRevision),
+		overHTTP:  dialAll(b, toolCallers, relay(b, dial(b, w.upstream, "", newRevision)), "", newRevision),
+	}
+	fresh, old := dialAll(b, toolCallers, w.url, token, newRevision), dialAll(b, toolCallers, w.url, token, oldRevision)
+	withPolicy := dialAll(b, toolCallers, w.url, ruled, newRevision)
+	var out []way
+	for _, over := range []string{overStdio, overHTTP} {
+		first := "direct, " + over
+		reach := func(c int) error { return call(direct[c], "read_file") }
+		if over == overStdio {
+			reach = func(int) error { return call(own, "read_file") }
+		}
+		tool := toolOver(over)
+		out = append(out,
+			way{name: first, do: reach},
+			way{name: "relay without books → " + over, base: first, do: func(c int) error { return call(bare[over][c], "read_file") }},
+			way{name: "comet, " + newRevision + " → " + over, base: first, aim: true, do: func(c int) error { return call(fresh[c], tool) }},
+			way{name: "comet, " + oldRevision + " → " + over, base: first, aim: true, do: func(c int) error { return call(old[c], tool) }},
+			way{name: "comet, stdio → " + over, base: first, aim: true, do: func(int) error { return call(stream, tool) }},
+		)
+	}
+	return append(out, way{
+		name: "… with a policy of 50 rules → " + overHTTP, base: "comet, " + newRevision + " → " + overHTTP,
+		do: func(c int) error { return call(withPolicy[c], toolOver(overHTTP)) },
+	})
+}
+
+// fiftyRules allow the call by the last of them, which looks at its arguments.
+func fiftyRules() []models.ToolRule {
+	var out []models.ToolRule
+	for n := range 49 {
+		out = append(out, models.ToolRule{Tool: fmt.Sprintf("server-%d:read_*", n), Arguments: map[string]string{"path": "/srv/*"}})
+	}
+	return append(out, models.ToolRule{Tool: "*:read_*", Arguments: map[string]string{"path": "/srv/*"}})
+}
+
+// relay hands calls on to an upstream and does nothing else. It returns its address.
+func relay(b *testing.B, to *mcp.ClientSession) string {
+	b.Helper()
+	s := mcp.NewServer(&mcp.Implementation{Name: "relay", Version: "1"}, nil)
+	s.AddTool(&mcp.Tool{Name: "read_file", InputSchema: map[string]any{"type": "object"}}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return to.CallTool(ctx, &mcp.CallToolParams{Name: r.Params.Name, Arguments: r.Params.Arguments})
+	})
+	return "http://" + serve(b, http.HandlerFunc(bothRevisions(s).ServeHTTP))
+}
+
+// lap is how one way did in one round.
+type lap struct {
+	p50, p99 time.Duration
+	rate     float64
+	cpu      float64 // microseconds a call, of callers and server; the upstream's are not in it
+}
+
+// run has callers call for a slice, again as soon as they are answered or so often.
+func run(b *testing.B, v way, callers int, every time.Duration) lap {
+	b.Helper()
+	runtime.GC() // nobody pays for the garbage of the one before
+	took, failures := make([][]time.Duration, callers), make([]error, callers)
+	var running sync.WaitGroup
+	begun, cpu := time.Now(), processorTime()
+	for c := range callers {
+		running.Go(func() {
+			took[c], failures[c] = calls(v, c, begun.Add(every*time.Duration(c)/time.Duration(callers)), every)
+		})
+	}
+	running.Wait()
+	whole := time.Since(begun)
+	cpu = processorTime() - cpu
+	for _, err := range failures {
+		if err != nil {
+			b.Fatal(v.name, err)
+		}
+	}
+	all := slices.Concat(took...)
+	return lap{p50: at(all, .5), p99: at(all, .99), rate: float64(len(all)) / whole.Seconds(), cpu: cpu.Seconds() * 1e6 / float64(len(all))}
+}
+
+// calls are those of one caller, who begins at from.
+func calls(v way, caller int, from time.Time, every time.Duration) (took []time.Duration, err error) {
+	slice := toolSlice
+	if every > 0 {
+		slice = unhurriedSlice
+	}
+	for turn := 0; ; turn++ {
+		if early := time.Until(from.Add(every * time.Duration(turn))); early > 0 {
+			<-time.After(early)
+		}
+		start := time.Now()
+		if start.Sub(from) >= slice {
+			return took, nil
+		}
+		if err := v.do(caller); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(start))
+	}
+}
+
+// printLaps prints the medians over the rounds, of what is added too.
+func printLaps(out io.Writer, load string, all []way, measured map[string][]lap) {
+	_, _ = fmt.Fprintf(out, "\nCallers: %s. Callers, server and upstream share %d processors.\n", load, runtime.GOMAXPROCS(0))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(w, "way\tcalls/s\tcpu µs\tp50 ms\tp99 ms\tadded p50\tadded p99\tquartiles\taim\t")
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	for _, v := range all {
+		laps := measured[v.name]
+		median := func(of func(lap) float64) float64 {
+			m, _, _ := quartiles(func(i int) float64 { return of(laps[i]) }, len(laps))
+			return m
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.2f\t%.2f\t", v.name, median(func(l lap) float64 { return l.rate }), median(func(l lap) float64 { return l.cpu }),
+			median(func(l lap) float64 { return ms(l.p50) }), median(func(l lap) float64 { return ms(l.p99) }))
+		if v.base == "" {
+			_, _ = fmt.Fprintln(w, "\t\t\t\t")
+			continue
+		}
+		base := measured[v.base]
+		p50, _, _ := quartiles(func(i int) float64 { return ms(laps[i].p50 - base[i].p50) }, len(laps))
+		p99, low, high := quartiles(func(i int) float64 { return ms(laps[i].p99 - base[i].p99) }, len(laps))
+		aim := ""
+		if v.aim && load != "1" {
+			if aim = "< 1 ms met"; p99 >= 1 {
+				aim = "< 1 ms NOT MET"
+			}
+		}
+		_, _ = fmt.Fprintf(w, "%+.2f\t%+.2f\t%.2f-%.2f\t%s\t\n", p50, p99, low, high, aim)
+	}
+	_ = w.Flush()
+}
