@@ -30,6 +30,7 @@ then the server stops with exit code 0.`,
 			if err != nil {
 				return err
 			}
+			collectLess()
 			return app.Run(cmd.Context(), cfg, &app.Options{Logger: log, Build: telemetry.ReadBuild(version), Out: cmd.OutOrStdout()})
 		},
 	}

@@ -53,20 +53,20 @@ func (e *ended) size() (n int) {
 // process that is killed loses what it still held, some tenths of a second of it; what the
 // ledger had reserved for them stays reserved until that expires.
 type trail struct {
-	store   *store.Store
-	meter   *meter
-	count   *tokencount.Counter
-	log     *slog.Logger
-	loop    *lifecycle.Loop
-	mu   sync.Mutex
-	room *sync.Cond
+	store *store.Store
+	meter *meter
+	count *tokencount.Counter
+	log   *slog.Logger
+	loop  *lifecycle.Loop
+	mu    sync.Mutex
+	room  *sync.Cond
 	// open is how many calls are not written yet, those that are being written too, and size
 	// how long what was said in those that wait is, in bytes.
 	open, size int
 	waiting    []ended
-	news    []models.EventDraft
-	many    chan struct{} // has one when a batch is there
-	writing chan struct{} // has one from who writes
+	news       []models.EventDraft
+	many       chan struct{} // has one when a batch is there
+	writing    chan struct{} // has one from who writes
 }
 
 func newTrail(s *store.Store, m *meter, log *slog.Logger) *trail {
