@@ -4645,7 +4645,7 @@ type UpstreamConfig struct {
 	// Args Example: ["-y","@modelcontextprotocol/server-memory"]
 	Args *[]string `json:"args,omitempty" yaml:"args,omitempty"`
 
-	// Comet What only comet understands: timeout_ms, bearer, roots, protocol.
+	// Comet What only comet understands: timeout (such as "45s"), bearer, roots, protocol.
 	Comet *map[string]interface{} `json:"comet,omitempty" yaml:"comet,omitempty"`
 
 	// Command A program that is spoken to over its standard input and output.
