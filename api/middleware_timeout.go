@@ -31,7 +31,29 @@ func timeout(limit time.Duration, except func(*http.Request) bool) func(http.Han
 				// server waits for before it answers. Only a test's writer cannot do this.
 				_ = http.NewResponseController(w).SetReadDeadline(deadline)
 			}
-			next.ServeHTTP(w, r.WithContext(ctx))
+			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, untimedKey{}, r.Context())))
 		})
+	}
+}
+
+// untimedKey is where timeout leaves the context that it found.
+type untimedKey struct{}
+
+// untimed returns r's context without the limit of timeout, for what has limits of its own;
+// it ends when the client goes. Its body has to be read before. The answer may be written
+// once done was called.
+func untimed(w http.ResponseWriter, r *http.Request) (ctx context.Context, done func()) {
+	outer, limited := r.Context().Value(untimedKey{}).(context.Context)
+	if !limited {
+		return r.Context(), func() {}
+	}
+	out := http.NewResponseController(w)
+	_ = out.SetWriteDeadline(time.Time{}) // only a test's writer cannot do this
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	stop := context.AfterFunc(outer, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		_ = out.SetWriteDeadline(time.Now().Add(defaultTimeout))
 	}
 }

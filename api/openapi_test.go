@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,7 +125,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 func TestDescribedSecurityIsTheRouters(t *testing.T) {
 	t.Parallel()
 	d := openDescribedDoor(t)
-	useless := d.token(t, models.ScopeToolsCall)
+	useless, caller := d.token(t, models.ScopeToolsCall), d.token(t, models.ScopeAgentsRead)
 	ask := func(t *testing.T, method, address, token string) (int, Problem) {
 		t.Helper()
 		var p Problem
@@ -141,6 +142,10 @@ func TestDescribedSecurityIsTheRouters(t *testing.T) {
 	readDescription(t).operations(func(method, path, address string, op describedOperation) {
 		t.Run(method+" "+path, func(t *testing.T) {
 			t.Parallel()
+			useless := useless
+			if slices.Contains(op.Scopes, models.ScopeToolsCall) {
+				useless = caller
+			}
 			status, _ := ask(t, method, address, "")
 			if len(op.Security) == 0 {
 				require.NotEqual(t, http.StatusUnauthorized, status, "described as public")

@@ -161,7 +161,9 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	if d.TimeoutMS != nil {
 		opts.Timeout = time.Duration(*d.TimeoutMS) * time.Millisecond
 	}
-	res, err := s.gateway.Call(r.Context(), gateway.Caller{Principal: caller(r), Door: gateway.DoorREST, TraceID: gateway.TraceOf(traceparent(r))}, d.Tool, args, &opts)
+	ctx, done := untimed(w, r) // it takes as long as the tool may
+	res, err := s.gateway.Call(ctx, gateway.Caller{Principal: caller(r), Door: gateway.DoorREST, TraceID: gateway.TraceOf(traceparent(r))}, d.Tool, args, &opts)
+	done()
 	if err != nil {
 		return gateway.Err(err)
 	}

@@ -144,7 +144,7 @@ type upstreamConfig struct {
 	Type    string            `json:"type,omitempty" enums:"stdio,http,sse" example:"stdio"`
 	URL     string            `json:"url,omitempty" example:"https://mcp.example.com/mcp"` // A server that is spoken to over Streamable HTTP.
 	Headers map[string]string `json:"headers,omitempty"`
-	// What only comet understands: timeout_ms, bearer, roots, protocol.
+	// What only comet understands: timeout (such as "45s"), bearer, roots, protocol.
 	Comet map[string]any `json:"comet,omitempty"`
 }
 

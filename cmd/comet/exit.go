@@ -59,6 +59,8 @@ type apiError struct {
 	status     int
 	problem    client.Problem
 	retryAfter string
+	// body is the answer as it came.
+	body []byte
 	// file is the document that was sent, "" where there was none.
 	file string
 }
@@ -74,7 +76,7 @@ func (e *apiError) Error() string {
 // newAPIError reads an answer with a status of 400 or more. What is not a
 // problem document comes from something in between.
 func newAPIError(resp *http.Response, body []byte) *apiError {
-	e := &apiError{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After")}
+	e := &apiError{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After"), body: body}
 	isProblem := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json")
 	if !isProblem || json.Unmarshal(body, &e.problem) != nil || e.problem.Title == "" {
 		e.problem = client.Problem{Title: fmt.Sprintf("the server answers %s, and not as comet does", resp.Status)}

@@ -13,6 +13,7 @@ import (
 	"comet/internal/app"
 	"comet/internal/config"
 	"comet/internal/telemetry"
+	"comet/openapi/client"
 )
 
 // mcpFlags are what the gateway over stdio can be told.
@@ -55,6 +56,9 @@ that runs elsewhere, and needs its token (--token or COMET_TOKEN, scope tools:ca
 		opts := &app.Options{Logger: log, Build: telemetry.ReadBuild(version)}
 		if f.servers == "" {
 			s, err := loadSettings(cmd.Flags(), link)
+			if err == nil {
+				err = taken(cmd, link)
+			}
 			if err != nil {
 				return err
 			}
@@ -67,6 +71,17 @@ that runs elsewhere, and needs its token (--token or COMET_TOKEN, scope tools:ca
 		return app.RunStdio(cmd.Context(), cfg, os.Stdin, os.Stdout, opts)
 	}
 	return cmd
+}
+
+// taken asks the server whether it takes the token, because a link that the server refuses
+// has no better way to say why.
+func taken(cmd *cobra.Command, link *clientFlags) error {
+	s, err := newSession(cmd, link)
+	if err != nil {
+		return err
+	}
+	_, err = s.answer(s.api.ListTools(cmd.Context(), &client.ListToolsParams{Limit: new(1)}))
+	return err
 }
 
 // config is that of a server of its own: the environment counts as for comet serve.

@@ -48,6 +48,7 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 	inGroup(root, groupClient, newAgentsCommand(), newHierarchyCommand(), newImportCommand(), newExportCommand(),
 		newUsageCommand(), newBudgetsCommand(), newLedgerCommand(),
 		newTasksCommand(), newSessionsCommand(), newWorkersCommand(), newTailCommand(),
+		newUpstreamsCommand(), newToolsCommand(), newRunCommand(),
 		newTokensCommand(), newWebhooksCommand(), newMeCommand(),
 		newSendCommand(), newWorkerCommand())
 	root.AddCommand(newVersionCommand())

@@ -19,9 +19,9 @@ import (
 // The scripts run this test binary under the name comet, as a process of its own.
 func TestMain(m *testing.M) {
 	if code, asked := sandboxChild(); asked { // of a server in this process
-		os.Exit(code) //nolint:forbidigo // it is main
+		os.Exit(code) //nolint:forbidigo // it is another program
 	}
-	testscript.Main(m, map[string]func(){"comet": main})
+	testscript.Main(m, map[string]func(){"comet": main, "fake-mcp": fakeMCP})
 }
 
 // TestScripts runs testdata/script: each file is a story told in commands, most
@@ -48,6 +48,9 @@ func TestScripts(t *testing.T) {
 			"listener":  startListener,
 			"interrupt": interrupt,
 			"awaits":    awaits,
+
+			"until":    until,
+			"converse": converse,
 		},
 	})
 }
@@ -85,14 +88,16 @@ func setenv(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // startServer runs "comet serve" until the script ends, on a free port and a
-// directory of its own, and points COMET_SERVER and COMET_TOKEN at it.
+// directory of its own, and points COMET_SERVER and COMET_TOKEN at it. Code in its
+// sandbox may read what READABLE names.
 func startServer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("usage: server [flags...]")
 	}
 	data := ts.MkAbs("data")
 	cmd := exec.Command("comet", append([]string{"serve", "--listen", "127.0.0.1:0", "--data", data}, args...)...)
-	cmd.Env = []string{"HOME=" + ts.Getenv("HOME"), "PATH=" + os.Getenv("PATH")}
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = []string{"HOME=" + ts.Getenv("HOME"), "PATH=" + os.Getenv("PATH"), "COMET_SANDBOX_READ_PATHS=" + ts.Getenv("READABLE")}
 	logs, err := os.Create(ts.MkAbs("server.log"))
 	ts.Check(err)
 	cmd.Stderr = logs

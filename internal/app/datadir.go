@@ -13,6 +13,9 @@ import (
 // dirLock keeps a second process out of the data directory.
 type dirLock struct{ file *flock.Flock }
 
+// errTaken is a data directory that another process has.
+var errTaken = errors.New("another comet already runs on the data directory")
+
 // lockDir makes the data directory where it is missing and locks it.
 func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -24,7 +27,7 @@ func lockDir(dir string) (*dirLock, error) {
 		return nil, fmt.Errorf("lock the data directory %s: %w; it must be writable, or choose another with --data", dir, err)
 	}
 	if !ok {
-		return nil, fmt.Errorf("another comet already runs on the data directory %s: talk to it with --server, or give this one its own --data", dir)
+		return nil, fmt.Errorf("%w %s: talk to it with --server, or give this one its own --data", errTaken, dir)
 	}
 	return &dirLock{f}, nil
 }

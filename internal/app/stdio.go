@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -21,11 +22,12 @@ const settleFor = 5 * time.Second
 // RunStdio is the gateway for one MCP client over in and out, with a database of its own and
 // no other door, until the client goes or ctx ends. Nothing but the protocol goes to out.
 func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
-	cfg.Listen = ""
-	a, err := New(ctx, cfg, opts)
+	cfg.Listen, cfg.Links.V5Listen, cfg.NATS.Listen = "", "", ""
+	a, forget, err := newBeside(ctx, cfg, opts)
 	if err != nil {
 		return err
 	}
+	defer forget()
 	if err = a.Start(ctx); err == nil {
 		a.gateway.Settle(ctx, settleFor)
 		a.log.Info("serving one MCP client over stdio", "data", cfg.Data)
@@ -37,6 +39,27 @@ func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.W
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.HTTP.ShutdownTimeout)
 	defer cancel()
 	return errors.Join(err, a.Stop(stopCtx))
+}
+
+// newBeside is New for one of several clients that name the same servers: the first has the
+// data directory, and the others one of their own, which is forgotten with them.
+func newBeside(ctx context.Context, cfg config.Config, opts *Options) (a *App, forget func(), err error) {
+	a, err = New(ctx, cfg, opts)
+	if !errors.Is(err, errTaken) {
+		return a, func() {}, err
+	}
+	o := opts.orDefaults()
+	dir, err := os.MkdirTemp("", "comet-mcp-")
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Logger.Warn("another client has the data directory; what is learnt here is forgotten", "data", cfg.Data)
+	cfg.Data = dir
+	forget = func() { _ = os.RemoveAll(dir) }
+	if a, err = New(ctx, cfg, opts); err != nil {
+		forget()
+	}
+	return a, forget, err
 }
 
 // operator is who starts comet for himself: what a program of his does, he does.

@@ -108,6 +108,13 @@ func TestLoadPrecedence(t *testing.T) {
 		}
 	})
 
+	t.Run("a list whose entries may be anything is one", func(t *testing.T) {
+		t.Parallel()
+		c, err := load(t, "sandbox:\n  read_paths: [/srv/data, /tmp]\n", nil)
+		require.NoError(t, err)
+		require.Equal(t, []string{"/srv/data", "/tmp"}, c.Sandbox.ReadPaths)
+	})
+
 	t.Run("a list of nothing opens nothing", func(t *testing.T) {
 		t.Parallel()
 		for _, file := range []string{"webhooks:\n  allow_networks: []\n", "webhooks:\n  allow_networks: ''\n"} {

@@ -304,7 +304,7 @@ func (r *fileReader) list(s setting, n *yaml.Node) {
 		switch {
 		case item.Kind != yaml.ScalarNode || item.ShortTag() != "!!str":
 			problem = s.problem(item.Value, r.origin(item), "must be text; put it in quotes")
-		default:
+		case s.check != nil:
 			if bad := s.check([]string{item.Value}); bad != "" {
 				problem = s.problem(item.Value, r.origin(item), bad)
 			}

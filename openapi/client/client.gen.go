@@ -4645,7 +4645,7 @@ type UpstreamConfig struct {
 	// Args Example: ["-y","@modelcontextprotocol/server-memory"]
 	Args *[]string `json:"args,omitempty" yaml:"args,omitempty"`
 
-	// Comet What only comet understands: timeout_ms, bearer, roots, protocol.
+	// Comet What only comet understands: timeout (such as "45s"), bearer, roots, protocol.
 	Comet *map[string]interface{} `json:"comet,omitempty" yaml:"comet,omitempty"`
 
 	// Command A program that is spoken to over its standard input and output.
@@ -4764,7 +4764,7 @@ type UpstreamView struct {
 	// Source api, or the file that defines it.
 	//
 	// Example: api
-	Source string `json:"source" yaml:"source"`
+	Source *string `json:"source,omitempty" yaml:"source,omitempty"`
 
 	// State Only one that is ready has tools.
 	//
@@ -7586,7 +7586,7 @@ type ClientInterface interface {
 
 	// ListUpstreams List upstreams
 	//
-	// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why.
+	// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
 	//
 	// Needs the scope `tools:call`.
 	//
@@ -9677,7 +9677,7 @@ func (c *Client) SearchTools(ctx context.Context, body SearchToolsJSONRequestBod
 
 // ListUpstreams List upstreams
 //
-// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why.
+// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
 //
 // Needs the scope `tools:call`.
 //
@@ -17174,7 +17174,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListUpstreamsWithResponse List upstreams
 	//
-	// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why.
+	// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
 	//
 	// Needs the scope `tools:call`.
 	//
@@ -26771,7 +26771,7 @@ func (c *ClientWithResponses) SearchToolsWithResponse(ctx context.Context, body 
 
 // ListUpstreamsWithResponse List upstreams
 //
-// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why.
+// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
 //
 // Needs the scope `tools:call`.
 //

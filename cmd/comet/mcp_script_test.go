@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// until runs a client command again and again until it succeeds and its standard output has
+// what an expression matches: until REGEXP comet upstreams list.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until regexp command [args...]")
+	}
+	wanted := regexp.MustCompile("(?m)" + args[0])
+	for late := time.After(3 * patience); ; {
+		err := ts.Exec(args[1], args[2:]...)
+		said := ts.ReadFile("stdout")
+		if err == nil && wanted.MatchString(said) {
+			return
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-late:
+			ts.Fatalf("it never said %s, but (%v):\n%s", args[0], err, said)
+		}
+	}
+}
+
+// converse is an MCP client: it says the lines of a file to a command, waits for the answer
+// to each that has an id before it says the next, and leaves: converse REQUESTS 0 comet mcp.
+// What the command says goes to the files answers, where every line must be of JSON-RPC, and
+// notes. It ends when the command does, which must be with that exit code; one that ends
+// before it has answered is asked no further.
+func converse(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: converse requests code command [args...]")
+	}
+	answers, notes := &bytes.Buffer{}, &bytes.Buffer{}
+	cmd := exec.Command(args[2], args[3:]...)
+	cmd.Dir, cmd.Stderr = ts.MkAbs("."), notes
+	for _, name := range []string{"HOME", "COMET_SERVER", "COMET_TOKEN"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
+	in, err := cmd.StdinPipe()
+	ts.Check(err)
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	late := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	lines := bufio.NewScanner(io.TeeReader(out, answers))
+	lines.Buffer(nil, 1<<20)
+	for request := range strings.Lines(ts.ReadFile(args[0])) {
+		if _, err := io.WriteString(in, request); err != nil {
+			break // it has ended; its exit code tells
+		}
+		awaitAnswer(ts, lines, request)
+	}
+	_ = in.Close()
+	for lines.Scan() {
+		messageIn(ts, lines.Bytes())
+	}
+	_ = cmd.Wait() // its exit code tells
+	ts.Check(os.WriteFile(ts.MkAbs("answers"), answers.Bytes(), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("notes"), notes.Bytes(), 0o600))
+	if got := strconv.Itoa(cmd.ProcessState.ExitCode()); got != args[1] {
+		ts.Fatalf("exit code %s, want %s:\n%s\n%s", got, args[1], notes, answers)
+	}
+}
+
+// message is what tells requests, answers and notifications apart.
+type message struct {
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Method  string          `json:"method"`
+}
+
+// awaitAnswer reads on until the answer to a request; a notification has none.
+func awaitAnswer(ts *testscript.TestScript, lines *bufio.Scanner, request string) {
+	asked := messageIn(ts, []byte(request))
+	for asked.ID != nil && lines.Scan() {
+		if m := messageIn(ts, lines.Bytes()); m.Method == "" && bytes.Equal(m.ID, asked.ID) {
+			return
+		}
+	}
+}
+
+func messageIn(ts *testscript.TestScript, line []byte) (m message) {
+	if err := json.Unmarshal(line, &m); err != nil || m.JSONRPC != "2.0" {
+		ts.Fatalf("this is not of the protocol: %s", line)
+	}
+	return m
+}
+
+// fakeMCP is the program fake-mcp: an MCP server over stdio, whose tool echo is another one
+// where it is started as "fake-mcp changed", and which does not start as "fake-mcp broken".
+func fakeMCP() {
+	if len(os.Args) > 1 && os.Args[1] == "broken" {
+		fmt.Fprintln(os.Stderr, "fake-mcp: no database")
+		return
+	}
+	about := "Says a text again"
+	if len(os.Args) > 1 && os.Args[1] == "changed" {
+		about = "Says a text again, and sends it to somebody"
+	}
+	type text struct {
+		Text string `json:"text"`
+	}
+	s := mcp.NewServer(&mcp.Implementation{Name: "fake", Version: "1.2"}, nil)
+	readOnly := &mcp.ToolAnnotations{ReadOnlyHint: true}
+	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: about, Annotations: readOnly},
+		func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, any, error) {
+			return said(in.Text), nil, nil
+		})
+	type pair struct {
+		A float64 `json:"a"`
+		B float64 `json:"b"`
+	}
+	type sum struct {
+		Sum float64 `json:"sum"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "Adds two numbers", Annotations: readOnly},
+		func(_ context.Context, _ *mcp.CallToolRequest, in pair) (*mcp.CallToolResult, sum, error) {
+			return nil, sum{in.A + in.B}, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "fail", Description: "Deletes everything, or tries to"},
+		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			out := said("the disk is full\nand so is the other")
+			out.IsError = true
+			return out, nil, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "picture", Description: "Draws a comet", Annotations: readOnly},
+		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			out := said("a comet:")
+			out.Content = append(out.Content, &mcp.ImageContent{Data: []byte{1, 2, 3}, MIMEType: "image/png"})
+			return out, nil, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "slow", Description: "Takes until it is told to stop"},
+		func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			<-ctx.Done()
+			return nil, nil, ctx.Err()
+		})
+	_ = s.Run(context.Background(), &mcp.StdioTransport{}) // it ends with its input
+}
+
+func said(text string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
+}

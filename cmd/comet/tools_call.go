@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+
+	"comet/internal/telemetry"
+)
+
+// longestCall is how long the server lets a call of a tool take at most.
+const longestCall = time.Hour
+
+func newToolsCallCommand(flags *clientFlags) *cobra.Command {
+	var (
+		file    string
+		timeout time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "call NAME [JSON | - | NAME=TEXT | NAME:=JSON]...",
+		Short: "Call a tool, by any of its names",
+		Long: `Call a tool, by any of its names. Its arguments are one JSON object, here, in a file or
+on standard input (-), or NAME=TEXT and NAME:=JSON, which are added to those of --args. What
+it says goes to standard output as it is; a tool that says that it failed is exit code 1,
+with what it says on standard error.`,
+		Args: cobra.MinimumNArgs(1),
+		Example: `  comet tools call filesystem:read_text_file path=/srv/data/notes.txt head:=10
+  comet tools call memory:search_nodes '{"query": "comets"}' -o json`,
+	}
+	cmd.Flags().StringVar(&file, "args", "", "JSON `file` with the arguments; - is standard input")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long it may take, at most 1h (default what its MCP server has)")
+	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
+		arguments, err := s.arguments(file, args[1:])
+		if err != nil {
+			return err
+		}
+		request := map[string]any{"tool": args[0], "arguments": arguments}
+		if cmd.Flags().Changed("timeout") {
+			request["timeout_ms"] = timeout.Milliseconds()
+		}
+		body, result, err := s.callTool(ctx, request)
+		if err != nil {
+			return err
+		}
+		to := s.out.w
+		if result.IsError {
+			to = s.notes
+			err = fmt.Errorf("%s says that it failed", printable(args[0]))
+		}
+		shown := error(nil)
+		if result.IsError || s.out.format == formatTable {
+			shown = s.printContent(to, result.Content)
+		}
+		if s.out.format != formatTable {
+			shown = errors.Join(shown, s.out.show(body, nil))
+		}
+		return errors.Join(shown, err)
+	})
+}
+
+// arguments puts those of a file, of standard input and of the command line together.
+func (s *session) arguments(file string, args []string) (json.RawMessage, error) {
+	whole := len(args) == 1 && (args[0] == "-" || strings.HasPrefix(strings.TrimSpace(args[0]), "{"))
+	switch {
+	case !whole:
+		return s.parameters(file, args)
+	case file != "":
+		return nil, usagef("the arguments are given twice: in --args, and as an object")
+	case args[0] == "-":
+		return s.parameters("-", nil)
+	}
+	if !jsontext.Value(args[0]).IsValid() {
+		return nil, usagef("the arguments must be a JSON object, not %q", args[0])
+	}
+	return json.RawMessage(args[0]), nil
+}
+
+// toolAnswer is what a tool answered.
+type toolAnswer struct {
+	Content    []content       `json:"content"`
+	Structured json.RawMessage `json:"structured_content"`
+	IsError    bool            `json:"is_error"`
+}
+
+// content is a part of an answer (MCP, “Tool Result”).
+type content struct {
+	Type     string   `json:"type"`
+	Text     string   `json:"text"`
+	MimeType string   `json:"mimeType"`
+	URI      string   `json:"uri"`
+	Resource *content `json:"resource"`
+}
+
+// callTool calls a tool. A call that the server refuses is an *apiError whose title is the
+// name that MCP clients see, where there is one; one that was made is a *failedCall.
+func (s *session) callTool(ctx context.Context, request map[string]any) (body []byte, result toolAnswer, err error) {
+	data, err := json.Marshal(request)
+	if err != nil {
+		return nil, toolAnswer{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestCall+requestTimeout)
+	defer cancel()
+	body, err = s.answer(s.streaming().CallToolWithBody(ctx, nil, "application/json", bytes.NewReader(data)))
+	if err != nil {
+		return nil, toolAnswer{}, named(err)
+	}
+	return body, result, decode(body, &result)
+}
+
+// failedCall is a call that was made, and failed: what was asked for, not the request.
+type failedCall struct {
+	text string
+	body []byte // of the problem
+}
+
+func (e *failedCall) Error() string { return e.text }
+
+// named gives an error of a call the name that MCP clients see.
+func named(err error) error {
+	var api *apiError
+	if errors.As(err, &api) {
+		var more struct {
+			Name string `json:"tool_error"`
+		}
+		if json.Unmarshal(api.body, &more) == nil && more.Name != "" {
+			api.problem.Title = more.Name
+			if api.status == http.StatusUnprocessableEntity {
+				return &failedCall{text: api.Error(), body: api.body}
+			}
+		}
+	}
+	return err
+}
+
+// printContent prints the texts of an answer, and on standard error what else there is.
+func (s *session) printContent(w io.Writer, parts []content) error {
+	for _, c := range parts {
+		switch {
+		case c.Type == "text":
+			if err := s.print(w, c.Text); err != nil {
+				return err
+			}
+		case c.Resource != nil && c.Resource.Text != "":
+			if err := s.print(w, c.Resource.Text); err != nil {
+				return err
+			}
+		case c.Resource != nil:
+			say(s.notes, "(%s %s; -o json has it)", c.Resource.URI, c.Resource.MimeType)
+		default:
+			say(s.notes, "(%s %s%s; -o json has it)", c.Type, c.MimeType, c.URI)
+		}
+	}
+	return nil
+}
+
+// print prints text as it is; to a terminal what it can be shown of it. A line that does not
+// end is ended.
+func (s *session) print(w io.Writer, text string) error {
+	if w == s.notes || telemetry.IsTerminal(w) {
+		return copyPrintable(w, strings.NewReader(text))
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
