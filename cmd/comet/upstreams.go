@@ -67,7 +67,7 @@ func showUpstream(s *session, body []byte) error {
 		next = moment(u.NextTry)
 	}
 	err := s.out.fields(
-		"Upstream", u.ID, "Agent", u.AgentID, "From", u.Source, "State", string(u.State)+" since "+moment(&u.Since), "Error", text(u.Error), "Next try", next,
+		"Upstream", u.ID, "Agent", u.AgentID, "From", text(u.Source), "State", string(u.State)+" since "+moment(&u.Since), "Error", text(u.Error), "Next try", next,
 		"Restarts", fmt.Sprint(u.Restarts), "Transport", string(u.Transport), "Command", text(u.Command), "URL", text(u.URL), "Process", pid,
 		"Environment", strings.Join(u.Env, ", "), "Headers", strings.Join(u.Headers, ", "),
 		"Server", strings.TrimSpace(text(u.ServerName)+" "+text(u.ServerVersion)), "Protocol", text(u.ProtocolRevision),
