@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,7 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), pipe.Class: pipe.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
 		}),
 	}
+	core.Gateway = NewTestGateway(t, s, reg, ledger, core.Orchestrator, feed)
 	lines := link.New(link.Core{
 		Work: core.Orchestrator, Auth: tokens, Dialects: []dialect.Dialect{envelope.New(core.Orchestrator, nil), pipe.New(core.Orchestrator, nil)},
 	}, &link.Options{MaxFailures: 1000})
@@ -124,7 +126,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 func TestDescribedSecurityIsTheRouters(t *testing.T) {
 	t.Parallel()
 	d := openDescribedDoor(t)
-	useless := d.token(t, models.ScopeToolsCall)
+	caller, reporter := d.token(t, models.ScopeToolsCall), d.token(t, models.ScopeUsageWrite)
 	ask := func(t *testing.T, method, address, token string) (int, Problem) {
 		t.Helper()
 		var p Problem
@@ -148,6 +150,10 @@ func TestDescribedSecurityIsTheRouters(t *testing.T) {
 			}
 			require.Equal(t, http.StatusUnauthorized, status, "described as secured")
 
+			useless := caller
+			if slices.Contains(op.Scopes, models.ScopeToolsCall) {
+				useless = reporter
+			}
 			status, problem := ask(t, method, address, useless)
 			if strings.HasPrefix(path, "/api/agent/") { // 5004, which says nothing more
 				require.Equal(t, http.StatusUnauthorized, status, "described as open to agents, and to who may send messages")

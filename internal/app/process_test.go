@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if len(os.Args) == 2 && os.Args[1] == sandbox.ChildArgument { // a server in this process runs code
-		os.Exit(sandbox.Child(os.Stdin, os.Stdout))
+		sandbox.Child(os.Stdin, os.Stdout)
+		return
 	}
 	goleak.VerifyTestMain(tests{m})
 }

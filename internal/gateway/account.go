@@ -14,8 +14,10 @@ const (
 )
 
 // account is what an agent that calls tools may still spend without asking the ledger. The
-// ledger has reserved size; of that, spent has been used since, and held is neither used nor
-// promised to a call that is under way. So a call costs no transaction: what was used is
+// ledger has reserved size; of that, spent has been used since, open is what calls that have
+// ended are estimated to have used until somebody counts, and held is neither used nor promised
+// to a call that is under way. The ledger is never told of an estimate: one that was too high
+// could not be taken back. So a call costs no transaction: what was used is
 // settled with what others used (trail.go), and as much reserved again.
 type account struct {
 	agentID string
@@ -27,6 +29,7 @@ type account struct {
 	reservation string // "" for none
 	size        int64
 	held        int64 // below zero where calls cost more than was promised
+	open        int64
 	spent       int64
 	running     int   // calls under way
 	want        int64 // how much to reserve
@@ -48,22 +51,23 @@ func (a *account) take(tokens int64, now time.Time) bool {
 	return true
 }
 
-// give ends a call that was promised so many tokens and used that many.
-func (a *account) give(promised, used int64, now time.Time) {
+// give ends a call that was promised so many tokens and is estimated to have used that many;
+// count says later how many they were.
+func (a *account) give(promised, estimate int64, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.held += promised - used
-	a.spent += used
+	a.held += promised - estimate
+	a.open += estimate
 	a.running, a.used = a.running-1, now
 }
 
-// correct adds what a call turned out to have used beyond what give was told; below zero it
-// was less.
-func (a *account) correct(by int64) {
+// count says what a call used of which give was told an estimate.
+func (a *account) count(estimate, used int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.held -= by
-	a.spent += by
+	a.held += estimate - used
+	a.open -= estimate
+	a.spent += used
 }
 
 // statement is what the ledger is to be told of an account.
@@ -71,6 +75,9 @@ type statement struct {
 	reservation string
 	size, spent int64
 	renew       int64 // how much to reserve; 0 for nothing
+	// keep is how much of what is reserved stays so although no more is granted: what calls
+	// under way and calls that are not counted yet will turn out to have cost.
+	keep int64
 }
 
 // state returns what to tell the ledger, and whether there is anything. An account that
@@ -78,12 +85,17 @@ type statement struct {
 func (a *account) state(now time.Time, idle time.Duration) (s statement, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s = statement{reservation: a.reservation, size: a.size, spent: max(a.spent, 0), renew: a.want}
-	if a.running == 0 && now.Sub(a.used) >= idle {
+	s = statement{reservation: a.reservation, size: a.size, spent: a.spent, renew: a.want, keep: a.bound()}
+	if a.running == 0 && a.open == 0 && now.Sub(a.used) >= idle {
 		s.renew = 0
 		return s, s.reservation != "" || s.spent > 0
 	}
 	return s, s.spent > 0
+}
+
+// bound is how much of the reservation is neither spent nor held. The caller holds the lock.
+func (a *account) bound() int64 {
+	return max(min(a.size-a.spent-a.held, a.size-a.spent), 0)
 }
 
 // dry is state for an account that cannot promise what a call needs: it asks for more.
@@ -93,9 +105,9 @@ func (a *account) dry(need int64) statement {
 	if a.reservation != "" {
 		a.want = min(2*a.want, mostHeld)
 	}
-	// What is under way stays promised.
+	// What is under way stays promised, and what is not counted yet.
 	promised := a.size - a.spent - a.held
-	return statement{reservation: a.reservation, size: a.size, spent: max(a.spent, 0), renew: max(a.want, need+promised)}
+	return statement{reservation: a.reservation, size: a.size, spent: a.spent, renew: max(a.want, need+promised), keep: a.bound()}
 }
 
 // least is how much the ledger has to reserve for the account to promise need.
@@ -123,5 +135,5 @@ func (a *account) settled(s statement, r *models.Reservation) {
 func (a *account) idle(now time.Time, after time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.running == 0 && a.spent <= 0 && a.reservation == "" && now.Sub(a.used) >= after
+	return a.running == 0 && a.open == 0 && a.spent == 0 && a.reservation == "" && now.Sub(a.used) >= after
 }

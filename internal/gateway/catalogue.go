@@ -52,7 +52,9 @@ func newCatalogue(builtins []*tool, upstreams map[string][]*tool, style NameStyl
 		return cmp.Or(strings.Compare(a.server, b.server), strings.Compare(a.name, b.name))
 	})
 	for _, t := range c.all {
-		t.listed = style.listed(t.server, t.name)
+		if name := style.listed(t.server, t.name); t.listed != name { // those of the catalogue before are being read
+			t.listed = name
+		}
 		c.byName[t.id] = t
 	}
 	for _, t := range c.all { // an id comes before another's listed name

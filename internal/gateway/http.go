@@ -78,7 +78,7 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 			return nil, err
 		}
 	}
-	d.handler = pages.Handler(d.authenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d.handler = pages.Handler(d.authenticated(wellFormed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Protocol-Version") >= stateless {
 			without.ServeHTTP(w, r)
 			return
@@ -89,7 +89,7 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 			return
 		}
 		with.ServeHTTP(w, r)
-	})))
+	}), d.opts.MaxBody)))
 	return d, nil
 }
 

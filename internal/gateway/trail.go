@@ -29,7 +29,7 @@ type ended struct {
 	models.ToolCall
 	// texts are what was said, to be counted.
 	texts []string
-	// payer was charged charged for it; nil for a call that costs nothing.
+	// payer pays for it, estimated at charged so far; nil for a call that costs nothing.
 	payer   *account
 	charged int64
 }
@@ -175,7 +175,7 @@ func (t *trail) price(e *ended) {
 	}
 	e.Tokens = t.count.Count(e.texts...)
 	if e.payer != nil {
-		e.payer.correct(e.Tokens - e.charged)
+		e.payer.count(e.charged, e.Tokens)
 	}
 	e.charged, e.texts = e.Tokens, nil
 }

@@ -198,7 +198,8 @@ func (l *loader) run(ctx context.Context) {
 	}
 }
 
-// changes has one when upstreams were added or removed, on whichever replica.
+// changes has one when upstreams were added or removed, on whichever replica, and one when it
+// begins to listen: what was added just before is told by nobody.
 func (l *loader) changes(ctx context.Context) (<-chan struct{}, func()) {
 	out, done := make(chan struct{}, 1), make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
@@ -218,14 +219,12 @@ func (l *loader) changes(ctx context.Context) (<-chan struct{}, func()) {
 			return
 		}
 		sub.Only(models.EventUpstreamSaved, models.EventUpstreamRemoved)
-		for {
-			if _, err := sub.Next(ctx, 100); err != nil {
-				return
-			}
+		for err == nil {
 			select {
 			case out <- struct{}{}:
 			default:
 			}
+			_, err = sub.Next(ctx, 100)
 		}
 	}()
 	return out, func() {
