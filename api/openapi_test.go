@@ -78,6 +78,7 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), pipe.Class: pipe.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
 		}),
 	}
+	core.Gateway = NewTestGateway(t, s, reg, ledger, core.Orchestrator, feed)
 	lines := link.New(link.Core{
 		Work: core.Orchestrator, Auth: tokens, Dialects: []dialect.Dialect{envelope.New(core.Orchestrator, nil), pipe.New(core.Orchestrator, nil)},
 	}, &link.Options{MaxFailures: 1000})
@@ -125,7 +126,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 func TestDescribedSecurityIsTheRouters(t *testing.T) {
 	t.Parallel()
 	d := openDescribedDoor(t)
-	useless, caller := d.token(t, models.ScopeToolsCall), d.token(t, models.ScopeAgentsRead)
+	caller, reporter := d.token(t, models.ScopeToolsCall), d.token(t, models.ScopeUsageWrite)
 	ask := func(t *testing.T, method, address, token string) (int, Problem) {
 		t.Helper()
 		var p Problem
@@ -142,10 +143,6 @@ func TestDescribedSecurityIsTheRouters(t *testing.T) {
 	readDescription(t).operations(func(method, path, address string, op describedOperation) {
 		t.Run(method+" "+path, func(t *testing.T) {
 			t.Parallel()
-			useless := useless
-			if slices.Contains(op.Scopes, models.ScopeToolsCall) {
-				useless = caller
-			}
 			status, _ := ask(t, method, address, "")
 			if len(op.Security) == 0 {
 				require.NotEqual(t, http.StatusUnauthorized, status, "described as public")
@@ -153,6 +150,10 @@ func TestDescribedSecurityIsTheRouters(t *testing.T) {
 			}
 			require.Equal(t, http.StatusUnauthorized, status, "described as secured")
 
+			useless := caller
+			if slices.Contains(op.Scopes, models.ScopeToolsCall) {
+				useless = reporter
+			}
 			status, problem := ask(t, method, address, useless)
 			if strings.HasPrefix(path, "/api/agent/") { // 5004, which says nothing more
 				require.Equal(t, http.StatusUnauthorized, status, "described as open to agents, and to who may send messages")

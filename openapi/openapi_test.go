@@ -117,8 +117,8 @@ func TestEveryOperation(t *testing.T) {
 				}
 			}
 			_, path, _ := strings.Cut(route, " ")
-			private := strings.HasPrefix(path, "/api/") || path == "/events/stream"
-			require.Equal(t, private, len(op.Security) > 0, "%s: exactly the API needs a token", route)
+			secured := strings.HasPrefix(path, "/api/") || path == "/events/stream" // AgentCards names that one
+			require.Equal(t, secured, len(op.Security) > 0, "%s: exactly the API needs a token", route)
 		}
 	})
 

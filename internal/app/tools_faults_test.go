@@ -130,7 +130,7 @@ func requireWritten(t *testing.T, c *client, texts []string) {
 	t.Helper()
 	calls, _ := c.trail(t)
 	for _, text := range texts {
-		require.Equal(t, 1, calls[digestOf(text)], "%s was answered", text)
+		require.Equal(t, 1, calls[echoDigest(text)], "%s was answered", text)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestAReservationThatSomebodyEndsHoldsUpNobody(t *testing.T) {
 		require.Positive(t, released)
 		calls, tokens := c.trail(t)
 		for n := range 20 {
-			require.Equal(t, 1, calls[digestOf(fmt.Sprintf("call-%d", n))])
+			require.Equal(t, 1, calls[echoDigest(fmt.Sprintf("call-%d", n))])
 		}
 		eventually(t, func() bool { return c.used(t, models.RootAgentID) == tokens }, "each call is charged once")
 		require.Zero(t, get[models.Verification](t, c, "/api/v1/ledger/verify").Total)

@@ -90,7 +90,7 @@ func echo(ctx context.Context, s *mcp.ClientSession, text string) error {
 func echoed(text string) string { return fmt.Sprintf(`{"text":%q}`, text) }
 
 // digestOf is how the audit trail knows them.
-func digestOf(text string) string {
+func echoDigest(text string) string {
 	sum := sha256.Sum256([]byte(echoed(text)))
 	return hex.EncodeToString(sum[:])
 }

@@ -16,9 +16,10 @@ const (
 )
 
 // account is what an agent that calls tools may still spend without asking the ledger. The
-// ledger has reserved size; of that, spent has been used since, and held is neither used nor
-// promised to a call that is under way. So a call costs no transaction: what was used is
-// settled with what others used (trail.go), and as much reserved again.
+// ledger has reserved size; of that, spent has been used since, open is what calls that have
+// ended are estimated to have used until somebody counts, and held is neither used nor promised
+// to a call that is under way. The ledger is never told of an estimate: one that was too high
+// could not be taken back. So a call costs no transaction: what was used is settled with what others used (trail.go), and as much reserved again.
 type account struct {
 	agentID string
 
@@ -29,6 +30,7 @@ type account struct {
 	reservation string // "" for none
 	size        int64
 	held        int64 // below zero where calls cost more than was promised
+	open        int64
 	spent       int64
 	// doubtful is what the ledger was last told was spent of the reservation, where it did not
 	// answer: it may have heard.
@@ -57,22 +59,23 @@ func (a *account) take(tokens int64, now time.Time) bool {
 	return true
 }
 
-// give ends a call that was promised so many tokens and used that many.
-func (a *account) give(promised, used int64, now time.Time) {
+// give ends a call that was promised so many tokens and is estimated to have used that many;
+// count says later how many they were.
+func (a *account) give(promised, estimate int64, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.held += promised - used
-	a.spent += used
+	a.held += promised - estimate
+	a.open += estimate
 	a.running, a.used = a.running-1, now
 }
 
-// correct adds what a call turned out to have used beyond what give was told; below zero it
-// was less.
-func (a *account) correct(by int64) {
+// count says what a call used of which give was told an estimate.
+func (a *account) count(estimate, used int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.held -= by
-	a.spent += by
+	a.held += estimate - used
+	a.open -= estimate
+	a.spent += used
 }
 
 // statement is what the ledger is to be told of an account.
@@ -80,7 +83,9 @@ type statement struct {
 	reservation string
 	size, spent int64
 	renew       int64 // how much to reserve; 0 for nothing
-	least       int64 // of it, what calls under way and the one that asks need
+	least       int64 // of it, what is bound and what the call that asks needs
+	// keep is what stays reserved although the call that asks is refused: what is bound.
+	keep int64
 }
 
 // state returns what to tell the ledger, and whether there is anything. An account that
@@ -89,12 +94,11 @@ func (a *account) state(now time.Time, idle time.Duration) (s statement, ok bool
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s = statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: a.want}
-	promised := max(a.size-a.spent-a.held, 0)
+	s.least = a.bound()
 	if now.Before(a.scarce) {
-		s.renew = promised
+		s.renew = s.least
 	}
-	s.least = promised
-	if a.running == 0 && now.Sub(a.used) >= idle {
+	if a.running == 0 && a.open == 0 && now.Sub(a.used) >= idle {
 		s.renew = 0
 		return s, s.reservation != "" || s.spent > 0
 	}
@@ -108,8 +112,13 @@ func (a *account) telling() int64 {
 	if a.doubtful != nil {
 		return *a.doubtful
 	}
-	return max(a.spent, 0)
+	return a.spent
 }
+
+// bound is how much of the reservation is neither spent nor held: what calls under way and
+// calls that are not counted yet will turn out to have cost. The caller holds mu.
+func (a *account) bound() int64 { return max(min(a.size-a.spent-a.held, a.size-a.spent), 0) }
+
 
 // unanswered takes note that the ledger did not answer a statement.
 func (a *account) unanswered(s statement) {
@@ -129,7 +138,7 @@ func (a *account) dry(need int64) statement {
 	}
 	// What is under way stays promised.
 	least := need + max(a.size-a.spent-a.held, 0)
-	return statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: max(a.want, least), least: least}
+	return statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: max(a.want, least), least: least, keep: a.bound()}
 }
 
 // lacks notes that there is too little to reserve any in advance, for a while.
@@ -167,5 +176,5 @@ func (a *account) settled(s statement, r *models.Reservation) {
 func (a *account) idle(now time.Time, after time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.running == 0 && a.spent <= 0 && a.reservation == "" && now.Sub(a.used) >= after
+	return a.running == 0 && a.open == 0 && a.spent == 0 && a.reservation == "" && now.Sub(a.used) >= after
 }

@@ -78,7 +78,7 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 			return nil, err
 		}
 	}
-	d.handler = pages.Handler(d.authenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d.handler = pages.Handler(d.authenticated(wellFormed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if answer, ok := w.(*patient); ok {
 			answer.calm() // the request has come
 		}
@@ -92,7 +92,7 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 			return
 		}
 		with.ServeHTTP(w, r)
-	})))
+	}), d.opts.MaxBody)))
 	return d, nil
 }
 

@@ -81,6 +81,13 @@ func (l *loader) follow(ctx context.Context, out chan<- struct{}) {
 		return
 	}
 	sub.Only(models.EventUpstreamSaved, models.EventUpstreamRemoved, models.EventToolApproved, models.EventToolClassified)
+	nudge := func() {
+		select {
+		case out <- struct{}{}:
+		default:
+		}
+	}
+	nudge() // what was added just before is told by nobody
 	for {
 		batch, err := sub.Next(ctx, 100)
 		if err != nil {
@@ -91,10 +98,7 @@ func (l *loader) follow(ctx context.Context, out chan<- struct{}) {
 				l.g.refreshSoon(server)
 				continue
 			}
-			select {
-			case out <- struct{}{}:
-			default:
-			}
+			nudge()
 		}
 	}
 }

@@ -133,7 +133,9 @@ func (m *meter) affordable(ctx context.Context, agentID string, s statement) int
 	return max(min(s.renew, free/2), 0)
 }
 
-// tell settles what was spent and reserves anew. A refusal is no error of the transaction.
+// tell settles what was spent and reserves anew; where that is refused, what is to be kept
+// stays reserved, or another replica would be granted it. A refusal is no error of the
+// transaction.
 // A reservation that somebody else has ended (its agent may) is no reason to forget what was
 // spent, nor to hold up the others.
 func (m *meter) tell(tx *store.Tx, agentID string, s statement) (granted *models.Reservation, refused, err error) {
@@ -153,6 +155,11 @@ func (m *meter) tell(tx *store.Tx, agentID string, s statement) (granted *models
 	r, err := m.ledger.ReserveIn(tx, agentID, s.renew, reservedFor)
 	switch errs.CodeOf(err) {
 	case errs.BudgetExceeded, errs.AgentDeactivated, errs.NotFound:
+		if err != nil && s.keep > 0 && s.keep < s.renew {
+			s.reservation, s.spent, s.renew = "", 0, s.keep
+			granted, _, kept := m.tell(tx, agentID, s)
+			return granted, err, kept
+		}
 		if err != nil {
 			return nil, err, nil
 		}
@@ -178,7 +185,7 @@ func (m *meter) due(ctx context.Context, all bool) []*due {
 	slices.SortFunc(out, func(a, b *due) int { return cmp.Compare(a.agentID, b.agentID) })
 	for _, d := range out {
 		if d.renew > 0 {
-			d.renew = m.affordable(ctx, d.agentID, d.statement)
+			d.renew = max(m.affordable(ctx, d.agentID, d.statement), d.least)
 		}
 	}
 	return out

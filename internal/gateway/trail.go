@@ -35,7 +35,7 @@ type ended struct {
 	models.ToolCall
 	// texts are what was said, to be counted.
 	texts []string
-	// payer was charged charged for it; nil for a call that costs nothing.
+	// payer pays for it, estimated at charged so far; nil for a call that costs nothing.
 	payer   *account
 	charged int64
 }
@@ -183,7 +183,7 @@ func (t *trail) flush(ctx context.Context, all bool) error {
 // write writes calls and events, and tells the ledger of accounts, in one transaction. For
 // accounts of which too much was asked it is tried again with what they need.
 func (t *trail) write(ctx context.Context, calls []models.ToolCall, news []models.EventDraft, accounts []*due) error {
-	for range len(accounts) + 1 {
+	for range 2*len(accounts) + 1 {
 		err := t.meter.ledger.Write(ctx, func(tx *store.Tx) error {
 			if err := tx.AddToolCalls(calls); err != nil {
 				return err
@@ -198,7 +198,11 @@ func (t *trail) write(ctx context.Context, calls []models.ToolCall, news []model
 			return err
 		}
 		much.lacks(t.meter.clock())
-		much.renew = 0
+		if much.renew > much.least {
+			much.renew = much.least
+		} else {
+			much.renew = 0 // what is bound is more than there is
+		}
 	}
 	return nil
 }
@@ -257,7 +261,7 @@ func (t *trail) price(e *ended) {
 	}
 	e.Tokens = t.count.Count(e.texts...)
 	if e.payer != nil {
-		e.payer.correct(e.Tokens - e.charged)
+		e.payer.count(e.charged, e.Tokens)
 	}
 	e.charged, e.texts = e.Tokens, nil
 }

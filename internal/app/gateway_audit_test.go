@@ -1,0 +1,219 @@
+package app_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+)
+
+// auditLine is a line of the audit trail.
+type auditLine struct {
+	ID, Door, Actor, Tool, Class, Outcome, Error string
+	TokenID                                      string  `json:"token_id"`
+	AgentID                                      string  `json:"agent_id"`
+	Digest                                       string  `json:"arguments_digest"`
+	DurationMS                                   float64 `json:"duration_ms"`
+	Tokens                                       int64
+	ParentID                                     string `json:"parent_id"`
+	TaskID                                       string `json:"task_id"`
+	TraceID                                      string `json:"trace_id"`
+}
+
+// calls is the audit trail that the client sees, the newest first.
+func (c *client) calls(t *testing.T, query string) (all []auditLine) {
+	t.Helper()
+	type page struct {
+		Calls      []auditLine
+		NextCursor string `json:"next_cursor"`
+	}
+	path := "/api/v1/tools/calls" + query
+	for next := path; next != ""; {
+		p := get[page](t, c, next)
+		all = append(all, p.Calls...)
+		if next = ""; p.NextCursor != "" {
+			next = path + "&cursor=" + p.NextCursor
+		}
+	}
+	return all
+}
+
+func digestOf(args string) string {
+	sum := sha256.Sum256([]byte(args))
+	return hex.EncodeToString(sum[:])
+}
+
+// sse is a stream of server-sent events.
+type sse struct {
+	in *bufio.Scanner
+	id string
+}
+
+// follow opens a stream that ends with the test.
+func (c *client) follow(t *testing.T, path string, header ...string) *sse {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := (&http.Client{Transport: c.http.Transport}).Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		cancel()
+		_ = resp.Body.Close()
+	})
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	return &sse{in: bufio.NewScanner(resp.Body)}
+}
+
+// next is the next event that has a name, and what it tells.
+func (s *sse) next(t *testing.T) (name string, data map[string]any) {
+	t.Helper()
+	for s.in.Scan() {
+		field, value, _ := strings.Cut(s.in.Text(), ": ")
+		switch {
+		case field == "event":
+			name = value
+		case field == "id":
+			s.id = value
+		case field == "data" && name != "":
+			var e struct{ Data map[string]any }
+			require.NoError(t, json.Unmarshal([]byte(value), &e))
+			data = e.Data
+		case field == "" && name != "":
+			return name, data
+		}
+	}
+	require.FailNow(t, "the stream has ended")
+	return "", nil
+}
+
+func TestGatewayAudit(t *testing.T) {
+	t.Parallel()
+	hubs(t, func(t *testing.T, database string) {
+		paper := newPaper(t, "paper")
+		paper.tool(&mcp.Tool{Name: "fail"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			res := texts("no")
+			res.IsError = true
+			return res, nil
+		})
+		h := openHub(t, database, nil, paper)
+		who := h.holder(t, "")
+		s := who.speak(t, newest, nil)
+
+		t.Run("EveryCallIsOneLine", func(t *testing.T) {
+			called(t, s, "paper__echo", map[string]any{"a": 1})
+			called(t, s, "paper:fail", nil)
+			called(t, s, "paper:nothing", nil)
+			who.must(t, http.StatusOK, http.MethodPost, "/api/v1/tools/call", map[string]any{"tool": "paper:note"}, "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+			all := who.calls(t, "?limit=2")
+			require.Len(t, all, 4)
+			var seen [][]string
+			for _, l := range all {
+				require.Equal(t, who.id, l.TokenID)
+				require.Equal(t, "holder", l.Actor)
+				require.Equal(t, "nova", l.AgentID)
+				seen = append(seen, []string{l.Door, l.Tool, l.Class, l.Outcome, l.Error, l.TraceID, l.Digest})
+			}
+			nothing := digestOf("{}")
+			require.Equal(t, [][]string{
+				{"rest", "paper:note", "write", "success", "", "4bf92f3577b34da6a3ce929d0e0e4736", nothing},
+				{"mcp", "paper:nothing", "", "refused", "TOOL_NOT_FOUND", "", nothing},
+				{"mcp", "paper:fail", "destructive", "error", "TOOL_ERROR", "", nothing},
+				{"mcp", "paper:echo", "read", "success", "", "", digestOf(`{"a":1}`)},
+			}, seen, "the newest first")
+			require.Zero(t, all[1].Tokens, "what reached no tool costs nothing")
+			for _, n := range []int{0, 2, 3} {
+				require.Positive(t, all[n].Tokens)
+				require.Positive(t, all[n].DurationMS)
+			}
+		})
+
+		t.Run("CallsOfCodeNameTheirRun", func(t *testing.T) {
+			coder := h.holder(t, "")
+			require.InDelta(t, 2, result(t, run(t, coder.speak(t, newest, nil), `await paper.note({}); await paper.echo({x: 1}); return 2`, nil)), 0)
+			all := coder.calls(t, "?limit=100")
+			require.Len(t, all, 3)
+			runs := coder.calls(t, "?tool=execute_code")
+			require.Len(t, runs, 1)
+			inner := coder.calls(t, "?parent_id="+runs[0].ID)
+			require.Len(t, inner, 2)
+			require.Equal(t, []string{"paper:echo", "paper:note"}, []string{inner[0].Tool, inner[1].Tool})
+			require.Equal(t, "code", inner[0].Door)
+			require.Equal(t, digestOf(`{"x":1}`), inner[0].Digest)
+		})
+
+		t.Run("OnlyAnAdminSeesOthers", func(t *testing.T) {
+			stranger := h.holder(t, "")
+			require.Empty(t, stranger.calls(t, "?limit=100"))
+			require.Empty(t, stranger.calls(t, "?token_id="+who.id))
+			require.NotEmpty(t, h.calls(t, "?token_id="+who.id))
+		})
+	})
+}
+
+func TestGatewayEvents(t *testing.T) {
+	t.Parallel()
+	hubs(t, func(t *testing.T, database string) {
+		h := openHub(t, database, nil, newPaper(t, "paper"))
+		h.agent(t, "reader", 100_000)
+		who, other := h.holder(t, "reader"), h.holder(t, "")
+		mine, all := who.follow(t, "/events/stream?types=tool_called,tool_failed"), h.follow(t, "/events/stream?types=tool_called,tool_failed,upstream_down")
+		for _, stream := range []*sse{mine, all} {
+			name, _ := stream.next(t)
+			require.Equal(t, "connected", name)
+		}
+		s := who.speak(t, newest, nil)
+		called(t, s, "paper:echo", nil)
+		called(t, s, "paper:nothing", nil)
+		called(t, other.speak(t, newest, nil), "paper:note", nil)
+
+		name, data := mine.next(t)
+		require.Equal(t, []any{"tool_called", "paper:echo", "reader", "success", "mcp"}, []any{name, data["tool"], data["agent_id"], data["outcome"], data["door"]})
+		first := mine.id
+		name, data = mine.next(t)
+		require.Equal(t, []any{"tool_failed", "paper:nothing", "TOOL_NOT_FOUND"}, []any{name, data["tool"], data["error"]})
+
+		for _, want := range []string{"paper:echo", "paper:nothing", "paper:note"} {
+			_, data = all.next(t)
+			require.Equal(t, want, data["tool"])
+		}
+		again := who.follow(t, "/events/stream?types=tool_called,tool_failed", "Last-Event-ID", first)
+		name, _ = again.next(t)
+		require.Equal(t, "connected", name)
+		_, data = again.next(t)
+		require.Equal(t, "paper:nothing", data["tool"], "it goes on behind what was heard")
+
+		called(t, s, "paper:shred", nil)
+		_, data = mine.next(t)
+		require.Equal(t, "paper:shred", data["tool"], "others' calls are not the agent's to hear")
+
+		writeServers(t, h.cfg.MCP.Servers)
+		h.must(t, http.StatusNoContent, http.MethodPost, "/api/v1/upstreams/reload", nil)
+		for name != "upstream_down" {
+			name, data = all.next(t)
+		}
+		require.Equal(t, "paper", data["id"])
+	})
+
+	t.Run("AHundredMayFollowAndNoMore", func(t *testing.T) {
+		t.Parallel()
+		h := openHub(t, "sqlite", nil)
+		for range 100 {
+			h.follow(t, "/events/stream")
+		}
+		w := h.raw(t, http.MethodGet, "/events/stream", "")
+		require.Equal(t, http.StatusServiceUnavailable, w.status)
+		require.NotEmpty(t, w.header.Get("Retry-After"))
+	})
+}

@@ -1,0 +1,201 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+)
+
+// exampleServers are those that the document's examples speak of.
+func exampleServers(t *testing.T) []*fake {
+	t.Helper()
+	text := func(description string, schema string) *mcp.Tool {
+		return &mcp.Tool{Description: description, InputSchema: json.RawMessage(schema), Annotations: reads()}
+	}
+	named := func(name string, d *mcp.Tool) *mcp.Tool { d.Name = name; return d }
+	path := `{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}`
+	files := newFake(t, "filesystem").tool(named("read_file", text("Read file contents", path)), func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		var args struct{ Path string }
+		err := json.Unmarshal(r.Params.Arguments, &args)
+		return texts("the contents of " + args.Path), err
+	}).tool(named("read_directory", text("Read the entries of a directory", path)), func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return texts("a", "b"), nil
+	})
+	github := newGithub(t).tool(&mcp.Tool{Name: "create_issue", Description: "Create an issue in a GitHub repository"}, repeats(`"number":1`))
+	memory := newFake(t, "memory").tool(named("search_nodes", text("Search for nodes in the memory", `{"type":"object","properties":{"query":{"type":"string"}}}`)), repeats(`"entities":[]`)).
+		tool(&mcp.Tool{Name: "broken", Description: "Fails by the protocol"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the disk is full"}
+		})
+	return []*fake{files, github, memory}
+}
+
+// repeats is a tool that says JSON: a member of its own, and what it was given.
+func repeats(member string) mcp.ToolHandler {
+	return func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return texts("{" + member + "," + strings.TrimPrefix(string(r.Params.Arguments), "{")), nil
+	}
+}
+
+// TestGatewayTranscripts replays testdata/mcp/*.txtar, in the newest revision and in the last
+// with sessions. A step has what is asked (N.request: the parameters of tools/call), and what is
+// answered: N.response by shape, in which the text is JSON or any text; N.values are members
+// that the text has, N.text is the whole text; N.failed is the code of a failed call, N.error
+// that of an error of JSON-RPC.
+func TestGatewayTranscripts(t *testing.T) {
+	t.Parallel()
+	h := openHub(t, "sqlite", nil, exampleServers(t)...)
+	all, err := filepath.Glob("testdata/mcp/*.txtar")
+	require.NoError(t, err)
+	require.Len(t, all, 4)
+	for _, path := range all {
+		for _, revision := range []string{newest, sessions} {
+			t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar")+"/"+revision, func(t *testing.T) {
+				t.Parallel()
+				archive, err := txtar.ParseFile(path)
+				require.NoError(t, err)
+				replay(t, h.holder(t, "").speak(t, revision, nil), archive)
+			})
+		}
+	}
+}
+
+func replay(t *testing.T, s *mcp.ClientSession, archive *txtar.Archive) {
+	t.Helper()
+	steps := map[int]map[string]string{}
+	for _, f := range archive.Files {
+		number, part, _ := strings.Cut(f.Name, ".")
+		n, err := strconv.Atoi(number)
+		require.NoError(t, err, f.Name)
+		if steps[n] == nil {
+			steps[n] = map[string]string{}
+		}
+		steps[n][part] = strings.TrimSpace(string(f.Data))
+	}
+	for n := 1; n <= len(steps); n++ {
+		step := steps[n]
+		var p struct {
+			Name      string
+			Arguments map[string]any
+		}
+		require.NoError(t, json.Unmarshal([]byte(step["request"]), &p), "step %d", n)
+		res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: p.Name, Arguments: p.Arguments})
+		if want, ok := step["error"]; ok {
+			var rpc *jsonrpc.Error
+			require.ErrorAs(t, err, &rpc, "step %d", n)
+			require.Equal(t, want, fmt.Sprint(rpc.Code), "step %d: %s", n, rpc.Message)
+			continue
+		}
+		require.NoError(t, err, "step %d", n)
+		if want, ok := step["failed"]; ok {
+			requireFailed(t, want, res)
+			continue
+		}
+		requireAnswer(t, n, step, res)
+	}
+}
+
+// requireAnswer compares an answer with a step's.
+func requireAnswer(t *testing.T, n int, step map[string]string, res *mcp.CallToolResult) {
+	t.Helper()
+	got := textOf(t, res)
+	require.False(t, res.IsError, "step %d: %s", n, got)
+	var printed struct{ Content []struct{ Type, Text string } }
+	require.NoError(t, json.Unmarshal([]byte(step["response"]), &printed), "step %d", n)
+	require.Len(t, printed.Content, 1)
+	if want, ok := step["text"]; ok {
+		require.Equal(t, want, got, "step %d", n)
+		return
+	}
+	var have any
+	require.NoError(t, json.Unmarshal([]byte(got), &have), "step %d: %s", n, got)
+	require.Empty(t, lacking("", shapeOf(t, printed.Content[0].Text), have), "step %d: %s", n, got)
+	if structured := res.StructuredContent; structured != nil {
+		text, err := json.Marshal(structured)
+		require.NoError(t, err)
+		require.JSONEq(t, got, string(text), "step %d: text and structured content say the same", n)
+	}
+	if values, ok := step["values"]; ok {
+		var want any
+		require.NoError(t, json.Unmarshal([]byte(values), &want), "step %d", n)
+		require.Empty(t, differing("", want, have), "step %d: %s", n, got)
+	}
+}
+
+func shapeOf(t *testing.T, text string) (v any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
+	return v
+}
+
+// lacking tells where a value has another shape than the printed one: each member that is
+// printed is there and of its kind, and in a list each entry has what any printed one has.
+func lacking(at string, printed, have any) (all []string) {
+	switch printed := printed.(type) {
+	case map[string]any:
+		object, ok := have.(map[string]any)
+		if !ok {
+			return []string{at + " is no object"}
+		}
+		for name, v := range printed {
+			if _, ok := object[name]; !ok {
+				all = append(all, at+"/"+name+" is missing")
+				continue
+			}
+			all = append(all, lacking(at+"/"+name, v, object[name])...)
+		}
+	case []any:
+		list, ok := have.([]any)
+		switch {
+		case !ok:
+			return []string{at + " is no list"}
+		case len(printed) > 0 && len(list) == 0:
+			return []string{at + " is empty"}
+		}
+		for _, p := range printed {
+			for i, v := range list {
+				all = append(all, lacking(fmt.Sprint(at, "/", i), p, v)...)
+			}
+		}
+	default:
+		if fmt.Sprintf("%T", printed) != fmt.Sprintf("%T", have) {
+			all = append(all, fmt.Sprintf("%s is %T, not %T", at, have, printed))
+		}
+	}
+	sort.Strings(all)
+	return all
+}
+
+// differing tells where a value has not the wanted members; a list has the wanted entries
+// first, all of them where the wanted list is empty.
+func differing(at string, want, have any) (all []string) {
+	switch want := want.(type) {
+	case map[string]any:
+		object, _ := have.(map[string]any)
+		for name, v := range want {
+			all = append(all, differing(at+"/"+name, v, object[name])...)
+		}
+	case []any:
+		list, ok := have.([]any)
+		if !ok || len(list) < len(want) || len(want) == 0 && len(list) > 0 {
+			return []string{fmt.Sprintf("%s is %v", at, have)}
+		}
+		for i, v := range want {
+			all = append(all, differing(fmt.Sprint(at, "/", i), v, list[i])...)
+		}
+	default:
+		if want != have {
+			all = append(all, fmt.Sprintf("%s is %v, not %v", at, have, want))
+		}
+	}
+	return all
+}

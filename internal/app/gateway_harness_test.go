@@ -1,0 +1,381 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/app"
+	"comet/internal/config"
+	"comet/store/storetest"
+)
+
+// The revisions of MCP that are tried: the newest, which has no sessions, and the last that has.
+const (
+	newest   = "2026-07-28"
+	sessions = "2025-11-25"
+)
+
+// anything is the schema of a tool that takes any object.
+var anything = json.RawMessage(`{"type":"object"}`)
+
+// fake is an MCP server over HTTP that a test plays, and counts what it is asked.
+type fake struct {
+	*mcp.Server
+	id    string
+	http  *httptest.Server
+	calls atomic.Int64
+}
+
+// newFake is a server of the newest revision.
+func newFake(t *testing.T, id string) *fake {
+	t.Helper()
+	return newFakeOf(t, id, newest)
+}
+
+// newFakeOf is a server that speaks one revision at most.
+func newFakeOf(t *testing.T, id, revision string) *fake {
+	t.Helper()
+	f := &fake{id: id, Server: mcp.NewServer(&mcp.Implementation{Name: id, Version: "1"}, &mcp.ServerOptions{
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}},
+	})}
+	f.http = httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return f.Server },
+		&mcp.StreamableHTTPOptions{Stateless: revision == newest, PropagateRequestCancellation: revision == newest}))
+	t.Cleanup(func() {
+		f.http.CloseClientConnections()
+		f.http.Close()
+	})
+	return f
+}
+
+// tool adds a tool, or puts it in the place of the one with its name.
+func (f *fake) tool(d *mcp.Tool, do mcp.ToolHandler) *fake {
+	if d.InputSchema == nil {
+		d.InputSchema = anything
+	}
+	f.AddTool(d, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		f.calls.Add(1)
+		return do(ctx, r)
+	})
+	return f
+}
+
+// says adds a tool of a class that always says the same.
+func (f *fake) says(name, text string, a *mcp.ToolAnnotations) *fake {
+	return f.tool(&mcp.Tool{Name: name, Description: "Says " + text, Annotations: a}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return texts(text), nil
+	})
+}
+
+// echo adds a tool that says what it was given.
+func (f *fake) echo() *fake {
+	return f.tool(&mcp.Tool{Name: "echo", Description: "Says what it is given", Annotations: reads()}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return texts(string(r.Params.Arguments)), nil
+	})
+}
+
+func reads() *mcp.ToolAnnotations { return &mcp.ToolAnnotations{ReadOnlyHint: true} }
+
+func writes() *mcp.ToolAnnotations { return &mcp.ToolAnnotations{DestructiveHint: new(false)} }
+
+func texts(list ...string) *mcp.CallToolResult {
+	res := &mcp.CallToolResult{Content: []mcp.Content{}}
+	for _, text := range list {
+		res.Content = append(res.Content, &mcp.TextContent{Text: text})
+	}
+	return res
+}
+
+// hub is a server with a gateway, and its admin.
+type hub struct {
+	*client
+	app *app.App
+	cfg config.Config
+}
+
+// hubs runs a test with a server of its own on every database.
+func hubs(t *testing.T, fn func(t *testing.T, database string)) {
+	t.Helper()
+	for _, database := range storetest.Databases() {
+		t.Run(database, func(t *testing.T) {
+			t.Parallel()
+			fn(t, database)
+		})
+	}
+}
+
+// openHub starts a server over some upstreams, which its file names, and waits until their
+// tools can be called.
+func openHub(t *testing.T, database string, change func(*config.Config), fakes ...*fake) *hub {
+	t.Helper()
+	cfg := configured(t, database)
+	cfg.MCP.Servers = filepath.Join(cfg.Data, "servers.json")
+	cfg.Sandbox.Warm = 0
+	writeServers(t, cfg.MCP.Servers, fakes...)
+	if change != nil {
+		change(&cfg)
+	}
+	return startHub(t, cfg, fakes...)
+}
+
+func startHub(t *testing.T, cfg config.Config, fakes ...*fake) *hub {
+	t.Helper()
+	a := started(t, cfg)
+	t.Cleanup(func() { require.NoError(t, a.Stop(context.WithoutCancel(t.Context()))) })
+	h := &hub{client: newClient(t, a.URL(), adminToken(t, cfg.Data)), app: a, cfg: cfg}
+	for _, f := range fakes {
+		h.awaitTools(t, f.id)
+	}
+	return h
+}
+
+// writeServers writes a file as desktop clients have it.
+func writeServers(t *testing.T, path string, fakes ...*fake) {
+	t.Helper()
+	servers := map[string]any{}
+	for _, f := range fakes {
+		servers[f.id] = map[string]any{"url": f.http.URL}
+	}
+	text, err := json.Marshal(map[string]any{"mcpServers": servers})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+}
+
+// awaitTools waits until a server's tools can be called.
+func (h *hub) awaitTools(t *testing.T, server string) {
+	t.Helper()
+	eventually(t, func() bool { return len(h.tools(t, server)) > 0 }, "the tools of "+server+" come")
+}
+
+// tools are the ids of the tools that the client may call, of one server or "" for all.
+func (c *client) tools(t *testing.T, server string) (ids []string) {
+	t.Helper()
+	path := "/api/v1/tools?limit=1000"
+	if server != "" {
+		path += "&server=" + server
+	}
+	list := get[struct{ Tools []struct{ ID string } }](t, c, path)
+	for _, tool := range list.Tools {
+		ids = append(ids, tool.ID)
+	}
+	return ids
+}
+
+// must makes a request that is answered with a status, and returns the answer.
+func (c *client) must(t *testing.T, status int, method, path string, body any, header ...string) []byte {
+	t.Helper()
+	got, answer, err := c.do(t.Context(), method, path, body, header...)
+	require.NoError(t, err)
+	require.Equal(t, status, got, "%s %s: %s", method, path, answer)
+	return answer
+}
+
+// into is must, decoded.
+func into[T any](t *testing.T, c *client, status int, method, path string, body any) (v T) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(c.must(t, status, method, path, body), &v))
+	return v
+}
+
+// issued is a token, and a client that holds it.
+type issued struct {
+	*client
+	id string
+}
+
+// holder makes a token of an agent, "" for of none.
+func (h *hub) holder(t *testing.T, agentID string, scopes ...string) *issued {
+	t.Helper()
+	if len(scopes) == 0 {
+		scopes = []string{"tools:call"}
+	}
+	body := map[string]any{"name": "holder", "scopes": scopes}
+	if agentID != "" {
+		body["agent_id"] = agentID
+	}
+	made := into[struct{ ID, Token string }](t, h.client, http.StatusCreated, http.MethodPost, "/api/v1/tokens", body)
+	return &issued{newClient(t, h.url, made.Token), made.ID}
+}
+
+// agent registers an agent with a budget.
+func (h *hub) agent(t *testing.T, id string, budget int64) {
+	t.Helper()
+	h.must(t, http.StatusCreated, http.MethodPost, "/api/v1/agents", map[string]any{
+		"id": id, "name": id, "level": 2, "parent_id": "orch-my-team", "sphere_id": 8, "frequency_hz": 555, "capabilities": []string{}, "token_budget": budget,
+	})
+}
+
+// policy says what a token may do with tools.
+func (h *hub) policy(t *testing.T, who *issued, policy string) {
+	t.Helper()
+	h.must(t, http.StatusOK, http.MethodPut, "/api/v1/tokens/"+who.id+"/tool-policy", json.RawMessage(policy))
+}
+
+// bearer adds a token to requests.
+type bearer struct {
+	token string
+	next  http.RoundTripper
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	return b.next.RoundTrip(r)
+}
+
+// speak connects the SDK's client in a revision. The session ends with the test.
+func (c *client) speak(t *testing.T, revision string, opts *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	transport := &mcp.StreamableClientTransport{Endpoint: c.url + "/mcp", HTTPClient: &http.Client{Transport: bearer{c.token, c.http.Transport}}}
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, opts).
+		Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	require.Equal(t, revision, s.InitializeResult().ProtocolVersion)
+	return s
+}
+
+// called is the answer to a call over MCP that is no error of the protocol.
+func called(t *testing.T, s *mcp.ClientSession, name string, args any) *mcp.CallToolResult {
+	t.Helper()
+	res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: args})
+	require.NoError(t, err)
+	return res
+}
+
+// textOf is the text of an answer that has one.
+func textOf(t *testing.T, res *mcp.CallToolResult) string {
+	t.Helper()
+	require.Len(t, res.Content, 1)
+	text, ok := res.Content[0].(*mcp.TextContent)
+	require.True(t, ok, "%T", res.Content[0])
+	return text.Text
+}
+
+// requireSays requires that a tool answered with a text.
+func requireSays(t *testing.T, want string, res *mcp.CallToolResult) {
+	t.Helper()
+	require.Equal(t, want, textOf(t, res))
+	require.False(t, res.IsError)
+}
+
+// requireFailed requires that a call failed with a code of the document's, in the text and in
+// the structured content.
+func requireFailed(t *testing.T, code string, res *mcp.CallToolResult) string {
+	t.Helper()
+	text := textOf(t, res)
+	require.True(t, res.IsError, text)
+	require.True(t, strings.HasPrefix(text, code+": "), text)
+	inner, err := json.Marshal(res.StructuredContent)
+	require.NoError(t, err)
+	var structured struct {
+		Error struct{ Code, Message string }
+	}
+	require.NoError(t, json.Unmarshal(inner, &structured))
+	require.Equal(t, code, structured.Error.Code)
+	require.Equal(t, code+": "+structured.Error.Message, text)
+	return text
+}
+
+// restCall is a call over REST.
+func (c *client) restCall(t *testing.T, status int, name string, args any) map[string]any {
+	t.Helper()
+	return into[map[string]any](t, c, status, http.MethodPost, "/api/v1/tools/call", map[string]any{"tool": name, "arguments": args})
+}
+
+// wire is an answer over HTTP, with the JSON of each message in it.
+type wire struct {
+	status   int
+	header   http.Header
+	body     string
+	messages []json.RawMessage
+}
+
+// say sends one body to /mcp as it is. Headers replace those that every client sends.
+func (c *client) say(t *testing.T, body string, header ...string) wire {
+	t.Helper()
+	return c.raw(t, http.MethodPost, "/mcp", body, header...)
+}
+
+func (c *client) raw(t *testing.T, method, path, body string, header ...string) wire {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, c.url+path, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	for i := 0; i < len(header); i += 2 {
+		switch {
+		case header[i] == "Host":
+			req.Host = header[i+1]
+		case header[i+1] == "":
+			req.Header.Del(header[i])
+		default:
+			req.Header.Set(header[i], header[i+1])
+		}
+	}
+	resp, err := c.http.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var text bytes.Buffer
+	_, err = text.ReadFrom(resp.Body)
+	require.NoError(t, err)
+	out := wire{status: resp.StatusCode, header: resp.Header, body: text.String()}
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		out.messages = append(out.messages, text.Bytes())
+		return out
+	}
+	for line := range strings.Lines(out.body) {
+		if data, ok := strings.CutPrefix(strings.TrimSpace(line), "data:"); ok && json.Valid([]byte(data)) {
+			out.messages = append(out.messages, json.RawMessage(data))
+		}
+	}
+	return out
+}
+
+// rpcError is the JSON-RPC error in an answer.
+func (w wire) rpcError(t *testing.T) (code int, message string) {
+	t.Helper()
+	require.NotEmpty(t, w.messages, "%d %s", w.status, w.body)
+	var v struct {
+		Error *struct {
+			Code    int
+			Message string
+		}
+	}
+	require.NoError(t, json.Unmarshal(w.messages[len(w.messages)-1], &v), "%d %s", w.status, w.body)
+	require.NotNil(t, v.Error, "%d %s", w.status, w.body)
+	return v.Error.Code, v.Error.Message
+}
+
+// result is the JSON-RPC result in an answer.
+func (w wire) result(t *testing.T) map[string]any {
+	t.Helper()
+	require.NotEmpty(t, w.messages, "%d %s", w.status, w.body)
+	var v struct {
+		Result map[string]any
+		Error  json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal(w.messages[len(w.messages)-1], &v), "%d %s", w.status, w.body)
+	require.Empty(t, string(v.Error))
+	return v.Result
+}
+
+// requireNoStart requires that a server does not start, and says why.
+func requireNoStart(t *testing.T, cfg config.Config, why string) {
+	t.Helper()
+	a, err := app.New(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	require.ErrorContains(t, a.Start(t.Context()), why)
+	require.NoError(t, a.Stop(t.Context()))
+}
