@@ -72,7 +72,7 @@ func TestGatewayOverStdio(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = &out, &log
 		_ = cmd.Run()
 		said := out.String() + log.String()
-		require.Contains(t, strings.ToLower(said), "unauthorized", said)
+		require.Contains(t, strings.ToLower(said), "--token", said)
 		require.NotContains(t, said, strings.Repeat("0", 32))
 	})
 }

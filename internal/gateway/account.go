@@ -119,7 +119,6 @@ func (a *account) telling() int64 {
 // calls that are not counted yet will turn out to have cost. The caller holds mu.
 func (a *account) bound() int64 { return max(min(a.size-a.spent-a.held, a.size-a.spent), 0) }
 
-
 // unanswered takes note that the ledger did not answer a statement.
 func (a *account) unanswered(s statement) {
 	a.mu.Lock()

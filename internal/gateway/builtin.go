@@ -48,7 +48,8 @@ func (g *Gateway) builtinTools() []*tool {
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
 		}, g.cancelTask).unlisted(),
 	}
-	for _, t := range tools {
+	for i, t := range tools {
+		t.rank = i
 		t.listed = g.opts.Names.listed(t.server, t.name)
 	}
 	return tools

@@ -26,6 +26,8 @@ type tool struct {
 	quarantined bool
 	// builtin does the work of comet's own tools; nil for an upstream's.
 	builtin func(ctx context.Context, c *call) (*mcp.CallToolResult, error)
+	// rank is where one of comet's own stands among them: what finds the others is first.
+	rank int
 	// hidden tools are called and found, and not listed unless all are.
 	hidden bool
 }

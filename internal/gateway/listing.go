@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -135,7 +136,7 @@ func pageOf[T any](list []T, cursor string, size int, key func(T) string) (page 
 // place is where a tool stands among all: comet's own come first.
 func (t *tool) place() string {
 	if t.builtin != nil {
-		return "0 " + t.id
+		return fmt.Sprintf("0 %02d", t.rank)
 	}
 	return "1 " + t.server + " " + t.name
 }
