@@ -61,6 +61,13 @@ func TestPolicy(t *testing.T) {
 		{"any in deny", `{"deny":[{"tool":"*","arguments":{"paths":"/etc/*"}}]}`, call{"filesystem", "read_many", "read", `{"paths":["/srv/a","/etc/b"]}`}, true, false},
 		{"arguments lie within others", `{"deny":[{"tool":"*","arguments":{"options.mode":"force"}}]}`, call{"git", "push", "write", `{"options":{"mode":"force"}}`}, true, false},
 		{"numbers and truth are read as they are written", `{"deny":[{"tool":"*","arguments":{"force":"true","n":"1?"}}]}`, call{"git", "push", "write", `{"force":true,"n":12}`}, true, false},
+		{"a number of no size hides no argument", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":"/secret/a","n":1e999}`}, true, false},
+		{"nor where it is alone", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":"/open/a","n":1e999}`}, true, true},
+		{"a name that comes twice is read as neither", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":"/open","path":"/secret"}`}, true, false},
+		{"what is no JSON is not let through", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":`}, true, false},
+		{"a resource that climbs is not there for who has rules", `{"allow":[{"tool":"docs:resource:file:///srv/*"}]}`, call{"docs", "resource:file:///srv/../etc/passwd", "read", `{}`}, false, false},
+		{"nor where that is escaped", `{"deny":[{"tool":"docs:resource:file:///etc/*"}]}`, call{"docs", "resource:file:///srv/%252e%252e/etc/passwd", "read", `{}`}, false, false},
+		{"and is for who has none", `{}`, call{"docs", "resource:file:///srv/../a", "read", `{}`}, true, true},
 		{"a resource is the tool resource:uri", `{"allow":[{"tool":"docs:resource:file:///public/*"}]}`, call{"docs", "resource:file:///public/a", "read", `{}`}, true, true},
 		{"which no pattern of tools names by chance", `{"allow":[{"tool":"docs:read_*"}]}`, call{"docs", "resource:file:///public/a", "read", `{}`}, false, false},
 	} {
@@ -71,5 +78,27 @@ func TestPolicy(t *testing.T) {
 			require.Equal(t, c.shown, shown, "shown")
 			require.Equal(t, c.allowed, shown && p.permits(c.call.server, c.call.tool, json.RawMessage(c.call.args)), "allowed")
 		})
+	}
+}
+
+func TestRulesThatCanMatchNothing(t *testing.T) {
+	t.Parallel()
+	for pattern, ok := range map[string]bool{
+		"fs": true, "fs:write_*": true, "*": true, "my-?s:*": true, "fs__write_file": false, "fs write": false, ":read": false, "fs/x:read": false,
+	} {
+		err := checkRules(models.ToolPolicy{Deny: []models.ToolRule{{Tool: pattern}}})
+		require.Equal(t, ok, err == nil, "%s: %v", pattern, err)
+	}
+}
+
+func TestServersATokenKnows(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`{}`: true, `{"allow":[{"tool":"fs:read_*"}]}`: true, `{"allow":[{"tool":"memory"}]}`: false, `{"deny":[{"tool":"fs"}]}`: false,
+		`{"deny":[{"tool":"fs:write_*"}]}`: true, `{"deny":[{"tool":"f*:*"}]}`: false, `{"deny":[{"tool":"fs","arguments":{"a":"b"}}]}`: true,
+	} {
+		var rules models.ToolPolicy
+		require.NoError(t, json.Unmarshal([]byte(text), &rules))
+		require.Equal(t, want, (&policy{rules}).knows("fs"), text)
 	}
 }
