@@ -42,15 +42,14 @@ func TestALineOfAWorkerOfV4(t *testing.T) {
 		require.Equal(t, 7, strings.Count(said, "|"))
 		g.say("M1|W1>O1|U|T1|-|R|-|progress=50%")
 		g.say("M2|W1>O1|S|T1|-|D|-|done")
-		require.Equal(t, "O1>W1|A|T1|-|D|-|noted", unnumbered(g.hear()))
 		g.say("M2|W1>O1|S|T1|-|D|-|done") // once more
 		var told []string
-		for len(told) < 2 { // in either order
+		for len(told) < 3 { // the next task comes beside the answers, in any order
 			text := g.hear()
 			require.Equal(t, 7, strings.Count(text, "|"), text)
 			told = append(told, strings.Split(unnumbered(text), "|")[1])
 		}
-		require.ElementsMatch(t, []string{"A", "R"}, told)
+		require.ElementsMatch(t, []string{"A", "A", "R"}, told)
 		for id, want := range map[string]models.TaskState{one.ID: models.TaskDone, two.ID: models.TaskNew} {
 			task, err := h.Task(t.Context(), id)
 			require.NoError(t, err)
