@@ -59,7 +59,9 @@ func (g *Gateway) Calls(ctx context.Context, by models.Principal, q models.ToolC
 		q.TokenID = by.TokenID
 	}
 	if err := g.trail.Flush(ctx); err != nil {
-		g.log.Debug("the newest calls are not shown yet", "error", err)
+		if err = g.trail.Flush(ctx); err != nil { // a connection that was cut is one no longer
+			g.log.Debug("the newest calls are not shown yet", "error", err)
+		}
 	}
 	return g.store.ToolCalls(ctx, q)
 }

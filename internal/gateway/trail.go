@@ -169,15 +169,18 @@ func (t *trail) flush(ctx context.Context, all bool) error {
 		release(accounts, true)
 		t.written(len(batch))
 		return nil
-	case ctx.Err() != nil || errs.Is(err, errs.Unavailable) || errs.Is(err, errs.Timeout):
+	case !t.itsOwnFault(ctx, err):
 		release(accounts, false)
 		t.putBack(batch, news[:len(news)-len(batch)])
 		return err
 	}
 	t.log.Warn("one of the calls or accounts cannot be written; each is written for itself", "error", err)
-	t.apart(ctx, calls, news, accounts)
-	t.written(len(batch))
-	return nil
+	return t.apart(ctx, batch, news[:len(news)-len(batch)], accounts)
+}
+
+// itsOwnFault reports whether what could not be written is to blame: the database answers.
+func (t *trail) itsOwnFault(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !errs.Is(err, errs.Unavailable) && !errs.Is(err, errs.Timeout) && t.store.Ping(ctx) == nil
 }
 
 // write writes calls and events, and tells the ledger of accounts, in one transaction. For
@@ -208,27 +211,58 @@ func (t *trail) write(ctx context.Context, calls []models.ToolCall, news []model
 }
 
 // apart writes each call and each account for itself, so that one that no database takes, or
-// that the ledger refuses, holds up no other. What cannot be written is said, and lost.
-func (t *trail) apart(ctx context.Context, calls []models.ToolCall, news []models.EventDraft, accounts []*due) {
-	for _, c := range calls {
-		if err := t.write(ctx, []models.ToolCall{c}, nil, nil); err != nil {
-			t.log.Error("a call of a tool is not in the audit trail", "call", c.ID, "agent", c.AgentID, "server", c.Server, "error", err)
-		}
-	}
-	for _, e := range news {
-		if err := t.write(ctx, nil, []models.EventDraft{e}, nil); err != nil {
-			t.log.Error("an event is lost", "type", e.Type, "error", err)
-		}
-	}
-	for _, d := range accounts {
-		err := t.write(ctx, nil, nil, []*due{d})
-		if err != nil {
+// that the ledger refuses, holds up no other. What cannot be written twice by a database that
+// answers is said, and lost; where it does not answer, all that is left waits.
+func (t *trail) apart(ctx context.Context, batch []ended, news []models.EventDraft, accounts []*due) (err error) {
+	for i, d := range accounts {
+		lost, err := t.alone(ctx, func() error { return t.write(ctx, nil, nil, []*due{d}) })
+		switch {
+		case lost:
 			t.log.Error("what an agent used is not in the ledger", "agent", d.agentID, "tokens", d.lost(d.statement), "error", err)
 			<-d.asking
-			continue
+		case err != nil:
+			release(accounts[i:], false)
+			t.putBack(batch, news)
+			return err
+		default:
+			release([]*due{d}, true)
 		}
-		release([]*due{d}, true)
 	}
+	for i, e := range batch {
+		lost, err := t.alone(ctx, func() error {
+			return t.write(ctx, []models.ToolCall{e.ToolCall}, []models.EventDraft{eventOf(e.ToolCall)}, nil)
+		})
+		switch {
+		case lost:
+			t.log.Error("a call of a tool is not in the audit trail", "call", e.ID, "agent", e.AgentID, "error", err)
+		case err != nil:
+			t.putBack(batch[i:], news)
+			return err
+		}
+		t.written(1)
+	}
+	for i, e := range news {
+		lost, err := t.alone(ctx, func() error { return t.write(ctx, nil, []models.EventDraft{e}, nil) })
+		switch {
+		case lost:
+			t.log.Error("an event is lost", "type", e.Type, "error", err)
+		case err != nil:
+			t.putBack(nil, news[i:])
+			return err
+		}
+	}
+	return nil
+}
+
+// alone writes one thing, again where that fails, and reports whether it is lost: the database
+// answers, and does not take it.
+func (t *trail) alone(ctx context.Context, write func() error) (lost bool, err error) {
+	for range 2 {
+		if err = write(); err == nil || !t.itsOwnFault(ctx, err) {
+			return false, err
+		}
+	}
+	return true, err
 }
 
 // tell has an event written with the next calls. It is for news that nobody waits for: where
