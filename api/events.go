@@ -58,7 +58,13 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	if after, err = lastEventID(r, after); err != nil {
 		return err
 	}
-	release, err := s.streams.take(caller(r).TokenID)
+	return s.follow(w, r, after, &teller{of: s.streams, write: write, filter: filter})
+}
+
+// follow takes a place among the streams of a kind and tells one, from behind a position on,
+// nil for from now on. What the teller has to say first comes behind where the stream stands.
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, after *int, t *teller) error {
+	release, err := t.of.take(caller(r).TokenID)
 	if err != nil {
 		return err
 	}
@@ -72,11 +78,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.follow(w, r, &teller{of: s.streams, write: write, filter: filter, kept: kept, read: from, told: from, message: hello})
-}
-
-// follow begins the answer of a stream and tells it.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, t *teller) error {
+	t.kept, t.read, t.told, t.message = kept, from, from, append(hello, t.message...)
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")

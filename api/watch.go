@@ -42,7 +42,7 @@ func watchedName(t models.EventType) string {
 // watchGateway tells what happens at the gateway.
 //
 //	@Summary		Follow the gateway
-//	@Description	Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of its own agent's calls, and of none where it is bound to no agent; the rest everybody hears. At most 100 clients follow at a time.
+//	@Description	Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
 //	@ID				watchGateway
 //	@Tags			events
 //	@Produce		text/event-stream
@@ -65,23 +65,9 @@ func (s *Server) watchGateway(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	release, err := s.watchers.take(caller(r).TokenID)
-	if err != nil {
-		return err
-	}
-	defer release()
-	kept, leave, err := s.news.join(r.Context())
-	if err != nil {
-		return err
-	}
-	defer leave()
-	from, hello, err := s.begin(r.Context(), after)
-	if err != nil {
-		return err
-	}
-	return s.follow(w, r, &teller{
-		of: s.watchers, write: s.asJSON, filter: filter, kept: kept, read: from, told: from, name: watchedName,
-		message: append(hello, "event: connected\ndata: {}\n\n"...), alive: "event: heartbeat\ndata: {}\n",
+	return s.follow(w, r, after, &teller{
+		of: s.watchers, write: s.asJSON, filter: filter, name: watchedName,
+		message: []byte("event: connected\ndata: {}\n\n"), alive: "event: heartbeat\ndata: {}\n",
 	})
 }
 
@@ -106,6 +92,7 @@ func readWatchFilter(q *query, p models.Principal) (f eventFilter) {
 	}
 	if auth.Require(p, models.ScopeAdmin) != nil {
 		f.callsOf = new(orZero(p.AgentID))
+		f.types = slices.DeleteFunc(f.types, func(t models.EventType) bool { return t != models.EventToolCalled && t != models.EventToolFailed })
 	}
 	return f
 }

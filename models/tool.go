@@ -88,9 +88,6 @@ const (
 	ToolRefused ToolOutcome = "refused"
 )
 
-// ToolOutcomes returns all outcomes.
-func ToolOutcomes() []ToolOutcome { return []ToolOutcome{ToolSucceeded, ToolFailed, ToolRefused} }
-
 // ToolCall is a line of the audit trail: who called what, and how it ended. What was said
 // is not in it, only a digest.
 type ToolCall struct {

@@ -7922,7 +7922,7 @@ type ClientInterface interface {
 
 	// WatchGateway Follow the gateway
 	//
-	// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of its own agent's calls, and of none where it is bound to no agent; the rest everybody hears. At most 100 clients follow at a time.
+	// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
 	//
 	// Needs the scope `tools:call`.
 	//
@@ -10353,7 +10353,7 @@ func (c *Client) GetDocs(ctx context.Context, params *GetDocsParams, reqEditors 
 
 // WatchGateway Follow the gateway
 //
-// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of its own agent's calls, and of none where it is bound to no agent; the rest everybody hears. At most 100 clients follow at a time.
+// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
 //
 // Needs the scope `tools:call`.
 //
@@ -17544,7 +17544,7 @@ type ClientWithResponsesInterface interface {
 
 	// WatchGatewayWithResponse Follow the gateway
 	//
-	// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of its own agent's calls, and of none where it is bound to no agent; the rest everybody hears. At most 100 clients follow at a time.
+	// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
 	//
 	// Needs the scope `tools:call`.
 	//
@@ -27345,7 +27345,7 @@ func (c *ClientWithResponses) GetDocsWithResponse(ctx context.Context, params *G
 
 // WatchGatewayWithResponse Follow the gateway
 //
-// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of its own agent's calls, and of none where it is bound to no agent; the rest everybody hears. At most 100 clients follow at a time.
+// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
 //
 // Needs the scope `tools:call`.
 //
