@@ -60,7 +60,10 @@ type toolList struct {
 func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "server", "limit", "cursor")
 	server, limit := orZero(q.OptString("server", models.MaxIDLength)), q.Int("limit", 1, maxLimit, defaultLimit)
-	after, _ := q.cursorOf(400)
+	after, sent := q.cursorOf(400)
+	if sent && after == "" {
+		q.foreignCursor()
+	}
 	if err := q.Err(); err != nil {
 		return err
 	}

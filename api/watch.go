@@ -36,6 +36,9 @@ func watched() []models.EventType {
 // watchedName is what the document calls an event: tool_called for tool.called, and
 // edge_created for graph.edge_created.
 func watchedName(t models.EventType) string {
+	if t == models.EventGraphSynced {
+		return "graph_synced"
+	}
 	return strings.ReplaceAll(strings.TrimPrefix(string(t), "graph."), ".", "_")
 }
 

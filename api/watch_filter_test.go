@@ -31,3 +31,16 @@ func TestWhoHearsWhatOfTheGateway(t *testing.T) {
 		require.Equal(t, []bool{c.own, c.others, c.edge, c.down}, []bool{f.wants(called(agent)), f.wants(called("bob")), f.wants(edge), f.wants(down)}, name)
 	}
 }
+
+// TestNamesOfTheGatewaysEvents: they are those the document gives them.
+func TestNamesOfTheGatewaysEvents(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, e := range watched() {
+		names = append(names, watchedName(e))
+	}
+	require.Equal(t, []string{
+		"tool_called", "tool_failed", "upstream_up", "upstream_down", "graph_synced", "edge_created", "edge_updated", "metrics_updated",
+		"tool_quarantined", "tool_approved",
+	}, names)
+}

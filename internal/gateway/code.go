@@ -110,14 +110,14 @@ func (g *Gateway) request(ctx context.Context, c *call, r CodeRun) (sandbox.Requ
 	if s := r.SandboxConfig; s != nil {
 		out.ReadPaths = s.AllowedReadPaths
 		if s.Timeout != nil {
-			if *s.Timeout < 1 || *s.Timeout > float64((24*time.Hour).Milliseconds()) {
-				return out, badParameters("sandbox_config.timeout must be milliseconds, at least 1, not %v", *s.Timeout)
+			if most := float64((24 * time.Hour).Milliseconds()); !(*s.Timeout >= 1 && *s.Timeout <= most) {
+				return out, badParameters("sandbox_config.timeout must be 1 to %.0f milliseconds, not %.0f", most, *s.Timeout)
 			}
 			out.Timeout = time.Duration(*s.Timeout * float64(time.Millisecond))
 		}
 		if s.MemoryLimit != nil {
-			if *s.MemoryLimit < 1 || *s.MemoryLimit > 1<<20 {
-				return out, badParameters("sandbox_config.memoryLimit must be MB, at least 1, not %v", *s.MemoryLimit)
+			if !(*s.MemoryLimit >= 1 && *s.MemoryLimit <= 1<<20) {
+				return out, badParameters("sandbox_config.memoryLimit must be 1 to %d MB, not %.0f", 1<<20, *s.MemoryLimit)
 			}
 			out.MemoryMB = int(*s.MemoryLimit)
 		}
