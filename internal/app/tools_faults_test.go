@@ -143,25 +143,59 @@ func TestADatabaseThatIsAwayLosesNoCall(t *testing.T) {
 		p := serve(t, data, database, tools, away.through(t, data))
 		c := newClient(t, p.url(t), adminToken(t, data))
 		k := &calling{}
-		stop := k.flow(t, c, "a")
-		eventually(t, func() bool { return k.count.Load() >= 50 }, "the calls flow")
-		for range 3 {
-			away.begin(t, c)
-			target := k.count.Load() + 5
-			if away.reads {
-				eventually(t, func() bool { return k.count.Load() >= target }, "calls are answered meanwhile")
-			}
-			away.end(t)
-			target = k.count.Load() + 20
-			eventually(t, func() bool { return k.count.Load() >= target }, "the calls flow again")
+		if away.reads {
+			k.whileLocked(t, c, away)
+		} else {
+			k.whileCut(t, c, away)
 		}
-		stop()
 		requireWritten(t, c, k.known())
 		require.Zero(t, get[models.Verification](t, c, "/api/v1/ledger/verify").Total)
 		_, tokens := c.trail(t)
 		eventually(t, func() bool { return c.used(t, models.RootAgentID) >= tokens }, "what is in the trail is charged")
 		p.stop(t)
 	})
+}
+
+// whileLocked makes calls while the database can be read and not written: what the ledger has
+// reserved can be spent meanwhile. Who has to wait for it gets an error after a while; then it
+// is tried anew.
+func (k *calling) whileLocked(t *testing.T, c *client, away *absence) {
+	t.Helper()
+	s, meanwhile := c.mcpClient(t), 0
+	for round := 0; meanwhile < 30; round++ {
+		require.Less(t, round, 10, "only %d calls were answered meanwhile", meanwhile)
+		name := fmt.Sprintf("round-%d", round)
+		require.NoError(t, echo(t.Context(), s, name))
+		k.note(name)
+		c.trail(t) // it is written, so that the next calls have all that is reserved anew
+		away.begin(t, c)
+		for n := range 10 {
+			text := fmt.Sprintf("%s-%d", name, n)
+			if echo(t.Context(), s, text) != nil {
+				break
+			}
+			k.note(text)
+			meanwhile++
+		}
+		away.end(t)
+	}
+}
+
+// whileCut has many call while the way to the database is cut, and goes on when it is back.
+func (k *calling) whileCut(t *testing.T, c *client, away *absence) {
+	t.Helper()
+	stop := k.flow(t, c, "a")
+	defer stop()
+	flows := func(what string) {
+		target := k.count.Load() + 20
+		eventually(t, func() bool { return k.count.Load() >= target }, what)
+	}
+	flows("the calls flow")
+	for range 3 {
+		away.begin(t, c)
+		away.end(t)
+		flows("the calls flow again")
+	}
 }
 
 // absence takes the database away from a server: the file of SQLite is locked by somebody

@@ -20,6 +20,9 @@ const (
 	reservedFor = 2 * time.Minute
 	// idleAfter is how long an account may lie unused before it gives back what it holds.
 	idleAfter = 5 * time.Second
+	// askFor is how long a call waits for the ledger, at most, where its agent's account is
+	// dry: a database that is away must not hold up a caller for ever.
+	askFor = 10 * time.Second
 	// factKind is what calls of tools are in the breakdown of an agent's usage.
 	factKind = "tool_calls"
 )
@@ -50,9 +53,23 @@ func (m *meter) account(agentID string) *account {
 	return a
 }
 
-// admit promises a call so many tokens, or returns errs.BudgetExceeded. Who is admitted
-// calls give of the account.
+// admit promises a call so many tokens, or returns errs.BudgetExceeded, and errs.Unavailable
+// where the ledger does not answer in time. Who is admitted calls give of the account.
 func (m *meter) admit(ctx context.Context, agentID string, tokens int64) (*account, error) {
+	if a := m.account(agentID); a.take(tokens, m.clock()) {
+		return a, nil
+	}
+	asking, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	a, err := m.promise(asking, agentID, tokens)
+	if err != nil && ctx.Err() == nil && asking.Err() != nil {
+		return nil, errs.Wrap(errs.Unavailable, err, "the token ledger does not answer; nothing was called, try again")
+	}
+	return a, err
+}
+
+// promise is admit for as long as the context lasts.
+func (m *meter) promise(ctx context.Context, agentID string, tokens int64) (*account, error) {
 	for {
 		a := m.account(agentID)
 		if a.take(tokens, m.clock()) {

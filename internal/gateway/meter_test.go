@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,5 +47,18 @@ func TestWhatIsNotCountedYetStaysReserved(t *testing.T) {
 		_, err = other.admit(t.Context(), id, 550)
 		require.NoError(t, err, "the rest is free")
 		require.EqualValues(t, 1000, reserved())
+	})
+}
+
+// TestALedgerThatDoesNotAnswerHoldsUpNobodyForEver: who calls while the account is dry and
+// somebody else waits for the ledger is told so after a while.
+func TestALedgerThatDoesNotAnswerHoldsUpNobodyForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, begun := newMeter(nil, time.Now), time.Now()
+		m.account("crowd").asking <- struct{}{}
+		_, err := m.admit(t.Context(), "crowd", 1)
+		require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
+		require.Equal(t, askFor, time.Since(begun))
 	})
 }
