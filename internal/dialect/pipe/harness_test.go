@@ -106,6 +106,22 @@ func (h *house) says(t testing.TB, who, line string, wait time.Duration) []strin
 	return strings.Split(string(a.Body), "\n")
 }
 
+// settle waits until who chooses workers knows of them what is stored: what a task that has
+// just ended did to its worker is known a moment later.
+func (h *house) settle(t testing.TB) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		workers, err := h.work.Workers(t.Context(), "", 100)
+		require.NoError(t, err)
+		for _, w := range workers {
+			if h.work.Known(w.AgentID).Version != w.Version {
+				return false
+			}
+		}
+		return true
+	}, time.Minute, time.Millisecond, "what is known of the workers is what is stored")
+}
+
 // parse reads a line of V5 or, where it has eight segments, of V4.
 func parse(line string) (wire.Message, error) {
 	if strings.Count(line, "|") == v4.Segments-1 {
@@ -163,6 +179,9 @@ func (h *house) transcript(t *testing.T, text string) {
 			require.Equal(t, []string{rest[2:]}, unnumbered(h.told(t, who)), at)
 		case strings.HasPrefix(rest, "> "):
 			require.Empty(t, answers, at)
+			if strings.Contains(rest, "|R|") {
+				h.settle(t)
+			}
 			answers = unnumbered(h.says(t, who, rest[2:], 0))
 		case strings.HasPrefix(rest, "wait > "):
 			require.Empty(t, answers, at)
