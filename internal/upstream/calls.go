@@ -141,22 +141,3 @@ func (c *call) meta() mcp.Meta {
 	}
 	return meta
 }
-
-// progress tells a call how far it is.
-func (s *session) progress(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
-	if r.Params == nil {
-		return
-	}
-	token, _ := r.Params.ProgressToken.(string)
-	s.calls.mu.Lock()
-	c := s.calls.running[token]
-	s.calls.mu.Unlock()
-	if c == nil || c.Progress == nil {
-		return // late, or nobody's
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.done {
-		c.CallOptions.Progress(Progress{Progress: r.Params.Progress, Total: r.Params.Total, Message: r.Params.Message})
-	}
-}

@@ -16,6 +16,10 @@ type events struct {
 	in      *lineReader
 	limit   int
 	garbage *counter
+	aside   aside
+	// resumes is that the SDK looks at the id of an event without data. Its reader for
+	// 2024-11-05 takes any event for a message, and gives up at one that is none.
+	resumes bool
 
 	out  []byte // of what is passed on, not read yet
 	err  error  // after it
@@ -30,11 +34,11 @@ type event struct {
 	over            *envelope
 }
 
-func newEvents(body io.ReadCloser, limit int, garbage *counter) *events {
+func newEvents(body io.ReadCloser, limit int, garbage *counter, aside aside, resumes bool) *events {
 	// A line has the name of its field before the message. Every answer is a stream of its
 	// own, mostly of one short line: the buffer is small.
 	in := &lineReader{r: bufio.NewReader(body), limit: limit + len("data: ")}
-	return &events{Closer: body, in: in, limit: limit, garbage: garbage}
+	return &events{Closer: body, in: in, limit: limit, garbage: garbage, aside: aside, resumes: resumes}
 }
 
 // Read implements io.Reader.
@@ -103,6 +107,7 @@ func (e *events) data(value []byte) {
 func (e *events) dispatch() {
 	next := e.next
 	e.next = event{}
+	isMessage := len(next.name) == 0 || string(next.name) == "message"
 	if next.over != nil {
 		next.data, next.hasData = nil, false
 		if id, ok := next.over.answers(); ok {
@@ -110,10 +115,19 @@ func (e *events) dispatch() {
 		} else {
 			e.garbage.add("")
 		}
-	} else if isMessage := len(next.name) == 0 || string(next.name) == "message"; isMessage && len(next.data) > 0 {
-		if _, err := jsonrpc.DecodeMessage(next.data); err != nil {
+	} else if isMessage && len(next.data) > 0 {
+		msg, err := jsonrpc.DecodeMessage(next.data)
+		if err != nil {
 			e.garbage.add(string(next.data[:min(len(next.data), maxSample)]))
+		}
+		if err != nil || e.aside(msg) {
 			next.data, next.hasData = nil, false
+		}
+	}
+	if isMessage && len(next.data) == 0 {
+		next.name = nil
+		if !e.resumes {
+			next = event{}
 		}
 	}
 	e.out = next.encode()

@@ -33,17 +33,19 @@ type web struct {
 	headers http.Header
 	limit   int
 	garbage *counter
+	aside   aside
+	resumes bool // see events
 	life    context.Context // of the session: its end ends every request
 	end     context.CancelFunc
 	refused atomic.Pointer[string] // the status of the last answer that was an error
 }
 
-func newWeb(l *launch, opts *Options, garbage *counter) (*web, error) {
+func newWeb(l *launch, opts *Options, garbage *counter, aside aside) (*web, error) {
 	origin, err := url.Parse(l.URL)
 	if err != nil {
 		return nil, errors.New("its url is no address")
 	}
-	w := &web{origin: origin, headers: http.Header{}, limit: opts.MaxMessage, garbage: garbage}
+	w := &web{origin: origin, headers: http.Header{}, limit: opts.MaxMessage, garbage: garbage, aside: aside, resumes: l.transport() != SSE}
 	for name, value := range l.Headers {
 		w.headers.Set(name, value)
 	}
@@ -128,7 +130,7 @@ func (w *web) checked(req *http.Request, resp *http.Response) *http.Response {
 		w.refused.Store(&status)
 		resp.Body = &limited{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
 	case kind == "text/event-stream":
-		resp.Body = newEvents(resp.Body, w.limit, w.garbage)
+		resp.Body = newEvents(resp.Body, w.limit, w.garbage, w.aside, w.resumes)
 	case kind == "application/json" && req.Method == http.MethodPost:
 		w.whole(req, resp)
 	default:

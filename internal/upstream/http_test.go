@@ -87,6 +87,32 @@ func TestCancellationAndProgressOverHTTP(t *testing.T) {
 	}
 }
 
+// TestProgressIsToldBeforeTheAnswer: what an upstream said of a call before it answered is
+// heard before the call returns, all of it, however quickly the answer follows.
+func TestProgressIsToldBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]upstream.Server{
+		"Stdio":    fakeServer("a", "sdk"),
+		"Newest":   {ID: "a", URL: serve(t, sdkHandler(nil, &mcp.StreamableHTTPOptions{Stateless: true})).URL},
+		"Sessions": {ID: "a", URL: serve(t, sdkHandler(nil, nil)).URL},
+		"SSE": {ID: "a", Transport: upstream.SSE, URL: serve(t, mcp.NewSSEHandler(func(*http.Request) *mcp.Server {
+			return newSDKServer(nil)
+		}, nil)).URL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, upstream.Options{}, server)
+			for range 20 {
+				var heard []float64
+				_, err := b.Call(t.Context(), "a", "steps", nil, &upstream.CallOptions{Progress: func(p upstream.Progress) { heard = append(heard, p.Progress) }})
+				require.NoError(t, err)
+				require.Len(t, heard, 50)
+				require.IsIncreasing(t, heard)
+			}
+		})
+	}
+}
+
 func TestHeadersGoToTheirAddressOnly(t *testing.T) {
 	t.Parallel()
 	var stolen atomic.Bool

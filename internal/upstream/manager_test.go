@@ -221,7 +221,7 @@ func TestEverythingElseOfAnUpstream(t *testing.T) {
 func everything(t *testing.T, b *bench) {
 	t.Helper()
 	s := b.ready(t, "a")
-	require.Equal(t, []int{6, 1, 1, 1}, []int{s.Tools, s.Resources, s.Templates, s.Prompts}, s.Warnings)
+	require.Equal(t, []int{7, 1, 1, 1}, []int{s.Tools, s.Resources, s.Templates, s.Prompts}, s.Warnings)
 	require.Equal(t, "ask", b.Tools("a")[0].Name)
 	require.Equal(t, "file:///a", b.Resources("a")[0].URI)
 	require.Equal(t, "file:///{x}", b.ResourceTemplates("a")[0].URITemplate)
@@ -257,7 +257,7 @@ func everything(t *testing.T, b *bench) {
 	require.Equal(t, "decline", b.call(t, "a", "ask", ""))
 
 	require.Equal(t, "added", b.call(t, "a", "more", ""))
-	b.await(t, "a", func(s upstream.Status) bool { return s.Tools == 7 })
+	b.await(t, "a", func(s upstream.Status) bool { return s.Tools == 8 })
 	require.Equal(t, "new", b.call(t, "a", "added", ""))
 	require.Eventually(t, func() bool { return b.told(upstream.Change{Server: "a", Kind: upstream.Tools}) }, long, 5*time.Millisecond)
 	require.NoError(t, b.Subscribe(t.Context(), "a", "file:///a"))

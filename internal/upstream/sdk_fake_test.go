@@ -45,6 +45,12 @@ func newSDKServer(held chan<- error) *mcp.Server {
 		held <- ctx.Err()
 		return nil, ctx.Err()
 	})
+	add("steps", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		for i := range 50 {
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i), Total: 50})
+		}
+		return said("done"), nil
+	})
 	add("big", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return said(strings.Repeat("x", 2<<20)), nil
 	})

@@ -90,7 +90,7 @@ func (s *session) transport() (mcp.Transport, error) {
 			return nil, err
 		}
 		s.process = p
-		s.stdio = newStdio(p.stdout, p.stdin, s.opts.MaxMessage, s.garbage)
+		s.stdio = newStdio(p.stdout, p.stdin, s.opts.MaxMessage, s.garbage, s.progress)
 		log := s.opts.Logger.With("upstream", l.ID)
 		s.pumps.Go(func() {
 			defer close(s.stderr.ended)
@@ -98,7 +98,7 @@ func (s *session) transport() (mcp.Transport, error) {
 		})
 		return s.stdio, nil
 	}
-	w, err := newWeb(l, s.opts, s.garbage)
+	w, err := newWeb(l, s.opts, s.garbage, s.progress)
 	if err != nil {
 		return nil, err
 	}
@@ -115,13 +115,12 @@ func (s *session) newClient() *mcp.Client {
 	capabilities := &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}
 	s.offerRoots(capabilities)
 	c := mcp.NewClient(&mcp.Implementation{Name: "comet", Version: s.opts.Version}, &mcp.ClientOptions{
-		Capabilities:                capabilities,
-		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true}, // see rounds
-		ElicitationHandler:          s.elicitation,
-		ProgressNotificationHandler: s.progress,
-		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { s.stale.mark(Tools) },
-		PromptListChangedHandler:    func(context.Context, *mcp.PromptListChangedRequest) { s.stale.mark(Prompts) },
-		ResourceListChangedHandler:  func(context.Context, *mcp.ResourceListChangedRequest) { s.stale.mark(Resources) },
+		Capabilities:               capabilities,
+		MultiRoundTrip:             &mcp.MultiRoundTripOptions{Disabled: true}, // see rounds
+		ElicitationHandler:         s.elicitation,
+		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { s.stale.mark(Tools) },
+		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { s.stale.mark(Prompts) },
+		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { s.stale.mark(Resources) },
 		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
 			if r.Params != nil {
 				s.tell(Change{Server: s.launch.ID, Kind: ResourceUpdated, URI: r.Params.URI})

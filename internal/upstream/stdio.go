@@ -26,6 +26,7 @@ type stdio struct {
 	out     io.WriteCloser
 	limit   int
 	garbage *counter
+	aside   aside
 
 	incoming chan jsonrpc.Message
 	outgoing chan []byte
@@ -38,9 +39,9 @@ type stdio struct {
 var _ mcp.Connection = (*stdio)(nil)
 
 // newStdio begins to read and write; Close and the end of in end it.
-func newStdio(in io.Reader, out io.WriteCloser, limit int, garbage *counter) *stdio {
+func newStdio(in io.Reader, out io.WriteCloser, limit int, garbage *counter, aside aside) *stdio {
 	c := &stdio{
-		in: newLineReader(in, limit), out: out, limit: limit, garbage: garbage,
+		in: newLineReader(in, limit), out: out, limit: limit, garbage: garbage, aside: aside,
 		incoming: make(chan jsonrpc.Message, queuedReads), outgoing: make(chan []byte, queuedWrites),
 		closed: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -84,7 +85,7 @@ func (c *stdio) tooLarge(over *envelope) {
 
 func (c *stdio) line(line []byte) {
 	if msg, err := jsonrpc.DecodeMessage(line); err == nil {
-		c.deliver(asForeign(msg))
+		c.take(msg)
 		return
 	}
 	var batch []json.RawMessage
@@ -94,10 +95,16 @@ func (c *stdio) line(line []byte) {
 	}
 	for _, raw := range batch {
 		if msg, err := jsonrpc.DecodeMessage(raw); err == nil {
-			c.deliver(asForeign(msg))
+			c.take(msg)
 		} else {
 			c.garbage.add("")
 		}
+	}
+}
+
+func (c *stdio) take(msg jsonrpc.Message) {
+	if !c.aside(msg) {
+		c.deliver(asForeign(msg))
 	}
 }
 

@@ -1,0 +1,38 @@
+package upstream
+
+import (
+	"encoding/json"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// aside looks at a message in the order in which an upstream sent it, and reports whether it
+// has taken it: the SDK hears no more of that.
+type aside func(jsonrpc.Message) (taken bool)
+
+// progress tells a call how far it is. The SDK would do that on a goroutine of its own, which
+// the answer to the call overtakes; here what was said before the answer is told before it.
+func (s *session) progress(msg jsonrpc.Message) (taken bool) {
+	r, ok := msg.(*jsonrpc.Request)
+	if !ok || r.Method != "notifications/progress" || r.IsCall() {
+		return false
+	}
+	var p mcp.ProgressNotificationParams
+	if json.Unmarshal(r.Params, &p) != nil {
+		return true // nobody could be told
+	}
+	token, _ := p.ProgressToken.(string)
+	s.calls.mu.Lock()
+	c := s.calls.running[token]
+	s.calls.mu.Unlock()
+	if c == nil || c.Progress == nil {
+		return true // late, or nobody's
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.done {
+		c.CallOptions.Progress(Progress{Progress: p.Progress, Total: p.Total, Message: p.Message})
+	}
+	return true
+}
