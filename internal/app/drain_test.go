@@ -75,7 +75,7 @@ func TestSIGTERM(t *testing.T) {
 	t.Run("ARequestThatDoesNotEndIsCutOffAfterTheTimeout", func(t *testing.T) {
 		t.Parallel()
 		data := t.TempDir()
-		p := serve(t, data, env("COMET_HTTP_SHUTDOWN_TIMEOUT=200ms"))
+		p := serve(t, data, env("COMET_HTTP_SHUTDOWN_TIMEOUT=10s"))
 		c := newClient(t, p.url(t), adminToken(t, data))
 		beginCreate(t, c, specialist("slow"))
 		p.terminate(t)

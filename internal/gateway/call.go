@@ -205,6 +205,7 @@ func (g *Gateway) forward(ctx context.Context, c *call) (*mcp.CallToolResult, er
 	if err != nil {
 		return nil, g.upstreamError(c.tool.id, err)
 	}
+	res.Meta = ownMeta(res.Meta)
 	return res, nil
 }
 

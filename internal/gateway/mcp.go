@@ -118,13 +118,29 @@ func (g *Gateway) answer(fixed *models.Principal) mcp.Middleware {
 			case *mcp.ListResourceTemplatesParams:
 				return g.listTemplates(ctx, by, orNew(p))
 			case *mcp.GetPromptParams:
-				return g.getPrompt(ctx, by, p)
+				res, err := g.getPrompt(ctx, by, p)
+				if err != nil {
+					return nil, err
+				}
+				return wholePrompt(revisionOf(req), res), nil
 			case *mcp.ReadResourceParams:
-				return g.readResource(ctx, by, p)
+				res, err := g.readResource(ctx, by, p)
+				if err != nil {
+					return nil, err
+				}
+				return wholeResource(revisionOf(req), res), nil
 			}
 			return next(ctx, method, req)
 		}
 	}
+}
+
+// revisionOf is the revision in which a request was made, "" where nobody said.
+func revisionOf(req mcp.Request) string {
+	if r, ok := req.(interface{ ProtocolVersion() string }); ok {
+		return r.ProtocolVersion()
+	}
+	return ""
 }
 
 // orNew is the parameters of a request that may have none.
