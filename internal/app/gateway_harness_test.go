@@ -46,9 +46,15 @@ func newFake(t *testing.T, id string) *fake {
 // newFakeOf is a server that speaks one revision at most.
 func newFakeOf(t *testing.T, id, revision string) *fake {
 	t.Helper()
-	f := &fake{id: id, Server: mcp.NewServer(&mcp.Implementation{Name: id, Version: "1"}, &mcp.ServerOptions{
+	return newFakeWith(t, id, revision, &mcp.ServerOptions{
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}},
-	})}
+	})
+}
+
+// newFakeWith is one that can more than tools.
+func newFakeWith(t *testing.T, id, revision string, can *mcp.ServerOptions) *fake {
+	t.Helper()
+	f := &fake{id: id, Server: mcp.NewServer(&mcp.Implementation{Name: id, Version: "1"}, can)}
 	f.http = httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return f.Server },
 		&mcp.StreamableHTTPOptions{Stateless: revision == newest, PropagateRequestCancellation: revision == newest}))
 	t.Cleanup(func() {

@@ -1,10 +1,16 @@
 package app_test
 
 import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -75,4 +81,108 @@ func TestGatewayOverStdio(t *testing.T) {
 		require.Contains(t, strings.ToLower(said), "--token", said)
 		require.NotContains(t, said, strings.Repeat("0", 32))
 	})
+}
+
+// linked pipes messages into a link to a server, all at once, and returns what is answered, by id.
+func linked(t *testing.T, url, token string, lines ...string) map[string]string {
+	t.Helper()
+	path, err := buildProgram()
+	require.NoError(t, err)
+	cmd := exec.Command(path, "mcp", "--server", url)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "COMET_TOKEN=" + token}
+	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	var out, log output
+	cmd.Stdout, cmd.Stderr = &out, &log
+	require.NoError(t, cmd.Run(), log.String())
+	answers := map[string]string{}
+	for line := range strings.Lines(out.String()) {
+		var m struct{ ID json.RawMessage }
+		require.NoError(t, json.Unmarshal([]byte(line), &m), line)
+		if len(m.ID) > 0 {
+			answers[string(m.ID)] = line
+		}
+	}
+	return answers
+}
+
+const (
+	beginSession = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`
+	sessionBegun = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+)
+
+// TestTheLinkAnswersEverything: whatever a client asks over a link is answered, also where
+// the server refuses it in HTTP, and where the client says no more.
+func TestTheLinkAnswersEverything(t *testing.T) {
+	t.Parallel()
+	h := openHub(t, "sqlite", nil, newFake(t, "paper").echo())
+	who := h.holder(t, "")
+
+	t.Run("InASession", func(t *testing.T) {
+		t.Parallel()
+		answers := linked(t, h.url, who.token, beginSession, sessionBegun,
+			`{"jsonrpc":"2.0","id":1,"method":"no/such/thing"}`,
+			`{"jsonrpc":"2.0","id":"two","method":"tools/call","params":{"name":"paper__echo","arguments":{"n":2}}}`,
+			`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":5}}`,
+			`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":[]}`,
+			`{"jsonrpc":"2.0","id":5,"method":"agent`,
+			`{"jsonrpc":"2.0","id":6,"method":"tools/list"}`,
+		)
+		require.Contains(t, answers["0"], `"protocolVersion":"2025-11-25"`)
+		for _, id := range []string{"1", "3", "4"} {
+			require.Contains(t, answers[id], `"error"`, id)
+		}
+		require.Contains(t, answers[`"two"`], `\"n\":2`)
+		require.Contains(t, answers["null"], "-32700")
+		require.Contains(t, answers["6"], "agentcards__search_tools")
+	})
+
+	t.Run("WithoutASession", func(t *testing.T) {
+		t.Parallel()
+		call := func(id, method, params string) string {
+			return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + params + meta + `}}`
+		}
+		answers := linked(t, h.url, who.token,
+			call("1", "no/such/thing", ""),
+			call("2", "tools/call", `"name":"paper__echo","arguments":{"n":2},`),
+			call("3", "tools/call", `"name":"agentcards__search_tools","arguments":{"query":5},`),
+			call("4", "resources/read", `"uri":"nobody://has/it",`),
+		)
+		require.Contains(t, answers["1"], "-32601")
+		require.Contains(t, answers["2"], `\"n\":2`)
+		require.Contains(t, answers["3"], "-32602")
+		require.Contains(t, answers["4"], "nobody://has/it")
+	})
+}
+
+// TestTheLinkOutlivesItsServer: a server that is started again knows nothing of sessions; the
+// client of a link goes on in the one it began.
+func TestTheLinkOutlivesItsServer(t *testing.T) {
+	t.Parallel()
+	data, tools := t.TempDir(), withTools(t)
+	p := serve(t, data, tools)
+	var at atomic.Pointer[url.URL]
+	moved := func(address string) {
+		u, err := url.Parse(address)
+		require.NoError(t, err)
+		at.Store(u)
+	}
+	moved(p.url(t))
+	front := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at.Load()) }})
+	t.Cleanup(front.Close)
+	changed := make(chan struct{}, 100)
+	s := overStdio(t, sessions, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+		changed <- struct{}{}
+	}}, []string{"COMET_TOKEN=" + adminToken(t, data)}, "--server", front.URL)
+	eventually(t, func() bool { return echo(t.Context(), s, "before") == nil }, "the tool is there")
+	p.kill()
+	require.Error(t, echo(t.Context(), s, "meanwhile"))
+	for len(changed) > 0 {
+		<-changed
+	}
+	p = serve(t, data, tools)
+	moved(p.url(t))
+	eventually(t, func() bool { return echo(t.Context(), s, "after") == nil }, "the client goes on")
+	eventually(t, func() bool { return len(changed) > 0 }, "and is told to ask again what tools there are")
+	require.NoError(t, s.Close())
+	p.stop(t)
 }

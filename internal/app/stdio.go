@@ -70,5 +70,5 @@ func operator() models.Principal {
 // RelayStdio connects one MCP client over in and out with a server.
 func RelayStdio(ctx context.Context, server, token string, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
 	o := opts.orDefaults()
-	return gateway.Relay(ctx, &mcp.IOTransport{Reader: in, Writer: out}, server+gateway.Path, token, o.Logger)
+	return gateway.Relay(ctx, in, out, server+gateway.Path, token, o.Logger)
 }

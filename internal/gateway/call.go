@@ -205,8 +205,7 @@ func (g *Gateway) forward(ctx context.Context, c *call) (*mcp.CallToolResult, er
 	if err != nil {
 		return nil, g.upstreamError(c.tool.id, err)
 	}
-	res.Meta = ownMeta(res.Meta)
-	return res, nil
+	return wholeCall(res), nil
 }
 
 // upstreamError is what a caller is told of an upstream's failure.

@@ -112,16 +112,19 @@ func (t *tool) asListed() Listed {
 	}
 }
 
+// cursorMark begins every cursor, which tells them from words that happen to be base64.
+const cursorMark = 1
+
 // pageOf cuts one page out of a list, which it puts in the order of its keys. A cursor names
 // the last of the page before, so that a list that changes repeats nothing.
 func pageOf[T any](list []T, cursor string, size int, key func(T) string) (page []T, next string, err error) {
 	slices.SortStableFunc(list, func(a, b T) int { return strings.Compare(key(a), key(b)) })
 	if cursor != "" {
 		after, err := base64.RawURLEncoding.DecodeString(cursor)
-		if err != nil || len(after) > 4096 {
+		if err != nil || len(after) > 4096 || len(after) == 0 || after[0] != cursorMark {
 			return nil, "", invalid("the cursor %q was not given by this server", clip(cursor))
 		}
-		first, found := slices.BinarySearchFunc(list, string(after), func(v T, k string) int { return strings.Compare(key(v), k) })
+		first, found := slices.BinarySearchFunc(list, string(after[1:]), func(v T, k string) int { return strings.Compare(key(v), k) })
 		if found {
 			first++
 		}
@@ -130,7 +133,7 @@ func pageOf[T any](list []T, cursor string, size int, key func(T) string) (page 
 	if len(list) <= size {
 		return list, "", nil
 	}
-	return list[:size], base64.RawURLEncoding.EncodeToString([]byte(key(list[size-1]))), nil
+	return list[:size], base64.RawURLEncoding.EncodeToString(append([]byte{cursorMark}, key(list[size-1])...)), nil
 }
 
 // place is where a tool stands among all: comet's own come first.

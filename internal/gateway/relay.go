@@ -8,265 +8,249 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Relay connects a client that speaks over one stream, such as stdio, with the /mcp of a
-// server, message by message, until the client goes. It understands no more of them than
-// that a call that is cancelled ends its request.
-func Relay(ctx context.Context, client mcp.Transport, url, token string, log *slog.Logger) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	headers := &bearerHeader{token: token, next: http.DefaultTransport}
-	near, err := client.Connect(ctx)
-	if err != nil {
-		return err
+const (
+	// maxLine is how long a message of a client over stdio may be, in bytes, and maxUnderway
+	// how many of its requests may wait for their answers; further ones wait to be read.
+	maxLine, maxUnderway = 16 << 20, 1000
+	// lastAnswers is for how long a client that says no more may hear what it has asked.
+	lastAnswers = 10 * time.Second
+)
+
+// Relay connects a client that speaks over in and out, a message a line, with the /mcp at
+// url, message by message, until the client goes or ctx ends. It understands no more of them
+// than what the transport wants to know of each, and how a session begins: where the server
+// has forgotten it, which a restart makes it do, it is begun again, and the client goes on.
+func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token string, log *slog.Logger) error {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &relay{
+		life: ctx, out: out, url: url, token: token, log: log, calls: map[string]context.CancelFunc{}, room: make(chan struct{}, maxUnderway),
+		http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, // the token is for this server
 	}
-	defer func() { _ = near.Close() }()
-	far, err := (&mcp.StreamableClientTransport{
-		Endpoint: url, HTTPClient: headers.client(), MaxRetries: -1, DisableStandaloneSSE: true,
-	}).Connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = far.Close() }()
-	r := &relay{near: near, far: far, headers: headers, url: url, log: log, calls: map[any]context.CancelFunc{}}
 	defer r.running.Wait()
-	defer cancel(nil)
-	r.running.Go(func() {
-		if err := r.back(ctx); err != nil {
-			cancel(fmt.Errorf("the connection to the comet server at %s is lost: %w", url, err))
+	defer cancel()
+	lines, ended := make(chan json.RawMessage), make(chan error, 1)
+	go func() { ended <- read(ctx, in, lines) }() // a read of a terminal or pipe is not to be interrupted
+	for {
+		select {
+		case <-ctx.Done():
+			r.leave()
+			return nil
+		case line := <-lines:
+			r.line(ctx, line)
+		case err := <-ended:
+			r.drain(ctx)
+			r.leave()
+			return err
 		}
-		_ = near.Close() // ends the reading
-	})
-	return r.forth(ctx)
+	}
 }
 
 // relay is one client's connection.
 type relay struct {
-	near, far mcp.Connection
-	headers   *bearerHeader
-	url       string
-	log       *slog.Logger
-	running   sync.WaitGroup
+	life       context.Context // what the server says by itself is heard as long
+	out        io.Writer
+	url, token string
+	log        *slog.Logger
+	http       *http.Client
+	running    sync.WaitGroup
+	asked      sync.WaitGroup // of them, the requests that will be answered
+	room       chan struct{}  // has one for each request under way
 
 	writing sync.Mutex // one message to the client at a time
+	opening sync.Mutex // one beginning of a session at a time
 	mu      sync.Mutex
-	calls   map[any]context.CancelFunc // by id, the requests under way
+	calls   map[string]context.CancelFunc // by id, the requests under way
+	session session
 }
 
-// forth carries what the client says to the server, until the client goes.
-func (r *relay) forth(ctx context.Context) error {
-	for {
-		msg, err := r.near.Read(ctx)
-		if err != nil {
-			return whyOver(ctx, err)
+// session is what the server knows a client by, in the revisions that have sessions, and what
+// the client said to begin it.
+type session struct {
+	id, revision   string
+	opener, opened *message
+}
+
+// message is what a client says, and what the transport has to know of it.
+type message struct {
+	raw    json.RawMessage
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	params struct {
+		Name      string          `json:"name"`
+		URI       string          `json:"uri"`
+		RequestID json.RawMessage `json:"requestId"`
+		Meta      struct {
+			Revision string `json:"io.modelcontextprotocol/protocolVersion"`
+		} `json:"_meta"`
+	}
+}
+
+// messageOf reads a message. What it has for parameters is the server's to refuse.
+func messageOf(line json.RawMessage) (*message, error) {
+	m := &message{raw: line}
+	if line[0] == '[' && json.Valid(line) {
+		return m, nil
+	}
+	if err := json.Unmarshal(line, m); err != nil {
+		return nil, err
+	}
+	var rest struct {
+		Params json.RawMessage `json:"params"`
+	}
+	if json.Unmarshal(line, &rest) == nil {
+		_ = json.Unmarshal(rest.Params, &m.params)
+	}
+	return m, nil
+}
+
+// asks reports whether the message wants an answer.
+func (m *message) asks() bool { return m.Method != "" && len(m.ID) > 0 && string(m.ID) != "null" }
+
+// read reads what the client says, until it says no more.
+func read(ctx context.Context, in io.Reader, to chan<- json.RawMessage) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
 		}
-		req, isRequest := msg.(*jsonrpc.Request)
-		switch {
-		case isRequest && req.IsCall() && req.Method != "initialize":
-			// The answer to a call may be long in coming, and others must not wait for it.
-			inner := r.begin(ctx, req.ID)
-			r.running.Go(func() { r.send(inner, req) })
-		case isRequest && req.IsCall():
-			r.send(ctx, req)
-			r.running.Go(func() { r.listen(ctx) })
-		case isRequest && req.Method == "notifications/cancelled":
-			r.cancelled(req)
-			r.post(ctx, msg)
-		default:
-			r.post(ctx, msg)
-		}
-	}
-}
-
-// whyOver says why no more of the client's messages can be read: nil where the client, or
-// whoever started this, has gone.
-func whyOver(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
-}
-
-// send makes a call; where it does not reach the server, the client is told so in its answer.
-func (r *relay) send(ctx context.Context, req *jsonrpc.Request) {
-	err := r.far.Write(ctx, req)
-	if err == nil || ctx.Err() != nil {
-		return
-	}
-	r.end(req.ID)
-	r.log.Warn("a request does not reach the server", "method", req.Method, "error", err)
-	r.tell(ctx, &jsonrpc.Response{ID: req.ID, Error: &jsonrpc.Error{
-		Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the comet server at %s does not take the request: %v", r.url, err),
-	}})
-}
-
-func (r *relay) post(ctx context.Context, msg jsonrpc.Message) {
-	if err := r.far.Write(ctx, msg); err != nil && ctx.Err() == nil {
-		r.log.Warn("a message does not reach the server", "error", err)
-	}
-}
-
-// back carries what the server says to the client. It returns why it cannot any more, nil
-// where ctx has ended.
-func (r *relay) back(ctx context.Context) error {
-	for {
-		msg, err := r.far.Read(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				return err
-			}
+		select {
+		case to <- bytes.Clone(line):
+		case <-ctx.Done():
 			return nil
 		}
-		if answer, ok := msg.(*jsonrpc.Response); ok {
-			r.end(answer.ID)
-		}
-		r.tell(ctx, msg)
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("a message of the client has more than %d bytes", maxLine)
+	}
+	return nil // a client that is gone is no failure
+}
+
+// line carries a message of the client to the server.
+func (r *relay) line(ctx context.Context, line json.RawMessage) {
+	m, err := messageOf(line)
+	if err != nil {
+		r.fail(nil, jsonrpc.CodeParseError, fmt.Sprintf("this is no message: %v", err))
+		return
+	}
+	switch {
+	case m.Method == "initialize" && m.asks():
+		r.mu.Lock()
+		r.session = session{opener: m}
+		r.mu.Unlock()
+		r.open(ctx, m)
+	case m.asks() || line[0] == '[': // a batch, as 2025-03-26 has them, may ask
+		r.ask(ctx, m)
+	case m.Method == "notifications/cancelled":
+		r.end(m.params.RequestID) // for a server without sessions that is what cancels it
+		r.send(ctx, m)
+	case m.Method == "notifications/initialized":
+		r.mu.Lock()
+		r.session.opened = m
+		r.mu.Unlock()
+		r.send(ctx, m)
+	default:
+		r.send(ctx, m)
 	}
 }
 
-func (r *relay) tell(ctx context.Context, msg jsonrpc.Message) {
+// ask makes a request whose answer may be long in coming: others do not wait for it.
+func (r *relay) ask(ctx context.Context, m *message) {
+	select {
+	case r.room <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	ctx, cancel, ok := r.begin(ctx, m)
+	if !ok {
+		<-r.room
+		r.fail(m.ID, jsonrpc.CodeInvalidRequest, "the id is that of a request under way")
+		return
+	}
+	lasts := m.Method == "subscriptions/listen" // until the client goes
+	if !lasts {
+		r.asked.Add(1)
+	}
+	r.running.Go(func() {
+		r.send(ctx, m)
+		r.end(m.ID)
+		cancel()
+		<-r.room
+		if !lasts {
+			r.asked.Done()
+		}
+	})
+}
+
+// begin notes a request, which has an id of its own unless it is a batch.
+func (r *relay) begin(ctx context.Context, m *message) (inner context.Context, cancel context.CancelFunc, ok bool) {
+	inner, cancel = context.WithCancel(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.asks() {
+		if r.calls[string(m.ID)] != nil {
+			cancel()
+			return nil, nil, false
+		}
+		r.calls[string(m.ID)] = cancel
+	}
+	return inner, cancel, true
+}
+
+// end ends a request.
+func (r *relay) end(id json.RawMessage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if cancel := r.calls[string(id)]; cancel != nil {
+		cancel()
+		delete(r.calls, string(id))
+	}
+}
+
+// drain waits for the answers to what the client has asked.
+func (r *relay) drain(ctx context.Context) {
+	answered := make(chan struct{})
+	r.running.Go(func() { r.asked.Wait(); close(answered) })
+	late := time.NewTimer(lastAnswers)
+	defer late.Stop()
+	select {
+	case <-answered:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+}
+
+// tell says something to the client.
+func (r *relay) tell(msg []byte) {
+	var line bytes.Buffer
+	if err := json.Compact(&line, msg); err != nil {
+		r.log.Warn("the server says what is no JSON", "error", err)
+		return
+	}
+	line.WriteByte('\n')
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	if err := r.near.Write(ctx, msg); err != nil && ctx.Err() == nil {
+	if _, err := r.out.Write(line.Bytes()); err != nil {
 		r.log.Debug("the client does not take a message", "error", err)
 	}
 }
 
-func (r *relay) begin(ctx context.Context, id jsonrpc.ID) context.Context {
-	inner, cancel := context.WithCancel(ctx)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls[id.Raw()] = cancel
-	return inner
-}
-
-func (r *relay) end(id jsonrpc.ID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if cancel := r.calls[id.Raw()]; cancel != nil {
-		cancel() // nothing follows the answer
-		delete(r.calls, id.Raw())
+// fail answers a request with an error.
+func (r *relay) fail(id json.RawMessage, code int64, sentence string) {
+	if len(id) == 0 {
+		id = json.RawMessage("null")
 	}
-}
-
-// cancelled ends the request of a call: for a server without sessions that is what cancels it.
-func (r *relay) cancelled(req *jsonrpc.Request) {
-	var p struct {
-		RequestID any `json:"requestId"`
-	}
-	if json.Unmarshal(req.Params, &p) != nil {
-		return
-	}
-	if f, ok := p.RequestID.(float64); ok {
-		p.RequestID = int64(f)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if cancel := r.calls[p.RequestID]; cancel != nil {
-		cancel()
-		delete(r.calls, p.RequestID)
-	}
-}
-
-// listen reads what the server says by itself, in the revisions that have a stream for it.
-func (r *relay) listen(ctx context.Context) {
-	if r.headers.session() == "" {
-		return
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url, nil)
-	if err != nil {
-		return
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	res, err := r.headers.client().Do(req)
-	if err != nil {
-		return
-	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		return
-	}
-	for data := range eventData(res.Body) {
-		if msg, err := jsonrpc.DecodeMessage(data); err == nil {
-			r.tell(ctx, msg)
-		}
-	}
-}
-
-// bearerHeader adds to requests what the server wants with each: the token, and the session
-// in the revisions that have one.
-type bearerHeader struct {
-	token string
-	next  http.RoundTripper
-
-	mu sync.Mutex
-	id string
-}
-
-// client follows no redirect: the token is for the server that was named.
-func (b *bearerHeader) client() *http.Client {
-	return &http.Client{Transport: b, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-}
-
-func (b *bearerHeader) session() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.id
-}
-
-// RoundTrip implements http.RoundTripper.
-func (b *bearerHeader) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	id := b.session()
-	if b.token != "" {
-		r.Header.Set("Authorization", "Bearer "+b.token)
-	}
-	if id != "" && r.Header.Get("Mcp-Session-Id") == "" && r.Header.Get("Mcp-Protocol-Version") < stateless {
-		r.Header.Set("Mcp-Session-Id", id)
-	}
-	res, err := b.next.RoundTrip(r)
-	if err == nil && res.Header.Get("Mcp-Session-Id") != "" {
-		b.mu.Lock()
-		b.id = res.Header.Get("Mcp-Session-Id")
-		b.mu.Unlock()
-	}
-	return res, err
-}
-
-// maxEvent is how long an event of a stream may be, in bytes.
-const maxEvent = 16 << 20
-
-// eventData yields the data of each event of a stream (Server-sent events).
-func eventData(stream io.Reader) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		lines := bufio.NewScanner(stream)
-		lines.Buffer(nil, maxEvent)
-		var data []byte
-		for lines.Scan() {
-			line := lines.Bytes()
-			switch value, ok := bytes.CutPrefix(line, []byte("data:")); {
-			case ok:
-				if len(data) > 0 {
-					data = append(data, '\n')
-				}
-				data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
-			case len(line) == 0 && len(data) > 0:
-				if !yield(data) {
-					return
-				}
-				data = nil
-			}
-		}
-	}
+	answer, _ := json.Marshal(map[string]any{ // of what is JSON
+		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": sentence},
+	})
+	r.tell(answer)
 }

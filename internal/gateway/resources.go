@@ -3,8 +3,10 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/yosida95/uritemplate/v3"
 
@@ -166,7 +168,13 @@ func (g *Gateway) serverOf(ctx context.Context, by Caller, uri string) (string, 
 			return id, nil
 		}
 	}
-	return "", mcp.ResourceNotFoundError(uri)
+	return "", noResource(uri)
+}
+
+// noResource is the answer for a resource that is not there or that the caller may not see.
+func noResource(uri string) error {
+	data, _ := json.Marshal(map[string]string{"uri": clip(uri)}) // of a string
+	return &jsonrpc.Error{Code: mcp.CodeResourceNotFound, Message: fmt.Sprintf("there is no resource %q", clip(uri)), Data: data}
 }
 
 // fits reports whether a URI may be made of a template (RFC 6570).

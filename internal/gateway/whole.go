@@ -12,6 +12,11 @@ import (
 // keeps that in a field that only its reader of JSON can fill. Who answers is comet, and for
 // others than the client nothing may be kept: another token may see less.
 
+// wholeCall is an upstream's answer to a call; the SDK says for newer clients that it is whole.
+func wholeCall(r *mcp.CallToolResult) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Meta: ownMeta(r.Meta), Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError}
+}
+
 // wholeResource is an upstream's answer to resources/read for a client of the revision.
 func wholeResource(revision string, r *mcp.ReadResourceResult) *mcp.ReadResourceResult {
 	out := &mcp.ReadResourceResult{}

@@ -1,0 +1,162 @@
+package app_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+)
+
+// library gives a server a resource, a template, a prompt and completions of its own. Its
+// answers may be kept by anybody, and name it as who answers.
+func library(t *testing.T, id, revision string) *fake {
+	t.Helper()
+	f := newFakeWith(t, id, revision, &mcp.ServerOptions{
+		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{id + r.Params.Argument.Value}}}, nil
+		},
+		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
+		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
+	}).echo()
+	read := func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		return &mcp.ReadResourceResult{
+			Cacheable: mcp.Cacheable{TTLMs: 1000, CacheScope: "public"},
+			Contents:  []*mcp.ResourceContents{{URI: r.Params.URI, MIMEType: "text/plain", Text: id + " has " + r.Params.URI}},
+		}, nil
+	}
+	f.AddResource(&mcp.Resource{URI: id + "://index", Name: "index", MIMEType: "text/plain"}, read)
+	f.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: id + "://book/{n}", Name: "book"}, read)
+	f.AddPrompt(&mcp.Prompt{Name: "ask", Arguments: []*mcp.PromptArgument{{Name: "what"}}}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: id + " is asked " + r.Params.Arguments["what"]}}}}, nil
+	})
+	return f
+}
+
+// TestGatewayResources: what servers have beside tools, in every pair of revisions.
+func TestGatewayResources(t *testing.T) {
+	t.Parallel()
+	older, newer := library(t, "older", sessions), library(t, "newer", newest)
+	h := openHub(t, "sqlite", nil, older, newer)
+	servers := []string{"newer", "older"}
+
+	for _, revision := range []string{newest, sessions} {
+		t.Run("ListsAndReadsIn"+revision, func(t *testing.T) {
+			t.Parallel()
+			who := h.holder(t, "")
+			s := who.speak(t, revision, nil)
+			resources, err := s.ListResources(t.Context(), nil)
+			require.NoError(t, err)
+			templates, err := s.ListResourceTemplates(t.Context(), nil)
+			require.NoError(t, err)
+			prompts, err := s.ListPrompts(t.Context(), nil)
+			require.NoError(t, err)
+			require.Len(t, resources.Resources, 2)
+			require.Len(t, templates.ResourceTemplates, 2)
+			require.Len(t, prompts.Prompts, 2)
+			for i, id := range servers {
+				require.Equal(t, id+"://index", resources.Resources[i].URI)
+				require.Equal(t, id+"://book/{n}", templates.ResourceTemplates[i].URITemplate)
+				require.Equal(t, id+"__ask", prompts.Prompts[i].Name)
+				for _, uri := range []string{id + "://index", id + "://book/7"} {
+					read, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+					require.NoError(t, err)
+					require.Equal(t, id+" has "+uri, read.Contents[0].Text)
+				}
+				for _, name := range []string{id + "__ask", id + ":ask"} {
+					got, err := s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name, Arguments: map[string]string{"what": "why"}})
+					require.NoError(t, err)
+					require.Equal(t, &mcp.TextContent{Text: id + " is asked why"}, got.Messages[0].Content)
+				}
+				completed, err := s.Complete(t.Context(), &mcp.CompleteParams{
+					Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: id + "__ask"}, Argument: mcp.CompleteParamsArgument{Name: "what", Value: "!"},
+				})
+				require.NoError(t, err)
+				require.Equal(t, []string{id + "!"}, completed.Completion.Values)
+			}
+			_, err = s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "nobody://has/it"})
+			require.ErrorContains(t, err, "nobody://has/it")
+			_, err = s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "newer__nothing"})
+			require.ErrorContains(t, err, "newer__nothing")
+		})
+
+		t.Run("TellsOfAChangeIn"+revision, func(t *testing.T) {
+			t.Parallel()
+			for _, f := range []*fake{older, newer} {
+				changed := make(chan string, 100)
+				s := h.speak(t, revision, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
+					changed <- r.Params.URI
+				}})
+				uri := f.id + "://index"
+				require.NoError(t, s.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}))
+				eventually(t, func() bool {
+					require.NoError(t, f.ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: uri}))
+					return len(changed) > 0
+				}, "the client hears of "+uri)
+				require.Equal(t, uri, <-changed)
+			}
+		})
+	}
+
+	t.Run("AnAnswerIsInTheClientsRevisionAndComets", func(t *testing.T) {
+		t.Parallel()
+		for _, id := range servers {
+			for method, params := range map[string]string{
+				"resources/read": `"uri":"` + id + `://index"`, "prompts/get": `"name":"` + id + `__ask"`, "tools/call": `"name":"` + id + `__echo","arguments":{}`,
+			} {
+				name := map[string]string{"resources/read": id + "://index", "prompts/get": id + "__ask", "tools/call": id + "__echo"}[method]
+				res := h.modern(t, method, name, params).result(t)
+				require.Equal(t, "complete", res["resultType"], "%s of %s", method, id)
+				own, _ := res["_meta"].(map[string]any)["io.modelcontextprotocol/serverInfo"].(map[string]any)
+				require.Equal(t, "comet", own["name"], "%s of %s", method, id)
+				if method == "resources/read" {
+					require.Equal(t, "private", res["cacheScope"], "another token may not see it")
+				}
+
+				res = h.say(t, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`}}`, h.initialize(t)...).result(t)
+				require.NotContains(t, res, "resultType", "%s of %s", method, id)
+			}
+		}
+	})
+
+	t.Run("ThePolicyOfToolsCountsForThem", func(t *testing.T) {
+		t.Parallel()
+		who := h.holder(t, "")
+		h.policy(t, who, `{"allow":[{"tool":"newer:*"}],"deny":[{"tool":"newer:prompt:ask"},{"tool":"newer:resource:newer://book/*"}]}`)
+		s := who.speak(t, newest, nil)
+		resources, err := s.ListResources(t.Context(), nil)
+		require.NoError(t, err)
+		require.Len(t, resources.Resources, 1)
+		prompts, err := s.ListPrompts(t.Context(), nil)
+		require.NoError(t, err)
+		require.Empty(t, prompts.Prompts)
+		for _, uri := range []string{"older://index", "newer://book/7"} {
+			_, err = s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+			require.Error(t, err, uri)
+		}
+		_, err = s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "newer__ask"})
+		require.Error(t, err)
+	})
+
+	t.Run("TheyAreChargedAndKept", func(t *testing.T) {
+		t.Parallel()
+		h.agent(t, "reader", 1000)
+		who := h.holder(t, "reader")
+		_, err := who.speak(t, sessions, nil).ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "older://book/7"})
+		require.NoError(t, err)
+		lines := h.calls(t, "?agent_id=reader")
+		require.Len(t, lines, 1)
+		require.Equal(t, "older:resource:older://book/7", lines[0].Tool)
+		require.Equal(t, "success", lines[0].Outcome)
+		require.Positive(t, lines[0].Tokens)
+		require.Equal(t, lines[0].Tokens, h.used(t, "reader"))
+	})
+
+	t.Run("ACursorOfSomebodyElsesIsRefused", func(t *testing.T) {
+		t.Parallel()
+		w := h.modern(t, "resources/list", "", `"cursor":"nonsense"`)
+		code, message := w.rpcError(t)
+		require.Equal(t, -32602, code)
+		require.Contains(t, message, "cursor")
+	})
+}

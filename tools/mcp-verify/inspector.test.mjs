@@ -1,0 +1,51 @@
+// The command line of the MCP Inspector as a client of comet.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { promisify } from "node:util";
+import { House, alone, folder, patience } from "./house.mjs";
+
+const program = new URL("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js", import.meta.url).pathname;
+let house;
+before(async () => (house = await House.open()));
+after(() => house.close());
+
+async function inspect(target, ...args) {
+  const { stdout } = await promisify(execFile)(process.execPath, [program, "--cli", ...target, "--format", "json", ...args], {
+    env: { PATH: process.env.PATH, HOME: await folder("inspector-") },
+    timeout: 2 * patience,
+  });
+  return JSON.parse(stdout).result;
+}
+
+for (const era of ["legacy", "modern"]) {
+  const target = () => ["--server-url", house.mcp.href, "--transport", "http", "--header", `Authorization: Bearer ${house.token}`, "--protocol-era", era];
+
+  test(`over HTTP, ${era}: tools`, async () => {
+    const { tools } = await inspect(target(), "--method", "tools/list");
+    assert.equal(tools.length, 3);
+    const found = await inspect(target(), "--method", "tools/call", "--tool-name", "agentcards__search_tools", "--tool-arg", "query=read a text file");
+    assert.equal(found.structuredContent.tools[0].name, "filesystem:read_text_file");
+  });
+
+  test(`over HTTP, ${era}: resources and prompts`, async () => {
+    const { resources } = await inspect(target(), "--method", "resources/list");
+    assert.ok(resources.length > 0);
+    const { prompts } = await inspect(target(), "--method", "prompts/list");
+    assert.ok(prompts.length > 0);
+  });
+}
+
+test("the schemas of comet's own tools travel everywhere", async () => {
+  await inspect(["--server-url", house.mcp.href, "--transport", "http", "--header", `Authorization: Bearer ${house.token}`], "--method", "tools/list", "--strict");
+});
+
+test("over stdio", async () => {
+  const { command, args, env } = await alone();
+  const config = join(await folder("config-"), "mcp.json");
+  await writeFile(config, JSON.stringify({ mcpServers: { comet: { command, args, env } } }));
+  const ran = await inspect(["--config", config, "--server", "comet"], "--method", "tools/call", "--tool-name", "agentcards__execute_code", "--tool-arg", "code=1 + 1");
+  assert.equal(ran.structuredContent.result, 2);
+});
