@@ -64,6 +64,10 @@ api-lint: ## Lint the API description and compile a TypeScript client of it (nee
 webhooks-verify: ## Have what comet delivers verified by the library of Standard Webhooks (needs Node.js)
 	tools/webhooks-verify/run
 
+.PHONY: mcp-verify
+mcp-verify: ## Have MCP clients that others have written use a server (needs Node.js)
+	tools/mcp-verify/run
+
 .PHONY: examples-verify
 examples-verify: ## Have a server give work to the example that signs its lines (needs Node.js)
 	tools/examples-verify/run

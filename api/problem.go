@@ -73,6 +73,8 @@ func statusOf(class errs.Class) int {
 		return http.StatusTooManyRequests
 	case errs.ClassTimeout, errs.ClassUnavailable:
 		return http.StatusServiceUnavailable
+	case errs.ClassBadGateway:
+		return http.StatusBadGateway
 	case errs.ClassInternal:
 	}
 	return http.StatusInternalServerError

@@ -134,7 +134,7 @@ func workMeaning(code errs.Code) string {
 	case errs.ToolDenied:
 		return "The policy of the token does not allow this call, for instance because of an argument. An admin reads and changes it at /api/v1/tokens/{token_id}/tool-policy."
 	case errs.UpstreamFailed:
-		return "The MCP server behind the tool is down, too slow, or answered with an error of the protocol. GET /api/v1/upstreams says how it stands."
+		return "The MCP server behind the tool is down, too slow, or answered with an error of the protocol. GET /api/v1/upstreams says how it stands. Where it was too slow the tool may have done its work all the same: look before it is called again."
 	case errs.UnsupportedWork:
 		return "No registered agent offers what the task needs."
 	case errs.NoAgent:

@@ -146,7 +146,8 @@ type toolResult struct {
 //	@Failure		404	"There is no such tool, or the token may not call it"
 //	@Failure		422	"Code in the sandbox failed: `tool_error` says how"
 //	@Failure		429	"The budget does not cover the call, or the token asks too often"
-//	@Failure		503	"The upstream is down or failed"
+//	@Failure		502	"The upstream is down or failed, or was too slow: it may have done its work all the same"
+//	@Failure		503	"The token ledger does not answer; nothing was called"
 //	@Router			/api/v1/tools/call [post]
 func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	if err := newQuery(r).Err(); err != nil {

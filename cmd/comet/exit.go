@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"comet/internal/config"
+	"comet/internal/errs"
 	"comet/openapi/client"
 )
 
@@ -93,6 +94,7 @@ func exitCode(err error) int {
 		invalid     *invalidError
 		api         *apiError
 		ended       *endedError
+		mistake     *errs.Error
 	)
 	switch {
 	case err == nil:
@@ -100,6 +102,8 @@ func exitCode(err error) int {
 	case errors.As(err, &ended):
 		return ended.code
 	case errors.As(err, &usage), errors.As(err, &cfg):
+		return exitUsage
+	case errors.As(err, &mistake) && mistake.Code == errs.InvalidRequest:
 		return exitUsage
 	case errors.As(err, &unreachable):
 		return exitUnavailable
@@ -134,6 +138,7 @@ func report(w io.Writer, err error) int {
 		invalid *invalidError
 		usage   usageError
 		cfg     *config.Error
+		mistake *errs.Error
 	)
 	switch {
 	case err == nil:
@@ -152,6 +157,8 @@ func report(w io.Writer, err error) int {
 		say(w, `Run the command with --help for what it takes.`)
 	case errors.Is(err, context.Canceled):
 		say(w, "comet: interrupted")
+	case errors.As(err, &mistake) && mistake.Code == errs.InvalidRequest: // in what the server was started with
+		say(w, "comet: %s", mistake.Detail)
 	default:
 		say(w, "comet: %s", err.Error())
 	}

@@ -88,7 +88,8 @@ func TestGatewayPolicy(t *testing.T) {
 			who := h.holder(t, "")
 			s := who.speak(t, newest, nil)
 			h.policy(t, who, `{"allow":[{"tool":"paper:*","arguments":{"path":"/srv/*"}}],"deny":[{"tool":"paper:echo","arguments":{"path":"/srv/secret*"}}]}`)
-			require.Equal(t, []string{"paper:echo", "paper:note", "paper:shred"}, who.tools(t, ""))
+			require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "paper:echo", "paper:note", "paper:shred"}, who.tools(t, ""),
+				"what does only what the policy allows is for everybody")
 			requireSays(t, `{"path":"/srv/a"}`, called(t, s, "paper:echo", map[string]any{"path": "/srv/a"}))
 			for _, path := range []string{"/srv/secrets", "/srv/./secret", "/etc/passwd", "/srv/../etc/passwd"} {
 				requireFailed(t, "PERMISSION_DENIED", called(t, s, "paper:echo", map[string]any{"path": path}))

@@ -104,6 +104,20 @@ func TestGatewayRevisions(t *testing.T) {
 		})
 	}
 
+	t.Run("AMethodThatNobodyKnowsIsAnErrorOfTheProtocol", func(t *testing.T) {
+		t.Parallel()
+		header := h.initialize(t)
+		w := h.say(t, `{"jsonrpc":"2.0","id":1,"method":"no/such/thing"}`, header...)
+		require.Equal(t, http.StatusOK, w.status)
+		code, message := w.rpcError(t)
+		require.Equal(t, -32601, code)
+		require.Contains(t, message, "no/such/thing")
+		require.Equal(t, http.StatusAccepted, h.say(t, `{"jsonrpc":"2.0","method":"notifications/nobody/knows"}`, header...).status)
+		code, message = h.say(t, listTools).rpcError(t)
+		require.Equal(t, -32600, code)
+		require.Contains(t, message, "initialize")
+	})
+
 	t.Run("WhoFollowsTheListsHearsThatOneChanged", func(t *testing.T) {
 		t.Parallel()
 		for _, revision := range []string{newest, sessions} {

@@ -83,13 +83,13 @@ func TestGatewayOverStdio(t *testing.T) {
 	})
 }
 
-// linked pipes messages into a link to a server, all at once, and returns what is answered, by id.
-func linked(t *testing.T, url, token string, lines ...string) map[string]string {
+// piped puts messages into comet mcp, all at once, and returns what is answered, by id.
+func piped(t *testing.T, environment string, args []string, lines ...string) map[string]string {
 	t.Helper()
 	path, err := buildProgram()
 	require.NoError(t, err)
-	cmd := exec.Command(path, "mcp", "--server", url)
-	cmd.Env = []string{"HOME=" + t.TempDir(), "COMET_TOKEN=" + token}
+	cmd := exec.Command(path, append([]string{"mcp"}, args...)...)
+	cmd.Env = []string{"HOME=" + t.TempDir(), environment}
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	var out, log output
 	cmd.Stdout, cmd.Stderr = &out, &log
@@ -110,22 +110,36 @@ const (
 	sessionBegun = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 )
 
-// TestTheLinkAnswersEverything: whatever a client asks over a link is answered, also where
-// the server refuses it in HTTP, and where the client says no more.
-func TestTheLinkAnswersEverything(t *testing.T) {
+// TestOverStdioEverythingIsAnswered: whatever a client asks is answered, also what is nothing,
+// what the server of a link refuses in HTTP, and what is asked just before the client says no
+// more.
+func TestOverStdioEverythingIsAnswered(t *testing.T) {
 	t.Parallel()
-	h := openHub(t, "sqlite", nil, newFake(t, "paper").echo())
-	who := h.holder(t, "")
+	paper := newFake(t, "paper").echo()
+	h := openHub(t, "sqlite", nil, paper)
+	file := filepath.Join(t.TempDir(), "servers.json")
+	writeServers(t, file, paper)
+	token := "COMET_TOKEN=" + h.holder(t, "").token
+	for kind, args := range map[string][]string{"Alone": {"--config", file, "--data", t.TempDir()}, "AsALinkToAServer": {"--server", h.url}} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			overStdioEverythingIsAnswered(t, token, args)
+		})
+	}
+}
 
+func overStdioEverythingIsAnswered(t *testing.T, token string, args []string) {
+	t.Helper()
 	t.Run("InASession", func(t *testing.T) {
-		t.Parallel()
-		answers := linked(t, h.url, who.token, beginSession, sessionBegun,
+		answers := piped(t, token, args, beginSession, sessionBegun,
 			`{"jsonrpc":"2.0","id":1,"method":"no/such/thing"}`,
 			`{"jsonrpc":"2.0","id":"two","method":"tools/call","params":{"name":"paper__echo","arguments":{"n":2}}}`,
 			`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":5}}`,
 			`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":[]}`,
 			`{"jsonrpc":"2.0","id":5,"method":"agent`,
 			`{"jsonrpc":"2.0","id":6,"method":"tools/list"}`,
+			`{"jsonrpc":"2.0","method":"notifications/nobody/knows"}`,
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"paper:echo","arguments":{"n":7}}}`,
 		)
 		require.Contains(t, answers["0"], `"protocolVersion":"2025-11-25"`)
 		for _, id := range []string{"1", "3", "4"} {
@@ -134,14 +148,14 @@ func TestTheLinkAnswersEverything(t *testing.T) {
 		require.Contains(t, answers[`"two"`], `\"n\":2`)
 		require.Contains(t, answers["null"], "-32700")
 		require.Contains(t, answers["6"], "agentcards__search_tools")
+		require.Contains(t, answers["7"], `\"n\":7`)
 	})
 
 	t.Run("WithoutASession", func(t *testing.T) {
-		t.Parallel()
 		call := func(id, method, params string) string {
 			return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + params + meta + `}}`
 		}
-		answers := linked(t, h.url, who.token,
+		answers := piped(t, token, args,
 			call("1", "no/such/thing", ""),
 			call("2", "tools/call", `"name":"paper__echo","arguments":{"n":2},`),
 			call("3", "tools/call", `"name":"agentcards__search_tools","arguments":{"query":5},`),

@@ -104,7 +104,7 @@ func TestGatewayUpstreams(t *testing.T) {
 			require.Contains(t, text, `"gone"`)
 			require.NotEmpty(t, why)
 			requireFailed(t, "MCP_SERVER_ERROR", called(t, s, "gone__anything", nil))
-			p := h.restCall(t, http.StatusServiceUnavailable, "gone:anything", nil)
+			p := h.restCall(t, http.StatusBadGateway, "gone:anything", nil)
 			require.Equal(t, "MCP_SERVER_ERROR", p["tool_error"])
 			requireSays(t, "noted", called(t, s, "paper:note", nil))
 			h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/upstreams/gone", nil)

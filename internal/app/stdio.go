@@ -7,8 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"comet/internal/auth"
 	"comet/internal/config"
 	"comet/internal/gateway"
@@ -31,7 +29,7 @@ func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.W
 	if err = a.Start(ctx); err == nil {
 		a.gateway.Settle(ctx, settleFor)
 		a.log.Info("serving one MCP client over stdio", "data", cfg.Data)
-		err = a.gateway.ServeStream(ctx, operator(), &mcp.IOTransport{Reader: in, Writer: out})
+		err = a.gateway.ServeStream(ctx, operator(), in, out)
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
 			err = nil // the client went, or comet was told to
 		}

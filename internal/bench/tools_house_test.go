@@ -167,7 +167,7 @@ func (w *workshop) stream(b *testing.B) *mcp.ClientSession {
 	by := models.Principal{TokenID: auth.BootstrapTokenID, Name: "stdio", Scopes: []models.Scope{models.ScopeAdmin}}
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		_ = w.gateway.ServeStream(background(), by, &mcp.IOTransport{Reader: toServer, Writer: fromServer})
+		_ = w.gateway.ServeStream(background(), by, toServer, fromServer)
 	})
 	b.Cleanup(serving.Wait) // after the client has gone
 	return connect(b, &mcp.IOTransport{Reader: toClient, Writer: fromClient}, newRevision)

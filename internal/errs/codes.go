@@ -134,6 +134,7 @@ const (
 	ClassTooMany
 	ClassTimeout
 	ClassUnavailable
+	ClassBadGateway // somebody behind comet failed; whether it did what it was asked is not known
 )
 
 type entry struct {
@@ -186,7 +187,7 @@ var catalogue = map[Code]entry{
 	BudgetExceeded:       {ClassTooMany, "Token budget exceeded"},
 	CodeFailed:           {ClassUnprocessable, "Code failed"},
 	ToolDenied:           {ClassForbidden, "Tool call not allowed"},
-	UpstreamFailed:       {ClassUnavailable, "MCP server error"},
+	UpstreamFailed:       {ClassBadGateway, "MCP server error"},
 	RateLimited:          {ClassTooMany, "Too many requests"},
 	Timeout:              {ClassTimeout, "Request timed out"},
 	Unavailable:          {ClassUnavailable, "Service unavailable"},

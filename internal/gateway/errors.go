@@ -65,7 +65,9 @@ func toToolError(err error) *ToolError {
 	code, message := errs.CodeOf(err), problemOf(err)
 	switch code {
 	case errs.BudgetExceeded:
-		return refusal(CodeBudgetExceeded, "%s", message)
+		out := refusal(CodeBudgetExceeded, "%s", message)
+		out.Details = errs.From(err).Meta
+		return out
 	case errs.MissingScope, errs.ForeignAgent, errs.AgentInactive, errs.AgentDeactivated, errs.Unauthenticated:
 		return refusal(CodePermissionDenied, "%s", message)
 	case errs.Unavailable, errs.Busy, errs.NoAgent, errs.Timeout, errs.RateLimited:

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -108,6 +109,9 @@ func (l *loader) loadAdded(ctx context.Context) {
 	l.loading.Lock()
 	defer l.loading.Unlock()
 	kept, err := l.g.store.Upstreams(ctx)
+	if ctx.Err() != nil {
+		return
+	}
 	if l.missed = err != nil; l.missed {
 		l.g.log.Warn("the upstreams that were added cannot be read", "error", err)
 		return
@@ -169,16 +173,16 @@ func (l *loader) load(ctx context.Context) error {
 	defer l.loading.Unlock()
 	info, err := os.Stat(l.path)
 	if err != nil {
-		return errs.Wrap(errs.InvalidRequest, err, "the file of upstreams %s cannot be read", l.path)
+		return l.mistake(err)
 	}
 	l.seen = info
 	text, err := os.ReadFile(l.path)
 	if err != nil {
-		return errs.Wrap(errs.InvalidRequest, err, "the file of upstreams %s cannot be read", l.path)
+		return l.mistake(err)
 	}
 	servers, warnings, err := upstream.ParseServers(text)
 	if err != nil {
-		return err
+		return l.mistake(err)
 	}
 	for _, s := range servers {
 		if s.ID == agentCards || s.ID == own {
@@ -193,6 +197,15 @@ func (l *loader) load(ctx context.Context) error {
 		l.g.refreshSoon(id)
 	}
 	return asErrs(err)
+}
+
+// mistake is why the file is not taken over: one sentence that names it.
+func (l *loader) mistake(err error) error {
+	var system *os.PathError
+	if errors.As(err, &system) {
+		return errs.Wrap(errs.InvalidRequest, err, "the file of upstreams %s cannot be read: %v", l.path, system.Err)
+	}
+	return errs.New(errs.InvalidRequest, "the file of upstreams %s: %s", l.path, problemOf(err))
 }
 
 // ReloadUpstreams takes over the file now, or says what is wrong with it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -75,10 +76,10 @@ func (g *Gateway) drop(s *mcp.Server) {
 
 // ServeStream speaks with one client over a connection that is its own, such as stdio, on
 // behalf of by, until the client goes or ctx ends.
-func (g *Gateway) ServeStream(ctx context.Context, by models.Principal, t mcp.Transport) error {
+func (g *Gateway) ServeStream(ctx context.Context, by models.Principal, in io.Reader, out io.WriteCloser) error {
 	s := g.newServer(&by)
 	defer g.drop(s)
-	return s.Run(ctx, t)
+	return s.Run(ctx, overStream(in, out))
 }
 
 const instructions = `comet is a gateway to the tools of many MCP servers and to other agents. Few tools are listed. ` +
@@ -103,6 +104,9 @@ func (g *Gateway) answer(fixed *models.Principal) mcp.Middleware {
 			ctx = context.WithValue(ctx, callerKey{}, by)
 			switch p := req.GetParams().(type) {
 			case *mcp.CallToolParamsRaw:
+				if p.Name == "" {
+					return nil, invalid("params.name must say which tool to call")
+				}
 				// The SDK calls the one tool it knows, which finds here what was meant.
 				r := *req.(*mcp.CallToolRequest)
 				params := *p

@@ -71,6 +71,9 @@ func (p *policy) shows(server, tool string, class models.ToolClass) bool {
 	if uri, ok := strings.CutPrefix(tool, resourcePrefix); ok && climbsHidden(uri) && len(p.Allow)+len(p.Deny) > 0 {
 		return false // it says another place than it means, and rules go by what it says
 	}
+	if within(server) { // and what they do is asked for itself
+		return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && names(r, server, tool) })
+	}
 	if len(p.Classes) > 0 && !slices.Contains(p.Classes, class) {
 		return false
 	}
@@ -79,6 +82,11 @@ func (p *policy) shows(server, tool string, class models.ToolClass) bool {
 	}
 	return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && names(r, server, tool) })
 }
+
+// within reports whether the tools of a server do nothing but what the policy allows: the
+// search names, and code calls, what its token may call. They are for every token but one
+// that is denied them.
+func within(server string) bool { return server == agentCards }
 
 // knows reports whether a token may call anything of a server.
 func (p *policy) knows(server string) bool {
@@ -102,7 +110,7 @@ func (p *policy) permits(server, tool string, args json.RawMessage) bool {
 	if !ok {
 		return false
 	}
-	if len(p.Allow) > 0 && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool {
+	if len(p.Allow) > 0 && !within(server) && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool {
 		return names(r, server, tool) && values.within(r.Arguments)
 	}) {
 		return false

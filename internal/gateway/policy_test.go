@@ -102,3 +102,18 @@ func TestServersATokenKnows(t *testing.T) {
 		require.Equal(t, want, (&policy{rules}).knows("fs"), text)
 	}
 }
+
+// TestWhatActsWithinThePolicyIsForEverybody: a policy for the tools of one server would else
+// leave a client nothing to find them with.
+func TestWhatActsWithinThePolicyIsForEverybody(t *testing.T) {
+	t.Parallel()
+	files := &policy{models.ToolPolicy{Allow: []models.ToolRule{{Tool: "filesystem:*", Arguments: map[string]string{"path": "/srv/*"}}}, Classes: []models.ToolClass{models.ToolRead}}}
+	for _, tool := range []string{"search_tools", "execute_code"} {
+		require.True(t, files.shows(agentCards, tool, models.ToolDestructive))
+		require.True(t, files.permits(agentCards, tool, []byte(`{"code":"1"}`)))
+	}
+	require.False(t, files.shows(own, "submit_task", models.ToolWrite), "what an agent does is not within it")
+	denied := &policy{models.ToolPolicy{Deny: []models.ToolRule{{Tool: "agentcards:execute_code"}}}}
+	require.True(t, denied.shows(agentCards, "search_tools", models.ToolRead))
+	require.False(t, denied.shows(agentCards, "execute_code", models.ToolRead))
+}

@@ -29,14 +29,19 @@ func Err(err error) error {
 		code = errs.ToolDenied
 	case e.Code == CodeInvalidArguments:
 		code = errs.InvalidRequest
-	case e.Code == CodeServerError, e.Code == CodeUnavailable:
+	case e.Code == CodeServerError:
 		code = errs.UpstreamFailed
+	case e.Code == CodeUnavailable:
+		code = errs.Unavailable
 	case e.Code == CodeInternal:
 		code = errs.Internal
 	case strings.HasSuffix(e.Code, "_BUSY"):
 		code = errs.Busy
 	}
 	out := errs.New(code, "%s", e.Message).With("tool_error", e.Code)
+	if at, ok := e.Details["reset_at"]; ok {
+		_ = out.With("reset_at", at)
+	}
 	if len(e.Details) > 0 {
 		_ = out.With("tool_details", e.Details)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/redact"
 	"comet/internal/upstream"
 	"comet/models"
 	"comet/store"
@@ -134,13 +136,16 @@ func (g *Gateway) defined(id string, config json.RawMessage) (upstream.Server, e
 	if len(config) > maxConfig {
 		return upstream.Server{}, errs.New(errs.BodyTooLarge, "the definition of an upstream may have %d bytes", maxConfig)
 	}
+	if err := upstream.CheckID(id); err != nil {
+		return upstream.Server{}, asErrs(err)
+	}
 	file, err := json.Marshal(map[string]map[string]json.RawMessage{"mcpServers": {id: config}})
 	if err != nil {
 		return upstream.Server{}, errs.Wrap(errs.MalformedJSON, err, "the definition is no JSON")
 	}
 	servers, _, err := upstream.ParseServers(file)
 	if err != nil {
-		return upstream.Server{}, err
+		return upstream.Server{}, withoutLines(err)
 	}
 	if len(servers) != 1 {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "the definition must be one object")
@@ -164,6 +169,17 @@ func refersElsewhere(config json.RawMessage) bool {
 	return false
 }
 
+// withoutLines is an error of a definition that came without a file.
+func withoutLines(err error) error {
+	e := errs.From(err)
+	for i := range e.Fields {
+		f := &e.Fields[i]
+		f.Detail, f.Line = strings.TrimSuffix(f.Detail, fmt.Sprintf(" (line %d)", f.Line)), 0
+		e.Detail = strings.ReplaceAll(e.Detail, " (line 1)", "")
+	}
+	return e
+}
+
 // variableOf is a reference, perhaps behind a word such as Bearer.
 func variableOf() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z]+ )?\$\{[^}]+\}$`) }
 
@@ -173,8 +189,9 @@ func checkSecrets(s upstream.Server) error {
 	secret := regexp.MustCompile(`(?i)(token|secret|passw|api_?key|credential|private|auth|cookie|(^|[_-])key$)`)
 	reference := variableOf()
 	check := func(pointer, name, value string) {
-		if secret.MatchString(name) && value != "" && !reference.MatchString(value) {
-			v.Add(errs.InvalidRequest, pointer, "reference", "%s looks like a secret; name it, as ${%s} or ${file:/path}, and set the variable where comet runs", name, variable(name))
+		named := secret.MatchString(name) && value != "" && !reference.MatchString(value)
+		if named || redact.Credential(value) {
+			v.Add(errs.InvalidRequest, pointer, "reference", "%s looks like a secret; name it, as %s or ${file:/path}, and set the variable where comet runs", name, hint(name, value))
 		}
 	}
 	for name, value := range s.Env {
@@ -191,6 +208,8 @@ func checkSecrets(s upstream.Server) error {
 		}
 		if strings.HasPrefix(name, "-") && !strings.HasPrefix(value, "-") {
 			check("/args/"+strconv.Itoa(i), strings.TrimLeft(name, "-"), value)
+		} else if redact.Credential(arg) {
+			check("/args/"+strconv.Itoa(i), "argument "+strconv.Itoa(i), arg)
 		}
 	}
 	if u, err := url.Parse(s.URL); err == nil {
@@ -202,6 +221,18 @@ func checkSecrets(s upstream.Server) error {
 		}
 	}
 	return v.Err()
+}
+
+// hint is how a value is named instead, with the word before a credential of HTTP.
+func hint(name, value string) string {
+	word := ""
+	if first, _, ok := strings.Cut(value, " "); ok && strings.EqualFold(name, "Authorization") {
+		word = first + " "
+	}
+	if strings.HasPrefix(name, "the password") {
+		name = "password"
+	}
+	return word + "${" + variable(name) + "}"
 }
 
 func variable(name string) string {

@@ -74,11 +74,11 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		require.False(t, s.NextTry.IsZero())
 		require.Zero(t, s.PID)
 		s = b.await(t, "missing", func(s upstream.Status) bool { return s.Error != "" })
-		require.Equal(t, "the program could not be started: executable file not found in $PATH", s.Error)
+		require.Equal(t, "the program \"no-such-program\" could not be started: executable file not found in $PATH", s.Error)
 		s = b.await(t, "silent", func(s upstream.Status) bool { return s.Error != "" })
 		require.Equal(t, "it does not answer the first request within 1s", s.Error)
 		_, err := b.Call(t.Context(), "missing", "echo", nil, nil)
-		require.ErrorContains(t, err, `upstream "missing" is down: the program could not be started`)
+		require.ErrorContains(t, err, `upstream "missing" is down: the program "no-such-program" could not be started`)
 	})
 
 	t.Run("ASecondAnswerIsIgnored", func(t *testing.T) {

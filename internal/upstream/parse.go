@@ -3,9 +3,12 @@ package upstream
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tailscale/hujson"
 
 	"comet/internal/errs"
 	"comet/internal/strictjson"
@@ -25,6 +28,10 @@ const MaxFile = 4 << 20
 func ParseServers(file []byte) (servers []Server, warnings []string, err error) {
 	if len(file) > MaxFile {
 		return nil, nil, errs.New(errs.BodyTooLarge, "the file of upstreams is longer than %d bytes", MaxFile)
+	}
+	file = bytes.TrimPrefix(file, []byte("\xef\xbb\xbf"))
+	if plain, err := hujson.Standardize(bytes.Clone(file)); err == nil { // with comments, as editors have it
+		file = plain
 	}
 	var anything any
 	if err := strictjson.Decode(file, &anything); err != nil {
@@ -100,26 +107,40 @@ func (p *parser) all(list member) {
 	}
 	for _, m := range p.members(list.raw, list.at) {
 		m.path = list.path + "/" + m.name
-		if first, twice := p.lines[m.name]; twice {
-			p.mistake(m, "duplicate_key", "server %s is defined twice, on line %d and here", words.Quote(m.name), first)
+		id := idOf(m.name)
+		if first, twice := p.lines[id]; twice {
+			p.mistake(m, "duplicate_key", "server %s is defined twice, on line %d and here", words.Quote(id), first)
 			continue
 		}
-		p.lines[m.name] = m.line
+		p.lines[id] = m.line
+		if id != m.name {
+			p.warnings = append(p.warnings, fmt.Sprintf("server %s (line %d) is called %s here: ids have letters, digits and hyphens", words.Quote(m.name), m.line, id))
+		}
 		if len(p.servers) == MaxServers {
 			p.mistake(m, "max", "there are more than %d servers", MaxServers)
 			return
 		}
-		p.server(m)
+		p.server(m, id)
 	}
 }
 
+// idOf is the id of a server for its name in a file: clients take any, as "My Server" or
+// brave_search.
+func idOf(name string) string {
+	other := regexp.MustCompile(`[^A-Za-z0-9-]+`)
+	if id := strings.Trim(other.ReplaceAllString(name, "-"), "-"); id != "" && other.MatchString(name) {
+		return id
+	}
+	return name
+}
+
 // server reads one server.
-func (p *parser) server(m member) {
+func (p *parser) server(m member, id string) {
 	if m.kind() != '{' {
 		p.mistake(m, "type", "server %s must be an object", words.Quote(m.name))
 		return
 	}
-	e := &entry{parser: p, server: Server{ID: m.name}, keys: map[string]member{}}
+	e := &entry{parser: p, server: Server{ID: id}, keys: map[string]member{}}
 	before := len(p.mistakes)
 	for _, key := range p.members(m.raw, m.at) {
 		key.path = m.path + "/" + key.name

@@ -52,7 +52,8 @@ func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
 		"an id in both":       {"{\"mcpServers\": {\"a\": {\"command\": \"x\"}},\n\"servers\": {\"a\": {\"command\": \"y\"}}}", `server "a" is defined twice, on line 1 and here (line 2)`},
 		"no servers":          {"{}", "there is no object mcpServers"},
 		"servers in a list":   {"{\"mcpServers\": []}", "mcpServers must be an object whose names are the servers' ids (line 1)"},
-		"another character":   {"{\"mcpServers\": {\n\"my_server\": {\"command\": \"x\"}}}", `server "my_server": id has other characters than letters, digits and hyphens; "my-server" would do (line 2)`},
+		"no character of ids": {"{\"mcpServers\": {\n\"_ _\": {\"command\": \"x\"}}}", `server "_ _": id has other characters than letters, digits and hyphens; "---" would do (line 2)`},
+		"one id for two":      {"{\"mcpServers\": {\"my server\": {\"command\": \"x\"},\n\"my_server\": {\"command\": \"y\"}}}", `server "my-server" is defined twice, on line 1 and here (line 2)`},
 		"a long id":           {`{"mcpServers": {"` + strings.Repeat("a", 65) + `": {"command": "x"}}}`, "id is longer than 64 characters"},
 		"no way":              {`{"mcpServers": {"a": {"args": []}}}`, `server "a": command or url must be given`},
 		"two ways":            {`{"mcpServers": {"a": {"command": "x", "url": "http://h"}}}`, "one upstream is a program or an address"},
@@ -77,6 +78,16 @@ func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
 			require.NotContains(t, err.Error(), "s3cr3t")
 		})
 	}
+}
+
+// TestParseServersAsClientsHaveThem: names of any kind, comments, commas at the end and the
+// mark that some editors put before a file.
+func TestParseServersAsClientsHaveThem(t *testing.T) {
+	t.Parallel()
+	servers, warnings, err := upstream.ParseServers([]byte("\xef\xbb\xbf{ // mine\n\"servers\": {\n\"My Server_1\": {\"command\": \"x\",}, /* and */\n\"brave_search\": {\"url\": \"http://h\"},},}"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"My-Server-1", "brave-search"}, []string{servers[0].ID, servers[1].ID})
+	require.Contains(t, warnings, `server "My Server_1" (line 3) is called My-Server-1 here: ids have letters, digits and hyphens`)
 }
 
 func FuzzParseServers(f *testing.F) {

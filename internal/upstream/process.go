@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"comet/internal/words"
 )
 
 const (
@@ -52,7 +54,7 @@ func startProcess(l *launch, lookup func(string) (string, bool)) (*process, erro
 	if err != nil {
 		<-p.exited
 		p.closePipes()
-		return nil, startError(err)
+		return nil, l.startError(err)
 	}
 	return p, nil
 }
@@ -151,18 +153,18 @@ func findProgram(l *launch) (string, error) {
 		if err != nil && strings.ContainsRune(l.Command, filepath.Separator) {
 			return l.Command, nil // it may be relative to its own folder
 		}
-		return found, startError(err)
+		return found, l.startError(err)
 	}
 	for _, dir := range filepath.SplitList(path) {
 		if found, err := exec.LookPath(filepath.Join(dir, l.Command)); err == nil {
 			return found, nil
 		}
 	}
-	return "", startError(exec.ErrNotFound)
+	return "", l.startError(exec.ErrNotFound)
 }
 
-// startError is a sentence without the path, which may hold what is secret.
-func startError(err error) error {
+// startError is a sentence that says what was to be started, as far as that is no secret.
+func (l *launch) startError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -172,5 +174,5 @@ func startError(err error) error {
 			inner = known
 		}
 	}
-	return fmt.Errorf("the program could not be started: %w", inner)
+	return fmt.Errorf("the program %s could not be started: %w", words.Quote(l.secrets.hide(l.Command)), inner)
 }

@@ -105,7 +105,7 @@ func (u *upstream) failed(err error, wait time.Duration) {
 	u.failure, u.nextTry = err.Error(), time.Now().Add(wait)
 	u.mu.Unlock()
 	u.settle()
-	u.opts.Logger.Warn("an upstream is down", "upstream", u.server.ID, "error", err, "wait", wait)
+	u.opts.Logger.Warn("an upstream is down", "upstream", u.server.ID, "error", err, "again_in", wait.Round(time.Millisecond).String())
 }
 
 // pause waits for the next try, or until somebody asks for it.

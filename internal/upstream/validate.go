@@ -46,6 +46,14 @@ func (s Server) check() *broken {
 	return nil
 }
 
+// CheckID returns a KindInvalid error that says what an id has that an id cannot have.
+func CheckID(id string) error {
+	if b := checkID(id); b != nil {
+		return fail(KindInvalid, words.Clip(id), "cannot be used: %s %s", b.key, b.detail)
+	}
+	return nil
+}
+
 func checkID(id string) *broken {
 	plain := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {

@@ -22743,6 +22743,8 @@ type CallToolResponse struct {
 	ApplicationProblemJSON422 *Problem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON502 the response for an HTTP 502 `application/problem+json` response
+	ApplicationProblemJSON502 *Problem
 	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
 	ApplicationProblemJSON503 *Problem
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -22792,6 +22794,11 @@ func (r CallToolResponse) GetApplicationProblemJSON422() *Problem {
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
 func (r CallToolResponse) GetApplicationProblemJSON429() *Problem {
 	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON502 returns the response for an HTTP 502 `application/problem+json` response
+func (r CallToolResponse) GetApplicationProblemJSON502() *Problem {
+	return r.ApplicationProblemJSON502
 }
 
 // GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
@@ -31848,6 +31855,13 @@ func ParseCallToolResponse(rsp *http.Response) (*CallToolResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 502:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON502 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Problem
