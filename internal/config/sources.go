@@ -72,6 +72,9 @@ func Flags(fs *pflag.FlagSet) {
 		}
 		help := strings.ReplaceAll(s.help, "`", "")
 		fs.String(s.flag, s.show(s.def), fmt.Sprintf("%s; %s", help, s.env()))
+		if _, isSwitch := s.def.(bool); isSwitch {
+			fs.Lookup(s.flag).NoOptDefVal = "true" // as every switch: --flag, or --flag=false
+		}
 	}
 }
 

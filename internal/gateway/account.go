@@ -140,6 +140,13 @@ func (a *account) dry(need int64) statement {
 	return statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: max(a.want, least), least: least, keep: a.bound()}
 }
 
+// estimated reports whether calls have ended that nobody has counted.
+func (a *account) estimated() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open > 0
+}
+
 // lacks notes that there is too little to reserve any in advance, for a while.
 func (a *account) lacks(now time.Time) {
 	a.mu.Lock()

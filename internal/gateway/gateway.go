@@ -171,6 +171,7 @@ func New(core Core, opts *Options) *Gateway {
 	g.policies = newPolicies(g.store, g.opts.Clock)
 	g.meter = newMeter(g.ledger, g.opts.Clock)
 	g.trail = newTrail(g.store, g.meter, g.log)
+	g.meter.count = g.trail.Flush
 	g.runs, g.parked = newRuns(), newParked(g.opts.Clock)
 	g.builtins = g.builtinTools()
 	g.agents = newAgents(g)

@@ -189,6 +189,11 @@ func (l *loader) load(ctx context.Context) error {
 			return errs.New(errs.InvalidRequest, "%s: the id %q is comet's own; choose another", l.path, s.ID)
 		}
 	}
+	for _, s := range servers {
+		if other, ok := l.g.status(s.ID); ok && other.Source != l.path {
+			return errs.New(errs.Conflict, "the file of upstreams %s: the id %q is that of an upstream that was added; remove one of them", l.path, s.ID)
+		}
+	}
 	for _, w := range warnings {
 		l.g.log.Warn("the file of upstreams", "file", l.path, "warning", w)
 	}

@@ -33,6 +33,8 @@ const (
 type meter struct {
 	ledger *usage.Ledger
 	clock  func() time.Time
+	// count has calls counted that have ended; nil where nobody does.
+	count func(context.Context) error
 
 	mu       sync.Mutex
 	accounts map[string]*account
@@ -70,6 +72,7 @@ func (m *meter) admit(ctx context.Context, agentID string, tokens int64) (*accou
 
 // promise is admit for as long as the context lasts.
 func (m *meter) promise(ctx context.Context, agentID string, tokens int64) (*account, error) {
+	counted := m.count == nil
 	for {
 		a := m.account(agentID)
 		if a.take(tokens, m.clock()) {
@@ -84,8 +87,14 @@ func (m *meter) promise(ctx context.Context, agentID string, tokens int64) (*acc
 			<-a.asking
 			continue
 		}
-		err := m.refill(ctx, a, tokens)
+		err := m.refill(ctx, a, tokens, counted)
 		<-a.asking
+		if errors.Is(err, errUncounted) {
+			counted = true
+			if err = m.count(ctx); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -95,16 +104,24 @@ func (m *meter) promise(ctx context.Context, agentID string, tokens int64) (*acc
 	}
 }
 
+// errUncounted is a refusal that may be none: some of what was used is only estimated. It is
+// counted first, so that the ledger, and who is refused, hear what was used.
+var errUncounted = errors.New("what was used is to be counted first")
+
 // refill has the ledger reserve more for an account, as much as it needs at least. The
 // caller is the one who asks.
-func (m *meter) refill(ctx context.Context, a *account, need int64) error {
+func (m *meter) refill(ctx context.Context, a *account, need int64, counted bool) error {
 	now := m.clock()
 	if a.take(need, now) { // somebody else has refilled it
 		a.give(need, 0, now)
 		return nil
 	}
 	s := a.dry(need)
-	s.renew = max(m.affordable(ctx, a.agentID, s), s.least)
+	affordable := m.affordable(ctx, a.agentID, s)
+	if affordable < s.least && !counted && a.estimated() {
+		return errUncounted
+	}
+	s.renew = max(affordable, s.least)
 	granted, refused, err := m.ask(ctx, a.agentID, s)
 	if errors.Is(err, errTooMuch) { // a budget above the agent's covers less
 		a.lacks(now)

@@ -174,7 +174,7 @@ func (g *Gateway) serverOf(ctx context.Context, by Caller, uri string) (string, 
 // noResource is the answer for a resource that is not there or that the caller may not see.
 func noResource(uri string) error {
 	data, _ := json.Marshal(map[string]string{"uri": clip(uri)}) // of a string
-	return &jsonrpc.Error{Code: mcp.CodeResourceNotFound, Message: fmt.Sprintf("there is no resource %q", clip(uri)), Data: data}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("there is no resource %q", clip(uri)), Data: data}
 }
 
 // fits reports whether a URI may be made of a template (RFC 6570).

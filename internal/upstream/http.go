@@ -34,7 +34,7 @@ type web struct {
 	limit   int
 	garbage *counter
 	aside   aside
-	resumes bool // see events
+	resumes bool            // see events
 	life    context.Context // of the session: its end ends every request
 	end     context.CancelFunc
 	refused atomic.Pointer[string] // the status of the last answer that was an error

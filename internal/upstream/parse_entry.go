@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"comet/internal/nearest"
 	"comet/internal/words"
 )
 
@@ -40,8 +41,13 @@ func (e *entry) read(m member) {
 	case "comet":
 		e.comet(m)
 	default:
-		e.warnings = append(e.warnings, fmt.Sprintf("server %s: %s (line %d) means nothing to comet and is left out",
-			words.Quote(s.ID), words.Quote(m.name), m.line))
+		meant := ""
+		if near, ok := nearest.Word(m.name, []string{"command", "args", "env", "cwd", "url", "headers", "type", "disabled", "comet"}); ok {
+			meant = "; did you mean " + near + "?"
+		}
+		e.warnings = append(e.warnings, fmt.Sprintf("server %s: %s (line %d) means nothing to comet and is left out%s",
+			words.Quote(s.ID), words.Quote(m.name), m.line, meant))
+		s.Notes = append(s.Notes, fmt.Sprintf("%s means nothing to comet and is left out%s", words.Quote(m.name), meant))
 	}
 }
 

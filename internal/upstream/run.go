@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -30,6 +31,7 @@ type upstream struct {
 	state   State
 	since   time.Time
 	failure string
+	told    string // the failure that was logged last, "" since it was ready
 	starts  int
 	nextTry time.Time
 	stderr  *stderrLines // of the last session
@@ -102,10 +104,15 @@ func (u *upstream) lost(ctx context.Context, err error) {
 func (u *upstream) failed(err error, wait time.Duration) {
 	u.set(Failed, nil, nil)
 	u.mu.Lock()
+	level := slog.LevelWarn
+	if u.told == err.Error() { // it has been said
+		level = slog.LevelDebug
+	}
+	u.told = err.Error()
 	u.failure, u.nextTry = err.Error(), time.Now().Add(wait)
 	u.mu.Unlock()
 	u.settle()
-	u.opts.Logger.Warn("an upstream is down", "upstream", u.server.ID, "error", err, "again_in", wait.Round(time.Millisecond).String())
+	u.opts.Logger.Log(context.Background(), level, "an upstream is down", "upstream", u.server.ID, "error", err, "again_in", wait.Round(time.Millisecond).String())
 }
 
 // pause waits for the next try, or until somebody asks for it.
@@ -131,7 +138,7 @@ func (u *upstream) set(state State, r *ready, kinds []ChangeKind) {
 	u.current = r
 	switch {
 	case r != nil:
-		u.failure = ""
+		u.failure, u.told = "", ""
 	case state == Starting:
 		u.starts++
 	}

@@ -52,6 +52,8 @@ type Server struct {
 	// Protocol asks for one revision of the protocol, e.g. "2025-11-25", instead of
 	// the newest that both sides speak.
 	Protocol string
+	// Notes are what the definition says that means nothing to comet, a sentence each.
+	Notes []string
 	// Disabled upstreams are listed and not started.
 	Disabled bool
 }

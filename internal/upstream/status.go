@@ -73,6 +73,7 @@ func (u *upstream) status() Status {
 	if u.current != nil {
 		u.current.describe(&out)
 	}
+	out.Warnings = append(slices.Clone(s.Notes), out.Warnings...)
 	return out
 }
 
