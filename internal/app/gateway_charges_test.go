@@ -73,6 +73,18 @@ func TestGatewayCharges(t *testing.T) {
 			require.Equal(t, spent(all), h.used(t, "stylist"))
 		})
 
+		t.Run("ARefusalCountsFirstWhatIsOnlyEstimated", func(t *testing.T) {
+			h.agent(t, "saver", 1000)
+			who := h.holder(t, "saver")
+			s := who.speak(t, newest, nil)
+			requireDone(t, called(t, s, "paper:essay", nil))
+			text := requireFailed(t, "BUDGET_EXCEEDED", called(t, s, "paper:echo", map[string]any{"n": strings.Repeat("many words, ", 400)}))
+			used := spent(who.calls(t, "?limit=1000"))
+			require.Contains(t, text, fmt.Sprintf("%d are used", used))
+			answer := who.restCall(t, http.StatusTooManyRequests, "paper:echo", map[string]any{"n": strings.Repeat("many words, ", 400)})
+			require.Contains(t, answer, "reset_at")
+		})
+
 		t.Run("ATokenOfNoAgentChargesNova", func(t *testing.T) {
 			before := h.used(t, "nova")
 			who := h.holder(t, "")

@@ -122,6 +122,16 @@ func TestGatewayUpstreams(t *testing.T) {
 			eventually(t, func() bool { return len(h.tools(t, "paper")) == 0 }, "what it no longer names goes")
 		})
 
+		t.Run("AFileWithTheIdOfOneThatWasAddedChangesNothing", func(t *testing.T) {
+			status, body := h.add(t, "added", map[string]any{"url": ink.http.URL})
+			require.Equal(t, http.StatusCreated, status, body)
+			added := newFake(t, "added").echo()
+			writeServers(t, h.cfg.MCP.Servers, paper, added)
+			require.Contains(t, string(h.must(t, http.StatusConflict, http.MethodPost, "/api/v1/upstreams/reload", nil)), "added")
+			require.NotEmpty(t, h.tools(t, "ink"), "what the file no longer names stays")
+			h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/upstreams/added", nil)
+		})
+
 		t.Run("AChangeOfTheFileIsTakenOverByItself", func(t *testing.T) {
 			writeServers(t, h.cfg.MCP.Servers, paper, ink)
 			h.awaitTools(t, "paper")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"comet/internal/sandbox"
 	"comet/internal/toolindex"
+	"comet/internal/upstream"
 )
 
 // codeSchema is what agentcards:execute_code takes (AgentCards, “agentcards:execute_code”).
@@ -81,7 +83,7 @@ func (g *Gateway) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult
 	var failed *sandbox.Failure
 	switch {
 	case errors.As(err, &failed):
-		return nil, codeFailure(failed)
+		return nil, g.whyUndefined(c, r.Code, codeFailure(failed))
 	case err != nil:
 		return nil, err
 	}
@@ -93,6 +95,19 @@ func (g *Gateway) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult
 		logs = []sandbox.Log{}
 	}
 	return answerOf(CodeResult{Result: out.Value, Logs: logs, Metrics: metricsOf(out.Metrics)})
+}
+
+// whyUndefined says of code that calls what is not there which of its servers are not up.
+func (g *Gateway) whyUndefined(c *call, code string, failed *ToolError) *ToolError {
+	if !strings.Contains(failed.Message, "is not defined") {
+		return failed
+	}
+	for _, s := range g.upstreams.Servers() {
+		if s.State != upstream.Ready && c.policy.knows(s.ID) && namesServer(code, s.ID) {
+			failed.Message += fmt.Sprintf("; the MCP server %q is %s: %s", s.ID, s.State, orText(s.Error, "it has not started yet"))
+		}
+	}
+	return failed
 }
 
 // request is the run that was asked for.

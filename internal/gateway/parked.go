@@ -109,7 +109,7 @@ func (p *parked) next(ctx context.Context, w *waiting) (res *mcp.CallToolResult,
 			w.cancel()
 			return nil, refusal(CodeServerError, "too many calls wait for their clients' answers; try again later")
 		}
-		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{askName: q}, RequestState: state}, nil
+		return &mcp.CallToolResult{Content: []mcp.Content{}, InputRequests: mcp.InputRequestMap{askName: q}, RequestState: state}, nil
 	case <-ctx.Done():
 		w.cancel()
 		return nil, ctx.Err()

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"log/slog"
+	"strings"
 )
 
 // quiet is a logger for the SDK, which tells of each connection at its beginning and its end:
@@ -14,6 +15,15 @@ type warnings struct{ slog.Handler }
 
 func (h warnings) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
+}
+
+// Handle implements slog.Handler. That a client has gone that was to be told of something, or
+// that comet is told to stop, is no failure.
+func (h warnings) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "server run cancelled" || strings.HasPrefix(r.Message, "calling notifications/") {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
 }
 
 func (h warnings) WithAttrs(attrs []slog.Attr) slog.Handler {

@@ -150,7 +150,7 @@ func TestSessions(t *testing.T) {
 		a.Env["KEY"] = "${LATE}"
 		b := setup(t, upstream.Options{Backoff: time.Hour, MaxBackoff: time.Hour, Lookup: lookup}, a)
 		s := b.await(t, "a", func(s upstream.Status) bool { return s.State == upstream.Failed && s.Error != "" })
-		require.Equal(t, "env.KEY: the variable LATE is not set", s.Error)
+		require.Equal(t, "in env.KEY, the variable LATE is not set", s.Error)
 		close(set)
 		require.NoError(t, b.Restart("a"))
 		b.ready(t, "a")

@@ -76,7 +76,7 @@ func (r *resolver) text(key, in string) string {
 		}
 		value, err := r.one(ref)
 		if err != nil && r.err == nil {
-			r.err = fmt.Errorf("%s: %w", key, err)
+			r.err = fmt.Errorf("in %s, %w", key, err) // no "name: …", which would be taken for a secret
 		}
 		return value
 	})

@@ -60,11 +60,11 @@ func TestSecretsAreNowhere(t *testing.T) {
 func TestAReferenceThatMeansNothingFailsItsUpstreamOnly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ value, want string }{
-		"a variable that is not set": {"${NO_SUCH}", "env.KEY: the variable NO_SUCH is not set"},
-		"an empty variable":          {"${EMPTY}", "env.KEY: the variable EMPTY is empty"},
-		"a file that is not there":   {"${file:/no/such}", "env.KEY: open /no/such: no such file or directory"},
-		"another kind of reference":  {"${input:token}", `env.KEY: "${input:token}" is no reference to a variable or a file`},
-		"half a reference":           {"${HALF", `env.KEY: "${HALF" has no closing brace`},
+		"a variable that is not set": {"${NO_SUCH}", "in env.KEY, the variable NO_SUCH is not set"},
+		"an empty variable":          {"${EMPTY}", "in env.KEY, the variable EMPTY is empty"},
+		"a file that is not there":   {"${file:/no/such}", "in env.KEY, open /no/such: no such file or directory"},
+		"another kind of reference":  {"${input:token}", `in env.KEY, "${input:token}" is no reference to a variable or a file`},
+		"half a reference":           {"${HALF", `in env.KEY, "${HALF" has no closing brace`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -55,6 +55,9 @@ func open(ctx context.Context, l *launch, opts *Options, legacy bool, stderr *st
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("it does not answer the first request within %s", opts.StartTimeout)
+			if said := s.garbage.warning(l.secrets); said != "" {
+				err = fmt.Errorf("%w; %s", err, said)
+			}
 		}
 		err = s.why(err)
 		s.close()
