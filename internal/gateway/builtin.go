@@ -17,7 +17,7 @@ import (
 func (g *Gateway) builtinTools() []*tool {
 	yes, no := true, false
 	tools := []*tool{
-		builtin(agentCards, "search_tools", models.ToolRead, &mcp.Tool{
+		builtin(agentCards, searchName, models.ToolRead, &mcp.Tool{
 			Title: "Search tools", InputSchema: json.RawMessage(searchSchema),
 			Description: "Finds the tools that can do what you describe, in your own words, in English or French. Call what it names by that name, or use it in agentcards:execute_code. include_stubs adds TypeScript declarations of their arguments.",
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no},
@@ -65,15 +65,18 @@ func (t *tool) unlisted() *tool {
 	return t
 }
 
-// indexBuiltins has comet's own tools found too, but for those that find and run others.
+// indexBuiltins has comet's own tools found too, but for the one that finds others: who asks
+// it has it.
 func (g *Gateway) indexBuiltins() {
-	var list []*tool
+	list := map[string][]*tool{}
 	for _, t := range g.builtins {
-		if t.server == own {
-			list = append(list, t)
+		if t.name != searchName {
+			list[t.server] = append(list[t.server], t)
 		}
 	}
-	g.index.Replace(own, indexedOf(list))
+	for server, tools := range list {
+		g.index.Replace(server, indexedOf(tools))
+	}
 }
 
 // over says which servers there are tools of that a caller may see. A client that is not told

@@ -155,7 +155,7 @@ func (g *Gateway) injected(ctx context.Context, c *call, r CodeRun) ([]sandbox.T
 	if r.Intent != "" {
 		answer, err := g.index.Search(ctx, toolindex.Query{Text: r.Intent, Limit: intentTools, Allowed: func(id string) bool {
 			t := all.find(id)
-			return t != nil && t.shown(c.policy)
+			return t != nil && t.server != agentCards && t.shown(c.policy)
 		}})
 		if err != nil {
 			return nil, badParameters("intent: %s", problemOf(err))

@@ -21,6 +21,9 @@ const searchSchema = `{"type":"object","properties":{
 "include_stubs":{"type":"boolean","default":false,"description":"Add a TypeScript declaration of each tool"}},
 "required":["query"],"additionalProperties":false}`
 
+// searchName is the name of the tool that finds others.
+const searchName = "search_tools"
+
 // SearchQuery is what agentcards:search_tools is asked.
 type SearchQuery struct {
 	Query          string   `json:"query"`
@@ -120,7 +123,7 @@ func (g *Gateway) search(ctx context.Context, may *policy, q SearchQuery) (Found
 		if f.RelatedTools == nil {
 			f.RelatedTools = []string{}
 		}
-		if q.IncludeStubs {
+		if q.IncludeStubs && t.server != agentCards { // code cannot call what runs it
 			f.Stub = stubOf(t)
 		}
 		out.Tools = append(out.Tools, f)

@@ -15,24 +15,28 @@ func Word(word string, known []string) (best string, ok bool) {
 	}
 	limit := max(1, utf8.RuneCountInString(word)/3)
 	for _, k := range known {
-		if d := distance(word, k); d <= limit && k != word {
+		if d := Distance(word, k); d <= limit && k != word {
 			best, ok, limit = k, true, d-1
 		}
 	}
 	return best, ok
 }
 
-// distance is the Levenshtein distance with swapped neighbours counted as one
+// Distance is the Levenshtein distance with swapped neighbours counted as one
 // edit, in runes.
-func distance(from, to string) int {
+func Distance(from, to string) int {
 	a, b := []rune(from), []rune(to)
-	var before []int
-	last := make([]int, len(b)+1)
+	n := len(b) + 1
+	var few [3 * 32]int // enough for most words, without the heap
+	rows := few[:]
+	if 3*n > len(rows) {
+		rows = make([]int, 3*n)
+	}
+	before, last, row := rows[:n], rows[n:2*n], rows[2*n:3*n]
 	for j := range last {
 		last[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		row := make([]int, len(b)+1)
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
 			cost := 1
@@ -44,7 +48,7 @@ func distance(from, to string) int {
 				row[j] = min(row[j], before[j-2]+1)
 			}
 		}
-		before, last = last, row
+		before, last, row = last, row, before
 	}
 	return last[len(b)]
 }

@@ -46,7 +46,7 @@ type document struct {
 	words                   map[string]string // as they are written, folded, and their stems
 	plurals                 map[string]bool   // terms of the name
 	places                  map[string]int    // of terms in the first sentence
-	deprecated              bool
+	deprecated, destroys    bool
 }
 
 func newDocument(w *words, t *Tool, of *shared) *document {
@@ -70,6 +70,7 @@ func newDocument(w *words, t *Tool, of *shared) *document {
 		d.add(w, field(f), list, l)
 	}
 	d.deprecated = d.terms["deprec"] != nil
+	d.destroys = slices.ContainsFunc(split(t.Name), func(word string) bool { return w.destroyers[fold(word)] && !of.prefix[word] })
 	return d
 }
 

@@ -3,6 +3,7 @@ package toolindex_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +18,8 @@ import (
 type asked struct {
 	Query, Lang, Set string
 	Wants            []string
+	// Round is 2 for those that were written when the search was a second time worked on.
+	Round int
 }
 
 // quality is how well queries were answered.
@@ -47,9 +50,10 @@ func (q *quality) String() string {
 }
 
 // TestSearchFindsWhatIsMeant asks the evaluation set over the tools of thirteen published
-// servers. Set b was written before the search was, and is not tuned on: only its sums are
-// looked at. `make eval` prints them all. The floors are a little below what is reached, so
-// that a change that makes search worse fails here.
+// servers and comet's own. Set b was written before the search was, and its second round
+// before that was changed; it is not tuned on: only its sums are looked at. `make eval`
+// prints them all. The floors are a little below what is reached, so that a change that
+// makes search worse fails here.
 func TestSearchFindsWhatIsMeant(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/queries.json")
@@ -64,7 +68,9 @@ func TestSearchFindsWhatIsMeant(t *testing.T) {
 		a, err := x.Search(t.Context(), toolindex.Query{Text: q.Query, Limit: 10})
 		require.NoError(t, err, q.Query)
 		place := 1 + slices.IndexFunc(a.Hits, func(h toolindex.Hit) bool { return slices.Contains(q.Wants, h.ID) })
-		for _, name := range []string{"all", "set " + q.Set, q.Lang, "set " + q.Set + " " + q.Lang} {
+		set := "set " + q.Set
+		round := fmt.Sprintf("%s, round %d", set, max(1, q.Round))
+		for _, name := range []string{"all", q.Lang, set, set + " " + q.Lang, round, round + " " + q.Lang} {
 			if sums[name] == nil {
 				sums[name] = &quality{}
 			}
@@ -74,11 +80,39 @@ func TestSearchFindsWhatIsMeant(t *testing.T) {
 			t.Logf("%d: %s → %s", place, q.Query, strings.Join(ids(a)[:min(3, len(a.Hits))], " "))
 		}
 	}
-	for _, name := range []string{"all", "en", "fr", "set a", "set a en", "set a fr", "set b", "set b en", "set b fr"} {
-		t.Logf("%-9s queries, hit@1, hit@5, MRR: %s", name, sums[name])
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		t.Logf("%-18s queries, hit@1, hit@5, MRR: %s", name, sums[name])
 	}
-	require.GreaterOrEqual(t, sums["all"].hit1(), 0.80)
+	require.GreaterOrEqual(t, sums["all"].hit1(), 0.82)
 	require.GreaterOrEqual(t, sums["set b"].hit1(), 0.72)
-	require.GreaterOrEqual(t, sums["fr"].hit1(), 0.88)
+	require.GreaterOrEqual(t, sums["fr"].hit1(), 0.90)
 	require.GreaterOrEqual(t, sums["all"].hit5(), 0.93)
+}
+
+// TestSearchAnswersWhoHasFewServers asks what a user of three servers asked, and was
+// answered badly: the first hit has to be one that does it.
+func TestSearchAnswersWhoHasFewServers(t *testing.T) {
+	t.Parallel()
+	few := realTools(t)
+	maps.DeleteFunc(few, func(server string, _ []toolindex.Tool) bool {
+		return !slices.Contains([]string{"everything", "filesystem", "memory", "comet", "agentcards"}, server)
+	})
+	x := indexOf(few, nil)
+	keep := []string{"memory:add_observations", "memory:create_entities", "memory:create_relations"}
+	for text, wants := range map[string][]string{
+		"mémoriser un fait sur une personne":  keep,
+		"remember that Bob works at Acme":     keep,
+		"note that Alice likes tea":           keep,
+		"retenir une information":             keep,
+		"remmber a fact":                      keep,
+		"connect two entities":                {"memory:create_relations"},
+		"envoyer une tâche à un agent":        {"comet:submit_task"},
+		"chercher un fichier par son nom":     {"filesystem:search_files"},
+		"quand le fichier a-t-il été modifié": {"filesystem:get_file_info"},
+		"run javascript":                      {"agentcards:execute_code"},
+		"exécuter du code":                    {"agentcards:execute_code"},
+		"raed file":                           {"filesystem:read_file", "filesystem:read_text_file"},
+	} {
+		require.Contains(t, wants, found(t, x, text)[0], text)
+	}
 }

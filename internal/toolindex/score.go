@@ -43,25 +43,42 @@ func (a *scratch) clear() {
 func (w *words) wanted(text string) []wanted {
 	list := split(text)
 	l := w.languageOf(list)
+	var out []wanted
 	kept := make([]string, 0, len(list))
-	for _, word := range list {
-		if !w.stop(fold(word), l) && len(kept) < maxQueryWords {
-			kept = append(kept, word)
+	for i := 0; i < len(list) && len(kept)+len(out) < maxQueryWords; i++ {
+		if n, found := w.saying(list[i:], l); n > 0 {
+			out = append(w.meant(out, kept, l), wantedAs(found, list[i+n-1], true, l)...)
+			kept, i = kept[:0], i+n-1
+		} else if !w.stop(fold(list[i]), l) {
+			kept = append(kept, list[i])
 		}
 	}
-	if len(kept) == 0 { // nothing but small words: then they are meant
+	if len(kept)+len(out) == 0 { // nothing but small words: then they are meant
 		kept = list[:min(len(list), maxQueryWords)]
 	}
-	var out []wanted
+	return w.meant(out, kept, l)
+}
+
+// meant adds what is meant by words, of which none is a small one, to what is wanted.
+func (w *words) meant(out []wanted, kept []string, l language) []wanted {
 	for i := 0; i < len(kept); {
 		n, found := w.phrase(kept[i:], l)
+		bridged := true
 		if n == 0 {
-			n, found = 1, w.word(kept[i], l)
+			n = 1
+			found, bridged = w.word(kept[i], l)
 		}
-		for _, g := range found {
-			out = append(out, wanted{g, fold(kept[i+n-1]), plural(kept[i+n-1])})
-		}
+		out = append(out, wantedAs(found, kept[i+n-1], bridged, l)...)
 		i += n
+	}
+	return out
+}
+
+// wantedAs is what is wanted by a word, or by a phrase that ends with it.
+func wantedAs(found []group, word string, bridged bool, l language) []wanted {
+	out := make([]wanted, 0, len(found))
+	for _, g := range found {
+		out = append(out, wanted{g, fold(word), plural(word), bridged, l})
 	}
 	return out
 }
@@ -78,6 +95,9 @@ func (w *words) stop(word string, l language) bool {
 // phrase returns what the longest phrase at the beginning of list means, and its length.
 func (w *words) phrase(list []string, l language) (int, []group) {
 	for n := min(w.longest, len(list)); n > 1; n-- {
+		if g := w.intent(list[:n], l); g != nil {
+			return n, g
+		}
 		if l != anglais {
 			if g := w.french[w.key(list[:n], francais)]; g != nil {
 				return n, g
@@ -91,20 +111,25 @@ func (w *words) phrase(list []string, l language) (int, []group) {
 }
 
 // word returns what one word may mean: itself, what is near to it, and, unless the text is
-// English, what it means in French.
-func (w *words) word(word string, l language) []group {
+// English, what it means in French; and whether the vocabulary has it.
+func (w *words) word(word string, l language) ([]group, bool) {
 	en := stem(word, anglais)
 	own := group{{en, 1}}
 	if l != anglais {
 		own = append(own, choice{french(word), 1})
+	}
+	if g := w.intent([]string{word}, l); g != nil {
+		return joined(own, g), true
+	}
+	if l != anglais {
 		if g := w.french[stem(word, francais)]; g != nil {
-			return joined(own, g)
+			return joined(own, g), true
 		}
 	}
 	if l == francais {
-		return []group{own}
+		return []group{own}, w.near[en] != nil
 	}
-	return joined(own, w.near[en])
+	return joined(own, w.near[en]), w.near[en] != nil
 }
 
 // joined adds what a word means to the word itself; where that is several words, each of
@@ -127,29 +152,14 @@ func joined(own group, meanings []group) []group {
 	return out
 }
 
-// known replaces the terms of a group that no tool has by what they may be meant for, and
-// reports whether any tool has one.
-func (s *snapshot) known(w *wanted) (group, bool) {
-	for _, c := range w.group {
-		if s.postings[c.term] != nil {
-			return w.group, true
-		}
-	}
-	out := s.beginning(w.word)
-	if len(out) == 0 {
-		out = s.mistyped(w.word)
-	}
-	return out, len(out) > 0
-}
-
 // score adds up what each tool has of what is looked for, in 0…1 of all that was asked:
 // a word that no tool has, or that this one has not, is missing from the whole. So the
 // best of bad hits stays a bad one. It returns the documents with a score above 0.
 func (s *snapshot) score(list []wanted, a *scratch) {
 	var asked float32
 	for i := range list {
-		g, ok := s.known(&list[i])
-		if !ok {
+		g := list[i].group
+		if len(g) == 0 {
 			asked += unheard * s.rarity(0)
 			continue
 		}

@@ -163,10 +163,11 @@ func (x *Index) compute(ctx context.Context, q *Query, snap *snapshot, g *graph,
 		a.clear()
 		snap.scratch.Put(a)
 	}()
-	list := x.words.wanted(q.Text)
+	list := snap.resolve(x.words, x.words.wanted(q.Text))
 	snap.score(list, a)
 	snap.order(list, a)
 	r.embeddings = x.fuse(ctx, q.Text, snap, a)
+	snap.putBack(x.words, list, a)
 	context := g.known(q.ContextTools)
 	if len(context) > 0 {
 		r.alpha = g.alpha()

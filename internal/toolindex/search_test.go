@@ -87,6 +87,80 @@ func TestSearch(t *testing.T) {
 		require.Empty(t, found(t, x, "xylophone"))
 	})
 
+	t.Run("ForgivesOneMistakeInAShortWordAndTwoInALongOne", func(t *testing.T) {
+		t.Parallel()
+		x := one(tool("read_file", "Reads a file"), tool("elevation", "Height of a place"), tool("sum", "Adds up"))
+		for text, want := range map[string]string{
+			"raed": "fs:read_file", "elvatoin": "fs:elevation", "relevation": "fs:elevation",
+			"dispaly fiel":    "fs:read_file", // a word of the vocabulary, not of a tool
+			"lier un fihcier": "fs:read_file",
+		} {
+			require.Equal(t, want, found(t, x, text)[0], text)
+		}
+		for _, text := range []string{"sun", "rxxd", "bead", "elvtoin"} {
+			require.Empty(t, found(t, x, text), "%s is another word: too short, or with too many mistakes", text)
+		}
+	})
+
+	t.Run("CountsAMistypedWordLess", func(t *testing.T) {
+		t.Parallel()
+		x := one(tool("elevation", "Height of a place"), tool("screenshot", "Takes a picture"))
+		require.Equal(t, []string{"fs:screenshot", "fs:elevation"}, found(t, x, "elevatoin screenshot"))
+		require.Equal(t, []string{"fs:elevation", "fs:screenshot"}, found(t, x, "elevation screenshto"))
+	})
+
+	t.Run("TakesNoWordForMistypedThatItKnows", func(t *testing.T) {
+		t.Parallel()
+		x := one(tool("add_node", "Adds one"), tool("weather", "Tells the forecast"), tool("shout", "Is loud"))
+		require.Empty(t, found(t, x, "whether"), "two mistakes in seven letters")
+		require.Empty(t, found(t, x, "shoud zzz"), "should is a small word, and as near as shout")
+		x = one(tool("branch_list", "Lists them"), tool("fold", "Folds"))
+		require.Empty(t, found(t, x, "fork"), "the vocabulary knows fork, and no tool forks")
+	})
+
+	t.Run("PutsWhatDestroysBackUnlessItIsAskedFor", func(t *testing.T) {
+		t.Parallel()
+		x := one(tool("delete_note", "Deletes a note"), tool("show_the_content_of_one_note", "Shows it"), tool("closed_notes", "Notes that are closed"))
+		for _, text := range []string{"note", "a note about Bob", "renommer une note"} {
+			all := found(t, x, text)
+			require.Equal(t, "fs:delete_note", all[len(all)-1], text)
+			require.Len(t, all, 3, "it is not hidden")
+		}
+		for _, text := range []string{"delete a note", "remove notes", "supprimer une note", "effacer des notes", "delte a note", "DeleteNote"} {
+			require.Equal(t, "fs:delete_note", found(t, x, text)[0], text)
+		}
+	})
+
+	t.Run("KeepsAHitThatIsPutBackAHit", func(t *testing.T) {
+		t.Parallel()
+		const about = "Ends a process. All that it has in memory goes too"
+		kind, unkind := one(tool("turn_process", about), tool("show", "Shows it")), one(tool("kill_process", about), tool("show", "Shows it"))
+		hits := 0
+		for n := range 60 {
+			text := "memory " + strings.Repeat("zzz ", n)
+			require.Len(t, found(t, unkind, text), len(found(t, kind, text)), text)
+			hits += len(found(t, kind, text))
+		}
+		require.Greater(t, hits, 5)
+		require.Less(t, hits, 60, "at last it is none")
+	})
+
+	t.Run("KnowsWhatSomebodyWantsWhoSaysIt", func(t *testing.T) {
+		t.Parallel()
+		x := one(
+			tool("add_observations", "Adds observations"), tool("delete_observations", "Deletes observations"), tool("search_memory", "Searches what is kept"),
+			tool("create_relations", "Creates relations between entities"), tool("delete_entities", "Deletes entities"), tool("submit_task", "Hands over work"), tool("get_file_info", "Size and times of a file"),
+		)
+		for text, want := range map[string]string{
+			"remember that Bob works at Acme": "fs:add_observations", "note that Alice likes tea": "fs:add_observations", "se souvenir de Paul": "fs:add_observations", "noter que Paul est là": "fs:add_observations",
+			"what do you remember about Paul": "fs:search_memory", "te souviens-tu de Paul": "fs:search_memory",
+			"connect two entities": "fs:create_relations", "relier deux personnes": "fs:create_relations",
+			"confier un travail": "fs:submit_task", "quand le fichier a-t-il été modifié": "fs:get_file_info",
+		} {
+			require.Equal(t, want, found(t, x, text)[0], text)
+		}
+	})
+
 	t.Run("IsFoundByKeywords", func(t *testing.T) {
 		t.Parallel()
 		with := tool("run", "Runs it")

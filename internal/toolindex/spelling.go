@@ -15,15 +15,23 @@ const (
 	// and maxGuesses how many may begin so.
 	minTyped   = 4
 	maxGuesses = 8
-	// minMistyped is the shortest that is taken for mistyped: a short word is more often
-	// another one that no tool has.
-	minMistyped = 6
+	// minMistyped is the shortest, in letters, that is taken for mistyped, from surely on with
+	// a mistake in its first letter too, and from twice on with two mistakes: a short word is
+	// more often another one that no tool has.
+	minMistyped, surely, twice = 4, 6, 8
+	// hardly is what a word counts instead of guessed that is shorter than surely.
+	hardly = 0.55
+	// maxMistyped is how many words of a query are looked at for mistakes.
+	maxMistyped = 8
 )
 
-// spelled is a word as tools have it, and its stem: who mistypes does not mistype stems.
+// spelled is a word as tools or the vocabulary have it, folded: who mistypes does not
+// mistype stems.
 type spelled struct {
-	word, stem string
+	word, stem string // of one of the vocabulary, the stem is the word with its accents
 	letters    uint64
+	language
+	small bool // it says nothing
 }
 
 // spellings returns the words of all tools, sorted.
@@ -36,7 +44,7 @@ func spellings(docs []*document) []spelled {
 	}
 	out := make([]spelled, 0, len(all))
 	for word, stem := range all {
-		out = append(out, spelled{word, stem, letters(word)})
+		out = append(out, spelled{word, stem, letters(word), unclear, false})
 	}
 	slices.SortFunc(out, func(a, b spelled) int { return strings.Compare(a.word, b.word) })
 	return out
@@ -66,23 +74,110 @@ func (s *snapshot) beginning(word string) (out group) {
 	return out
 }
 
-// mistyped returns what was meant by a word with a mistake that is not in its first letter.
-func (s *snapshot) mistyped(word string) group {
+// resolve replaces the words of a query that no tool has by what they may be meant for: the
+// words that begin so, or, where the vocabulary has no such word either, the nearest one of
+// both. A word that means nothing to any tool is left without a group.
+func (s *snapshot) resolve(w *words, list []wanted) []wanted {
+	out := make([]wanted, 0, len(list))
+	left := maxMistyped
+	for _, one := range list {
+		if s.has(one.group) {
+			out = append(out, one)
+			continue
+		}
+		if one.group = s.beginning(one.word); len(one.group) > 0 || one.bridged || left == 0 {
+			out = append(out, one)
+			continue
+		}
+		left--
+		meant, found := s.mistyped(w, &one)
+		if !found {
+			meant = []wanted{one}
+		}
+		out = append(out, meant...)
+	}
+	return out
+}
+
+// has reports whether any tool has one of these terms.
+func (s *snapshot) has(g group) bool {
+	return slices.ContainsFunc(g, func(c choice) bool { return s.postings[c.term] != nil })
+}
+
+// mistyped returns what was meant by a word with a mistake, and whether there is anything
+// like it; a small word that was meant is nothing to look for.
+func (s *snapshot) mistyped(w *words, one *wanted) ([]wanted, bool) {
+	meant, ok := s.nearestTo(w, one)
+	if !ok || meant.small {
+		return nil, ok
+	}
+	l, word := one.language, meant.stem
+	if meant.language == unclear { // a tool's: it is as it is written there
+		word = meant.word
+	}
+	found, _ := w.word(word, l)
+	weight := float32(guessed)
+	if len(one.word) < surely {
+		weight = hardly
+	}
+	var out []wanted
+	for _, g := range found {
+		if !s.has(g) {
+			continue
+		}
+		g = slices.Clone(g)
+		for i := range g {
+			g[i].weight *= weight
+		}
+		out = append(out, wanted{g, meant.word, plural(meant.word), true, l})
+	}
+	return out, len(out) > 0
+}
+
+// nearestTo returns the word of the tools or of the vocabulary with the fewest mistakes
+// between; of several a small one, one with the same first letter, and the one that most
+// tools have, in this order.
+func (s *snapshot) nearestTo(w *words, one *wanted) (best spelled, ok bool) {
+	word := one.word
 	if len(word) < minMistyped {
-		return nil
+		return best, false
+	}
+	least, use := 1, -1
+	if len(word) >= twice {
+		least = 2
 	}
 	set := letters(word)
-	stems, near := map[string]string{}, []string(nil)
-	for i := range s.words {
-		const apart = 2 // letters that one has and the other has not, where one is wrong
-		known := &s.words[i]
-		longer := len(known.word) - len(word)
-		if longer <= 1 && longer >= -1 && bits.OnesCount64(known.letters^set) <= apart && known.word[0] == word[0] {
-			stems[known.word], near = known.stem, append(near, known.word)
+	for _, list := range [][]spelled{w.spelled, s.words} {
+		for i := range list {
+			k := &list[i]
+			longer := len(k.word) - len(word)
+			if longer > least || -longer > least || bits.OnesCount64(k.letters^set) > 2*least || len(k.word) < minMistyped {
+				continue
+			}
+			if k.language == francais && one.language == anglais || k.word[0] != word[0] && len(word) < surely {
+				continue
+			}
+			d := nearest.Distance(word, k.word)
+			if d > least {
+				continue
+			}
+			if u := s.use(k, word); d < least || u > use {
+				best, ok, least, use = *k, true, d, u
+			}
 		}
 	}
-	if best, ok := nearest.Word(word, near); ok {
-		return group{{stems[best], guessed}}
+	return best, ok
+}
+
+// use is how likely one of several words is meant that are equally near.
+func (s *snapshot) use(k *spelled, word string) int {
+	const sameLetter, small = 1 << 24, 1 << 25
+	n := len(s.postings[k.stem])
+	if k.word[0] == word[0] {
+		n += sameLetter
 	}
-	return nil
+	if k.small {
+		n += small
+	}
+	return n
 }

@@ -36,8 +36,10 @@ type group []choice
 // wanted is a word that was asked for.
 type wanted struct {
 	group
-	word   string // as it was written, folded
-	plural bool
+	word    string // as it was written, folded
+	plural  bool
+	bridged bool // the vocabulary has it
+	language
 }
 
 // words is what is known of English and French. It is read only.
@@ -46,7 +48,19 @@ type words struct {
 	// near and french have the groups that stand for a stem, or for the stems of a phrase
 	// with spaces between them. A word that means two in English ("PR") has two groups.
 	near, french map[string][]group
-	longest      int // words of the longest phrase
+	// intents are the same for words that stand for one of each group, by language: what else
+	// they may mean does not count.
+	intents [2]map[string][]group
+	// sayings are the intents that are a phrase only with its small words ("note that"), by
+	// language; begins has their first words, folded.
+	sayings [2]map[string][]group
+	begins  map[string]bool
+	longest int // words of the longest phrase
+	// destroyers are the words for taking something away or ending it, folded, and
+	// destroying their terms.
+	destroyers, destroying map[string]bool
+	written                [2]map[string]string // single words of the vocabulary, by language and folded
+	spelled                []spelled            // the same and the small words, sorted
 }
 
 type language uint8
@@ -58,7 +72,7 @@ const (
 )
 
 func newWords() *words {
-	w := &words{near: map[string][]group{}, french: map[string][]group{}, longest: 1}
+	w := &words{near: map[string][]group{}, french: map[string][]group{}, longest: 1, intents: [2]map[string][]group{{}, {}}, sayings: [2]map[string][]group{{}, {}}, begins: map[string]bool{}, written: [2]map[string]string{{}, {}}}
 	for line := range strings.SplitSeq(vocabulary, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		if line = strings.TrimSpace(line); line == "" {
@@ -69,10 +83,17 @@ func newWords() *words {
 		switch head = strings.TrimSpace(head); head {
 		case "small_words":
 			w.stops[anglais], w.stops[francais] = set(en), set(fr)
+		case "destroying_words":
+			w.addDestroyers(strings.Fields(en), strings.Fields(fr))
 		default:
+			if strings.ContainsAny(head, "+/") {
+				w.addIntent(head, strings.Fields(en), strings.Fields(fr))
+				continue
+			}
 			w.add(strings.Fields(head), strings.Fields(en), strings.Fields(fr))
 		}
 	}
+	w.spelled = w.spellings()
 	return w
 }
 
@@ -143,6 +164,9 @@ func (w *words) enter(table map[string][]group, word string, l language, g group
 	parts := strings.Split(word, "_")
 	w.longest = max(w.longest, len(parts))
 	key := w.key(parts, l)
+	if len(parts) == 1 {
+		w.written[l][fold(word)] = word
+	}
 	if old := table[key]; len(old) == 1 && len(parts) == 1 {
 		for _, c := range g {
 			if !slices.ContainsFunc(old[0], func(o choice) bool { return o.term == c.term }) {

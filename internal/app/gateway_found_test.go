@@ -1,0 +1,36 @@
+package app_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/gateway"
+)
+
+// TestRunningCodeIsFound says that the search knows the tool that runs code, though every
+// client has it listed: once, and without a declaration, for code cannot call it.
+func TestRunningCodeIsFound(t *testing.T) {
+	t.Parallel()
+	h := openHub(t, "sqlite", nil, newFake(t, "paper").echo())
+	s := h.speak(t, newest, nil)
+	text, err := json.Marshal(called(t, s, "agentcards:search_tools", map[string]any{"query": "run javascript code", "limit": 100, "include_stubs": true}).StructuredContent)
+	require.NoError(t, err)
+	var found gateway.Found
+	require.NoError(t, json.Unmarshal(text, &found))
+	require.Equal(t, "agentcards:execute_code", found.Tools[0].Name)
+	require.Equal(t, "agentcards__execute_code", found.Tools[0].Listed)
+	require.Empty(t, found.Tools[0].Stub)
+	for _, other := range found.Tools[1:] {
+		require.NotContains(t, other.Name, "agentcards:", "not again, and not the search itself")
+		require.NotEmpty(t, other.Stub)
+	}
+	names, _ := listed(t, s)
+	require.Equal(t, []string{"agentcards__search_tools", "agentcards__execute_code", "comet__submit_task"}, names)
+
+	intent := called(t, s, "agentcards:execute_code", map[string]any{"code": "typeof agentcards", "intent": "run javascript code"})
+	text, err = json.Marshal(intent.StructuredContent)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"undefined"`, "code does not run code")
+}
