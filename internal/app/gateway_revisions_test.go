@@ -118,6 +118,22 @@ func TestGatewayRevisions(t *testing.T) {
 		require.Contains(t, message, "initialize")
 	})
 
+	t.Run("ATaskGoesOnWithTheTraceOfItsCall", func(t *testing.T) {
+		t.Parallel()
+		const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+		for _, header := range [][]string{{"Traceparent", "00-" + trace + "-00f067aa0ba902b7-01"}, nil} {
+			params := `"name":"comet__submit_task","arguments":{"capabilities":["custom:paper:echo"],"wait_seconds":0}`
+			body, own := modern("tools/call", "comet__submit_task", params)
+			if header == nil { // as where there are no headers
+				body = strings.Replace(body, `"_meta":{`, `"_meta":{"traceparent":"00-`+trace+`-00f067aa0ba902b7-01",`, 1)
+			}
+			res := h.say(t, body, append(own, header...)...).result(t)
+			task, ok := res["structuredContent"].(map[string]any)["task_id"].(string)
+			require.True(t, ok, res)
+			require.Contains(t, get[struct{ Request struct{ Traceparent string } }](t, h.client, "/api/v1/tasks/"+task).Request.Traceparent, trace)
+		}
+	})
+
 	t.Run("WhoFollowsTheListsHearsThatOneChanged", func(t *testing.T) {
 		t.Parallel()
 		for _, revision := range []string{newest, sessions} {

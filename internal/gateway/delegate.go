@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -93,6 +94,9 @@ func (g *Gateway) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 		return nil, badParameters("%s: %s", c.tool.id, problemOf(err))
 	}
 	sub := orchestrator.Submission{Capabilities: d.Capabilities, Parameters: d.Parameters, Budget: d.Budget, Priority: models.DefaultPriority}
+	if c.by.TraceID != "" { // the task goes on with the trace, below this call
+		sub.Trace = "00-" + c.by.TraceID + "-" + strings.ReplaceAll(c.id, "-", "")[16:] + "-01"
+	}
 	if d.AgentID != nil {
 		sub.Agent = *d.AgentID
 	}

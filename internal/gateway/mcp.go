@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -233,7 +234,18 @@ func callerOf(fixed *models.Principal, req mcp.Request, session string) Caller {
 	if extra.Header != nil {
 		by.TraceID = traceOf(extra.Header.Get("traceparent"))
 	}
+	if inMeta, ok := metaOf(req)["traceparent"].(string); ok && by.TraceID == "" { // where there are no headers
+		by.TraceID = traceOf(inMeta)
+	}
 	return by
+}
+
+// metaOf is the _meta of a request, nil for none.
+func metaOf(req mcp.Request) mcp.Meta {
+	if p := req.GetParams(); p != nil && !reflect.ValueOf(p).IsNil() {
+		return p.GetMeta()
+	}
+	return nil
 }
 
 func principalOf(t *sdkauth.TokenInfo) (p models.Principal, ok bool) {
