@@ -56,7 +56,8 @@ func TestDialectsTogether(t *testing.T) {
 			}
 			running.Go(func() {
 				t.Run(who.name()+"/work that nobody offers", func(t *testing.T) {
-					require.Equal(t, "unsupported", who.ask(t, question{work: "fly", do: "ok"}).state)
+					got := who.ask(t, question{work: "fly", do: "ok"})
+					require.Equal(t, "unsupported", got.state, "%+v", got)
 				})
 			})
 		}
