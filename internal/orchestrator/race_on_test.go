@@ -3,4 +3,4 @@
 package orchestrator_test
 
 // costly is how much dearer each step is than in an ordinary run.
-const costly = 3
+const costly = 6
