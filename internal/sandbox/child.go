@@ -109,6 +109,9 @@ func (c *child) serve() error {
 	if failed != nil {
 		return c.send(kindFailed, failed)
 	}
+	if c.order.Read {
+		return nil
+	}
 	c.lines = newSourceMap(js)
 	return c.run(js.Code)
 }
@@ -122,8 +125,11 @@ func (c *child) javascript() (*compiled, *failedFrame) {
 	if failed != nil {
 		return nil, failed
 	}
-	kept := js
-	if len(js.Code)+len(js.Mappings) > maxCompiled {
+	kept, size := js, len(js.Code)+len(js.Mappings)
+	switch {
+	case c.order.Read && size > maxRead:
+		return nil, &failedFrame{Name: Syntax, Message: "the code is too large when its types are taken away"}
+	case !c.order.Read && size > maxCompiled:
 		kept = &compiled{} // the parent hears that it was read, and keeps nothing
 	}
 	if err := c.send(kindCompiled, kept); err != nil {
@@ -145,13 +151,13 @@ func (c *child) run(js string) error {
 	}
 	if e.outcome == nil && !time.Now().Before(c.deadline) {
 		e.lastWords()
-		return c.send(kindFailed, c.located(failedFrame{Name: Timeout, Stack: e.stack}))
+		return c.send(kindFailed, c.lines.located(failedFrame{Name: Timeout, Stack: e.stack}))
 	}
 	if e.outcome == nil {
-		return c.send(kindFailed, c.located(failureOf(err)))
+		return c.send(kindFailed, c.lines.located(failureOf(err)))
 	}
 	if f, ok := e.outcome.(failedFrame); ok {
-		return c.send(kindFailed, c.located(f))
+		return c.send(kindFailed, c.lines.located(f))
 	}
 	return c.send(kindDone, e.outcome)
 }
@@ -186,16 +192,4 @@ func (c *child) wait() error {
 	case <-due:
 		return e.fire(time.Now())
 	}
-}
-
-// located says where in the caller's code a failure happened.
-func (c *child) located(f failedFrame) failedFrame {
-	if f.Line == 0 {
-		f.Line, f.Column, f.Stack = c.lines.stack(f.Stack)
-	} else {
-		f.Line, f.Column = c.lines.find(f.Line, f.Column)
-		f.Stack = ""
-	}
-	f.Message, f.Stack = clip(f.Message, maxMessage), clip(f.Stack, maxMessage)
-	return f
 }

@@ -239,5 +239,5 @@ function start(js, context, servers) {
   return true;
 }
 
-return { __proto__: null, start, settle, fire };
+return { __proto__: null, start, settle, fire, fail };
 })()

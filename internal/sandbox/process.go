@@ -19,6 +19,7 @@ const startLimit = time.Minute
 
 // process is one child, from its start to its end.
 type process struct {
+	kind   *kind
 	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout *os.File
@@ -52,8 +53,8 @@ func (s *Sandbox) launchChildren() {
 }
 
 // start starts a child and waits until it is ready. Who gets it ends it with retire.
-func (s *Sandbox) start(ctx context.Context) (*process, error) {
-	p, err := s.begin()
+func (s *Sandbox) start(ctx context.Context, k *kind, memoryMB int) (*process, error) {
+	p, err := s.begin(k, memoryMB)
 	if err != nil {
 		return nil, fmt.Errorf("start a child: %w", err)
 	}
@@ -75,7 +76,7 @@ func (s *Sandbox) start(ctx context.Context) (*process, error) {
 }
 
 // begin starts a child, whose frames are read from then on.
-func (s *Sandbox) begin() (*process, error) {
+func (s *Sandbox) begin(k *kind, memoryMB int) (*process, error) {
 	in, stdin, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -84,13 +85,14 @@ func (s *Sandbox) begin() (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, in.Close(), stdin.Close())
 	}
+	command := k.command(memoryMB)
 	p := &process{
-		cmd: exec.Command(s.opts.Command[0], s.opts.Command[1:]...), stdin: stdin, stdout: stdout, //nolint:noctx // it outlives the request it is started for
+		kind: k, cmd: exec.Command(command[0], command[1:]...), stdin: stdin, stdout: stdout, //nolint:noctx // it outlives the request it is started for
 		stderr: &head{}, frames: make(chan frame), exited: make(chan struct{}),
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, p.stderr
-	p.cmd.Env = []string{"TZ=UTC"} // nothing of ours, and no place in the world
-	p.cmd.WaitDelay = time.Second  // nobody else should hold its standard error
+	p.cmd.Env = k.env
+	p.cmd.WaitDelay = time.Second // nobody else should hold its standard error
 	contain(p.cmd)
 	l := launching{p, make(chan error, 1)}
 	s.launch <- l
@@ -99,13 +101,10 @@ func (s *Sandbox) begin() (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, stdin.Close(), stdout.Close())
 	}
-	s.reaping.Go(func() { p.read(maxFromChild(&s.opts)) })
+	s.reaping.Go(func() { p.read(k.frame) })
 	s.reaping.Go(p.reap)
 	return p, nil
 }
-
-// maxFromChild bounds the frames of a child.
-func maxFromChild(o *Options) int { return max(o.MaxResult, 2*maxCompiled) + 64<<10 }
 
 // read passes on what the child says, until it ends or says what is no frame: then frames is
 // closed. Whoever has the child listens until he retires it, and that listens to the end.
@@ -162,7 +161,7 @@ func (p *process) fate() (name, why string) {
 	<-p.exited
 	said := p.stderr.String()
 	switch {
-	case strings.Contains(said, "out of memory"), strings.Contains(said, "cannot allocate memory"):
+	case strings.Contains(said, "out of memory"), strings.Contains(said, "cannot allocate memory"), strings.Contains(said, "memory allocation of"):
 		return Memory, noMemory
 	case strings.Contains(said, "stack exceeds"), strings.Contains(said, "stack overflow"):
 		return Syntax, "the code is nested too deeply to be read"

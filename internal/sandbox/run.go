@@ -37,7 +37,15 @@ func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
 		return Result{}, err
 	}
 	defer free()
-	p, warm, err := s.child(ctx)
+	if s.reader == s.runner {
+		return s.converse(ctx, s.runner, &req, func(r *run) { r.files = files })
+	}
+	return s.readAndRun(ctx, &req, files)
+}
+
+// converse has a child of a kind work on a request.
+func (s *Sandbox) converse(ctx context.Context, k *kind, req *Request, about func(*run)) (Result, error) {
+	p, warm, err := s.child(ctx, k, req.MemoryMB)
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return Result{}, context.Cause(ctx)
@@ -46,20 +54,57 @@ func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
 		return Result{}, &Failure{Name: Crashed, Message: "no process could be started to run the code"}
 	}
 	defer s.retire(p)
-	return newRun(s, &req, p, files, warm).do(ctx)
+	r := newRun(s, req, p, warm)
+	about(r)
+	return r.do(ctx)
 }
 
-// order is the frame that tells a child what to do.
-func (s *Sandbox) order(req *Request, key digest) runFrame {
-	f := runFrame{
-		Context: req.Context, Servers: serversOf(req.Tools), Timeout: req.Timeout.Milliseconds(), MemoryMB: req.MemoryMB,
-		Result: s.opts.MaxResult, Logs: s.opts.MaxLogs, Calls: s.opts.MaxToolCalls,
-	}
-	if s.cache != nil {
-		if c, ok := s.cache.Get(key); ok {
-			f.Compiled = &c
-			return f
+// readAndRun has the code read by one child and run by another. Their time is one.
+func (s *Sandbox) readAndRun(ctx context.Context, req *Request, files *files) (Result, error) {
+	var read Result
+	var js *compiled
+	if c, ok := s.kept(sha256.Sum256([]byte(req.Code))); ok {
+		js = &c
+	} else {
+		var reading *run
+		var err error
+		read, err = s.converse(ctx, s.reader, req, func(r *run) { r.only, reading = true, r })
+		if err != nil {
+			return Result{}, err
 		}
+		js = reading.js
+	}
+	return s.converse(ctx, s.runner, req, func(r *run) {
+		r.files, r.js, r.earlier, r.reading = files, js, read.Metrics, false
+		r.left -= read.Metrics.Execution
+	})
+}
+
+// kept is the code as it was compiled before.
+func (s *Sandbox) kept(key digest) (compiled, bool) {
+	if s.cache == nil {
+		return compiled{}, false
+	}
+	return s.cache.Get(key)
+}
+
+// order is the frame that tells the child what to do.
+func (r *run) order() runFrame {
+	opts, req := &r.sandbox.opts, r.request
+	f := runFrame{
+		Context: req.Context, Servers: serversOf(req.Tools), Timeout: r.left.Milliseconds(), MemoryMB: req.MemoryMB,
+		Result: opts.MaxResult, Logs: opts.MaxLogs, Calls: opts.MaxToolCalls,
+	}
+	if r.only {
+		f.Context, f.Servers, f.Read = json.RawMessage("{}"), []server{}, true
+	}
+	if r.js != nil {
+		f.Compiled = r.js
+		return f
+	}
+	if c, ok := r.sandbox.kept(r.key); ok {
+		f.Compiled = &c
+		return f
 	}
 	f.Code = req.Code
 	return f
@@ -72,10 +117,15 @@ func (r *run) do(ctx context.Context) (Result, error) {
 	defer r.process.kill()
 	defer cancel()
 	r.begin, r.cpu, r.memory = time.Now(), r.process.cpu(), r.process.memory()
-	limit := time.NewTimer(r.request.Timeout + grace)
+	if err := r.process.confine(r.request.MemoryMB, r.left); err != nil {
+		r.sandbox.log.Error("sandbox: a child could not be limited", "error", err)
+		return r.over(nil, &Failure{Name: Crashed, Message: "no process could be made ready to run the code"})
+	}
+	limit := time.NewTimer(r.left + r.process.kind.grace)
 	defer limit.Stop()
+	order := r.order()
 	r.calls.Go(func() { // a child that does not read must not keep the run
-		_ = r.process.send(kindRun, r.sandbox.order(r.request, r.key)) // it has died: its frames end
+		_ = r.process.send(kindRun, order) // it has died: its frames end
 	})
 	for {
 		select {
@@ -112,7 +162,7 @@ func (r *run) died() (Result, error) {
 // over is the end of a run: its result, or its failure with what it said and took.
 func (r *run) over(value json.RawMessage, f *Failure) (Result, error) {
 	m := Metrics{
-		Execution: time.Since(r.begin), CPU: r.process.cpu() - r.cpu,
+		Execution: time.Since(r.begin) + r.earlier.Execution, CPU: r.process.cpu() - r.cpu + r.earlier.CPU,
 		MemoryMB: float64(r.process.memory()) / (1 << 20), ToolCalls: r.toolCalls, Warm: r.warm,
 	}
 	if f != nil {

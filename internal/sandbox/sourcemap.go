@@ -98,11 +98,23 @@ func (m *sourceMap) stack(engines string) (line, column int, stack string) {
 		if line == 0 {
 			line, column = l, c
 		}
-		name := found[1]
-		if name == "" || name == "<anonymous>" {
+		name := strings.TrimPrefix(strings.TrimPrefix(found[1], "async"), " ")
+		if name == "" || strings.HasSuffix(name, "<anonymous>") {
 			name = "the code"
 		}
 		fmt.Fprintf(&out, "at %s (%d:%d)\n", name, l, c)
 	}
 	return line, column, strings.TrimRight(out.String(), "\n")
+}
+
+// located says where in the caller's code a failure happened.
+func (m *sourceMap) located(f failedFrame) failedFrame {
+	if f.Line == 0 {
+		f.Line, f.Column, f.Stack = m.stack(f.Stack)
+	} else {
+		f.Line, f.Column = m.find(f.Line, f.Column)
+		f.Stack = ""
+	}
+	f.Message, f.Stack = clip(f.Message, maxMessage), clip(f.Stack, maxMessage)
+	return f
 }
