@@ -54,7 +54,7 @@ func TestGatewayRevisions(t *testing.T) {
 	h := openHub(t, "sqlite", nil, newFake(t, "paper").echo())
 	own := []string{"agentcards__search_tools", "agentcards__execute_code", "comet__submit_task"}
 
-	for _, revision := range []string{newest, sessions, "2025-06-18", "2025-03-26"} {
+	for _, revision := range []string{newest, sessions, "2025-06-18", "2025-03-26", "2024-11-05"} {
 		t.Run("AClientListsAndCallsIn"+revision, func(t *testing.T) {
 			t.Parallel()
 			s := h.holder(t, "").speak(t, revision, nil)

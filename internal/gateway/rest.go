@@ -91,7 +91,10 @@ func (g *Gateway) Purge(ctx context.Context) error {
 func (g *Gateway) Policy(ctx context.Context, tokenID string) (models.ToolPolicy, error) {
 	p, err := g.store.ToolPolicy(ctx, tokenID)
 	if errs.Is(err, errs.NotFound) {
-		err = errs.New(errs.NotFound, "the token %q has no policy for tools", clip(tokenID))
+		if _, err := g.store.Token(ctx, tokenID); errs.Is(err, errs.NotFound) {
+			return p, errs.New(errs.NotFound, "there is no token %q", clip(tokenID))
+		}
+		err = errs.New(errs.NotFound, "the token %q has no policy for tools: it may call all", clip(tokenID))
 	}
 	return p, err
 }
