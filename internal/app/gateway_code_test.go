@@ -50,6 +50,17 @@ func TestGatewayCode(t *testing.T) {
 		require.InDelta(t, 2, result(t, run(t, s, code, map[string]any{"intent": "Analyser les commits GitHub"})), 0)
 	})
 
+	t.Run("CodeThatNamesAServerThatIsDownIsToldSo", func(t *testing.T) {
+		t.Parallel()
+		s := h.speak(t, newest, nil)
+		status, body := h.add(t, "gone", map[string]any{"url": "http://127.0.0.1:1/mcp"})
+		require.Equal(t, http.StatusCreated, status, body)
+		eventually(t, func() bool { state, _ := h.state(t, "gone"); return state == "failed" }, "it is down")
+		text := requireFailed(t, "SANDBOX_ERROR", run(t, s, "return await gone.anything({})", nil))
+		require.Contains(t, text, `the MCP server "gone" is failed: `)
+		require.NotContains(t, requireFailed(t, "SANDBOX_ERROR", run(t, s, "return nothing", nil)), "MCP server")
+	})
+
 	t.Run("ACallThatThePolicyDeniesIsThrown", func(t *testing.T) {
 		t.Parallel()
 		who := h.holder(t, "")

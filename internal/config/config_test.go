@@ -311,3 +311,18 @@ func uncomment(text string) string {
 	}
 	return strings.Join(out, "\n")
 }
+
+// TestASwitchNeedsNoValue: what is true or false is said as every switch is.
+func TestASwitchNeedsNoValue(t *testing.T) {
+	t.Parallel()
+	for flag, want := range map[string]bool{"--no-cache": true, "--no-cache=true": true, "--no-cache=false": false} {
+		fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		config.Flags(fs)
+		require.NoError(t, fs.Parse([]string{flag, "--mcp-servers", "f.json"}))
+		require.Empty(t, fs.Args())
+		cfg, err := config.Load(config.Sources{Flags: fs})
+		require.NoError(t, err)
+		require.Equal(t, want, cfg.Tools.NoCache, flag)
+		require.Equal(t, "f.json", cfg.MCP.Servers)
+	}
+}

@@ -22,6 +22,9 @@ const (
 	maxLine, maxUnderway = 16 << 20, 1000
 	// lastAnswers is for how long a client that says no more may hear what it has asked.
 	lastAnswers = 10 * time.Second
+	// takeFor is for how long the server may take what needs no work: the beginning of a
+	// session, and what wants no answer. What the client says next waits for it.
+	takeFor = 30 * time.Second
 )
 
 // Relay connects a client that speaks over in and out, a message a line, with the /mcp at
@@ -55,7 +58,7 @@ func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token stri
 
 // relay is one client's connection.
 type relay struct {
-	life       context.Context // what the server says by itself is heard as long
+	life       context.Context // of what is for no single request
 	out        io.Writer
 	url, token string
 	log        *slog.Logger
@@ -142,18 +145,22 @@ func (r *relay) line(ctx context.Context, line json.RawMessage) {
 		r.fail(nil, jsonrpc.CodeParseError, fmt.Sprintf("this is no message: %v", err))
 		return
 	}
-	switch {
-	case m.Method == "initialize" && m.asks():
+	if m.asks() && m.Method != "initialize" || line[0] == '[' { // a batch, as 2025-03-26 has them, may ask
+		r.ask(ctx, m)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, takeFor)
+	defer cancel()
+	switch m.Method {
+	case "initialize":
 		r.mu.Lock()
 		r.session = session{opener: m}
 		r.mu.Unlock()
 		r.open(ctx, m)
-	case m.asks() || line[0] == '[': // a batch, as 2025-03-26 has them, may ask
-		r.ask(ctx, m)
-	case m.Method == "notifications/cancelled":
+	case "notifications/cancelled":
 		r.end(m.params.RequestID) // for a server without sessions that is what cancels it
 		r.send(ctx, m)
-	case m.Method == "notifications/initialized":
+	case "notifications/initialized":
 		r.mu.Lock()
 		r.session.opened = m
 		r.mu.Unlock()

@@ -26,7 +26,7 @@ func (r *relay) send(ctx context.Context, m *message) {
 	sent := r.known().id
 	answered, status, err := r.post(ctx, m)
 	if status == http.StatusNotFound && sent != "" && m.revision("") < stateless {
-		if err = r.reopen(ctx, sent); err == nil {
+		if err = r.reopen(sent); err == nil {
 			answered, _, err = r.post(ctx, m)
 		}
 	}
@@ -185,10 +185,13 @@ func (r *relay) begun(m *message, res *http.Response) (answer []byte, err error)
 	return answer, nil
 }
 
-// reopen begins the session anew that the server does not know any more.
-func (r *relay) reopen(ctx context.Context, forgotten string) error {
+// reopen begins the session anew that the server does not know any more. It is for every call,
+// so the end of the one that found out does not end it half-way.
+func (r *relay) reopen(forgotten string) error {
 	r.opening.Lock()
 	defer r.opening.Unlock()
+	ctx, cancel := context.WithTimeout(r.life, takeFor)
+	defer cancel()
 	s := r.known()
 	if s.id != forgotten { // somebody else was first
 		return nil
@@ -246,7 +249,7 @@ func (r *relay) hear(ctx context.Context) bool {
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode == http.StatusNotFound {
-		return r.reopen(ctx, s.id) != nil // begun again it has a stream of its own
+		return r.reopen(s.id) != nil // begun again it has a stream of its own
 	}
 	if res.StatusCode != http.StatusOK {
 		return res.StatusCode >= http.StatusInternalServerError

@@ -40,6 +40,12 @@ func TestSecretsAreNamed(t *testing.T) {
 		"a password in an address":           {env("DATABASE", "postgres://me:hunter2@db/x"), false},
 		"an address whose password is named": {env("DATABASE", "postgres://me:${PW}@db/x"), true},
 		"an address without one":             {env("DATABASE", "postgres://db:5432/x"), true},
+		"a token of comet":                   {env("K", "0123456789abcdef0123456789abcdef"), false},
+		"one in an argument":                 {upstream.Server{Args: []string{"key=0123456789abcdef0123456789abcdef"}}, false},
+		"a bearer in words":                  {env("K", "Bearer abcdefgh12"), false},
+		"an image by its digest":             {upstream.Server{Args: []string{"run", "-i", "mcp/files@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}, true},
+		"a commit":                           {upstream.Server{Args: []string{"git+https://forge.example/mcp@0123456789abcdef0123456789abcdef01234567"}}, true},
+		"a sentence":                         {env("TITLE", "Basic functionality"), true},
 		"a long word":                        {env("PATH", "/usr/local/share/some-skeleton-directory/sk-elements"), true},
 		"a parameter that is none":           {upstream.Server{URL: "https://mcp.example?region=eu"}, true},
 	} {

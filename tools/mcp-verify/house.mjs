@@ -5,6 +5,7 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { started } from "../started.mjs";
 
 export const patience = 60_000; // how long to wait for what must happen, in ms
 const bin = join(process.env.SERVERS, "node_modules/.bin");
@@ -93,17 +94,4 @@ export class House {
 export async function alone() {
   const { path, shared } = await serversFile();
   return { shared, command: process.env.COMET, args: ["mcp", "--config", path, "--data", await folder("alone-")], env: environment, stderr: "inherit" };
-}
-
-// started resolves with where a server listens.
-function started(server) {
-  return new Promise((resolve, reject) => {
-    let said = "";
-    server.on("error", reject);
-    server.on("exit", (code) => reject(new Error(`comet ended with ${code}`)));
-    server.stdout.on("data", (text) => {
-      const found = /comet listens on (http:\S+) /.exec((said += text));
-      if (found) resolve(found[1]);
-    });
-  });
 }

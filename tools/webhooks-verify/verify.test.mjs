@@ -9,6 +9,7 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { started } from "../started.mjs";
 import { Webhook, WebhookVerificationError } from "standardwebhooks";
 
 const patience = 60_000; // how long to wait for what must happen
@@ -54,19 +55,6 @@ after(async () => {
     await rm(data, { recursive: true, force: true });
   }
 });
-
-// started resolves with where the server listens.
-function started(server) {
-  return new Promise((resolve, reject) => {
-    let said = "";
-    server.on("error", reject);
-    server.on("exit", (code) => reject(new Error(`comet ended with ${code}`)));
-    server.stdout.on("data", (text) => {
-      const found = /comet listens on (http:\S+) /.exec((said += text));
-      if (found) resolve(found[1]);
-    });
-  });
-}
 
 async function call(method, path, status, body) {
   const response = await fetch(api + path, {
