@@ -61,7 +61,7 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "server", "limit", "cursor")
 	server, limit := orZero(q.OptString("server", models.MaxIDLength)), q.Int("limit", 1, maxLimit, defaultLimit)
 	after, sent := q.cursorOf(400)
-	if sent && after == "" {
+	if sent && !gateway.IsPlace(after) {
 		q.foreignCursor()
 	}
 	if err := q.Err(); err != nil {

@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -97,4 +98,28 @@ func TestGatewayNames(t *testing.T) {
 		require.Equal(t, names, again)
 		requireSays(t, "{}", called(t, s, "ink-2__echo", nil))
 	})
+}
+
+// TestToolsComePageByPage: over REST a cursor leads on, and one of somebody else's is refused.
+func TestToolsComePageByPage(t *testing.T) {
+	t.Parallel()
+	h := openHub(t, "sqlite", nil, newPaper(t, "paper"))
+	all, got := h.tools(t, ""), []string{}
+	for path := "/api/v1/tools?limit=2"; path != ""; {
+		page := get[struct {
+			Tools      []struct{ ID string }
+			NextCursor string `json:"next_cursor"`
+		}](t, h.client, path)
+		for _, tool := range page.Tools {
+			got = append(got, tool.ID)
+		}
+		if path = ""; page.NextCursor != "" {
+			path = "/api/v1/tools?limit=2&cursor=" + page.NextCursor
+		}
+	}
+	require.Greater(t, len(all), 4)
+	require.Equal(t, all, got)
+	for _, cursor := range []string{"zzz", "bm9uc2Vuc2U", "%20", "~"} {
+		require.Contains(t, string(h.must(t, http.StatusBadRequest, http.MethodGet, "/api/v1/tools?cursor="+cursor, nil)), "cursor", cursor)
+	}
 }

@@ -144,6 +144,9 @@ func (t *tool) place() string {
 	return "1 " + t.server + " " + t.name
 }
 
+// IsPlace reports whether a text may be the Place of a tool.
+func IsPlace(text string) bool { return strings.HasPrefix(text, "0 ") || strings.HasPrefix(text, "1 ") }
+
 // notifyTools, notifyPrompts and notifyResources have the SDK tell its clients that a list
 // changed: it does when it is given something.
 func (g *Gateway) notifyTools() {
