@@ -86,6 +86,9 @@ type statement struct {
 	least       int64 // of it, what is bound and what the call that asks needs
 	// keep is what stays reserved although the call that asks is refused: what is bound.
 	keep int64
+	// estimated is whether some of what was used was not counted yet, and so is not in spent:
+	// whoever counts it meanwhile changes the account and not the statement.
+	estimated bool
 }
 
 // state returns what to tell the ledger, and whether there is anything. An account that
@@ -137,14 +140,7 @@ func (a *account) dry(need int64) statement {
 	}
 	// What is under way stays promised.
 	least := need + max(a.size-a.spent-a.held, 0)
-	return statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: max(a.want, least), least: least, keep: a.bound()}
-}
-
-// estimated reports whether calls have ended that nobody has counted.
-func (a *account) estimated() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.open > 0
+	return statement{reservation: a.reservation, size: a.size, spent: a.telling(), renew: max(a.want, least), least: least, keep: a.bound(), estimated: a.open > 0}
 }
 
 // lacks notes that there is too little to reserve any in advance, for a while.

@@ -93,3 +93,22 @@ func TestADoubtfulSettlementIsRepeated(t *testing.T) {
 	require.EqualValues(t, 50, rest.spent)
 	require.Equal(t, "r2", rest.reservation)
 }
+
+// TestAStatementSaysWhetherItIsWhole: what is counted after a statement was made is not in it.
+// Who is refused by it hears too little, so it says that it was made of estimates.
+func TestAStatementSaysWhetherItIsWhole(t *testing.T) {
+	t.Parallel()
+	a, now := newAccount("agent"), time.Unix(0, 0)
+	a.settled(a.dry(1000), &models.Reservation{ID: "r1", Tokens: 1000, ExpiresAt: now.Add(time.Hour)})
+	require.True(t, a.take(100, now))
+	a.give(100, 600, now)
+
+	before := a.dry(1000)
+	a.count(600, 602)
+	require.Zero(t, before.spent)
+	require.True(t, before.estimated)
+
+	after := a.dry(1000)
+	require.EqualValues(t, 602, after.spent)
+	require.False(t, after.estimated)
+}

@@ -118,7 +118,7 @@ func (m *meter) refill(ctx context.Context, a *account, need int64, counted bool
 	}
 	s := a.dry(need)
 	affordable := m.affordable(ctx, a.agentID, s)
-	if affordable < s.least && !counted && a.estimated() {
+	if affordable < s.least && !counted && s.estimated {
 		return errUncounted
 	}
 	s.renew = max(affordable, s.least)
