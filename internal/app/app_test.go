@@ -24,11 +24,8 @@ import (
 // configured is the configuration of a server that picks its own port.
 func configured(t *testing.T, database string) config.Config {
 	t.Helper()
-	cfg := config.Default()
-	cfg.Listen, cfg.Data = "127.0.0.1:0", t.TempDir()
-	if database == "postgres" {
-		cfg.DatabaseURL = storetest.EmptyPostgres(t)
-	}
+	cfg, db := config.Default(), storetest.Migrated(t, database)
+	cfg.Listen, cfg.Data, cfg.DatabaseURL = "127.0.0.1:0", db.Dir, db.DatabaseURL
 	return cfg
 }
 
