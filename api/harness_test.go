@@ -88,7 +88,7 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 	}
 	h.door = api.New(
 		api.Core{Registry: h.reg, Auth: h.auth, Keys: auth.NewKeys(s, nil), Usage: h.ledger, Webhooks: h.hooks, Orchestrator: h.work, Feed: feed, Journal: journal.New(s, nil),
-			Gateway: api.NewTestGateway(t, s, h.reg, h.ledger, h.work, feed)},
+			Tools: api.NewTestTools(t, s, h.reg, h.ledger, h.work, feed)},
 		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour, Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamPatience: opts.patience})
 	server := httptest.NewServer(h.door)
 	t.Cleanup(server.Close)

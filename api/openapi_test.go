@@ -78,7 +78,7 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), pipe.Class: pipe.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
 		}),
 	}
-	core.Gateway = NewTestGateway(t, s, reg, ledger, core.Orchestrator, feed)
+	core.Tools = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
 	lines := link.New(link.Core{
 		Work: core.Orchestrator, Auth: tokens, Dialects: []dialect.Dialect{envelope.New(core.Orchestrator, nil), pipe.New(core.Orchestrator, nil)},
 	}, &link.Options{MaxFailures: 1000})

@@ -11,11 +11,11 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
-	"comet/internal/gateway"
 	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/strictjson"
+	"comet/internal/tools"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/webhooks"
@@ -78,7 +78,7 @@ type Core struct {
 	Orchestrator *orchestrator.Orchestrator
 	Feed         *events.Feed
 	Journal      *journal.Journal
-	Gateway      *gateway.Gateway
+	Tools        *tools.Hub
 }
 
 // Server answers the REST door's requests.
@@ -92,7 +92,7 @@ type Server struct {
 	work     *orchestrator.Orchestrator
 	feed     *events.Feed
 	journal  *journal.Journal
-	gateway  *gateway.Gateway
+	tools    *tools.Hub
 	streams  *streams
 	watchers *streams // of the gateway's events
 	news     *news
@@ -105,7 +105,7 @@ type Server struct {
 func New(core Core, opts *Options) *Server {
 	s := &Server{
 		registry: core.Registry, auth: core.Auth, keys: core.Keys, usage: core.Usage, webhooks: core.Webhooks, work: core.Orchestrator, feed: core.Feed,
-		journal: core.Journal, gateway: core.Gateway,
+		journal: core.Journal, tools: core.Tools,
 	}
 	if opts != nil {
 		s.opts = *opts

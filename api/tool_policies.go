@@ -37,7 +37,7 @@ func (s *Server) getToolPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.gateway.Policy(r.Context(), id)
+	p, err := s.tools.Policy(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (s *Server) putToolPolicy(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.auth.Get(r.Context(), id); err != nil {
 		return err
 	}
-	if err := s.gateway.SetPolicy(r.Context(), caller(r), id, p); err != nil {
+	if err := s.tools.SetPolicy(r.Context(), caller(r), id, p); err != nil {
 		return err
 	}
 	return s.writeJSON(w, r, http.StatusOK, newToolPolicyView(id, p))
@@ -96,7 +96,7 @@ func (s *Server) deleteToolPolicy(w http.ResponseWriter, r *http.Request) error 
 	if _, err := s.auth.Get(r.Context(), id); err != nil {
 		return err
 	}
-	if err := s.gateway.DropPolicy(r.Context(), id); err != nil {
+	if err := s.tools.DropPolicy(r.Context(), id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -8,7 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/gateway"
+	"comet/internal/telemetry"
+	"comet/internal/tools"
 	"comet/internal/validate"
 	"comet/models"
 )
@@ -61,23 +62,23 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "server", "limit", "cursor")
 	server, limit := orZero(q.OptString("server", models.MaxIDLength)), q.Int("limit", 1, maxLimit, defaultLimit)
 	after, sent := q.cursorOf(400)
-	if sent && !gateway.IsPlace(after) {
+	if sent && !tools.IsPlace(after) {
 		q.foreignCursor()
 	}
 	if err := q.Err(); err != nil {
 		return err
 	}
-	tools, err := s.gateway.Tools(r.Context(), caller(r), server, after, limit+1)
+	list, err := s.tools.Tools(r.Context(), caller(r), server, after, limit+1)
 	if err != nil {
 		return err
 	}
 	page := toolList{Tools: []toolView{}}
-	if len(tools) > limit {
-		tools = tools[:limit]
-		page.NextCursor = opaque(tools[limit-1].Place)
+	if len(list) > limit {
+		list = list[:limit]
+		page.NextCursor = opaque(list[limit-1].Place)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
-	for _, t := range tools {
+	for _, t := range list {
 		page.Tools = append(page.Tools, toolView{
 			ID: t.ID, Server: t.Server, Name: t.Name, Listed: t.Listed, Title: t.Title, Description: t.Description, Class: t.Class, InputSchema: t.InputSchema,
 		})
@@ -94,21 +95,21 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 //	@Accept			json
 //	@Produce		json
 //	@Security		BearerAuth[tools:call]
-//	@Param			body	body	gateway.SearchQuery	true	"What is looked for"
-//	@Success		200	{object}	gateway.Found	"What was found, the best first"
+//	@Param			body	body	tools.SearchQuery	true	"What is looked for"
+//	@Success		200	{object}	tools.Found	"What was found, the best first"
 //	@Failure		400	"The query is empty or a field out of range"
 //	@Router			/api/v1/tools/search [post]
 func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	if err := newQuery(r).Err(); err != nil {
 		return err
 	}
-	var q gateway.SearchQuery
+	var q tools.SearchQuery
 	if _, err := s.decode(w, r, &q); err != nil {
 		return err
 	}
-	found, err := s.gateway.Search(r.Context(), caller(r), q)
+	found, err := s.tools.Search(r.Context(), caller(r), q)
 	if err != nil {
-		return gateway.Err(err)
+		return tools.Err(err)
 	}
 	return s.writeJSON(w, r, http.StatusOK, found)
 }
@@ -161,15 +162,15 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	if d.Arguments != nil {
 		args = json.RawMessage(*d.Arguments)
 	}
-	opts := gateway.CallOptions{}
+	opts := tools.CallOptions{}
 	if d.TimeoutMS != nil {
 		opts.Timeout = time.Duration(*d.TimeoutMS) * time.Millisecond
 	}
 	ctx, done := untimed(w, r) // it takes as long as the tool may
-	res, err := s.gateway.Call(ctx, gateway.Caller{Principal: caller(r), Door: gateway.DoorREST, TraceID: gateway.TraceOf(traceparent(r))}, d.Tool, args, &opts)
+	res, err := s.tools.Call(ctx, tools.Caller{Principal: caller(r), Door: tools.DoorREST, TraceID: telemetry.TraceID(traceparent(r))}, d.Tool, args, &opts)
 	done()
 	if err != nil {
-		return gateway.Err(err)
+		return tools.Err(err)
 	}
 	content := res.Content
 	if content == nil {
@@ -242,7 +243,7 @@ func (s *Server) listToolCalls(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	wanted.Limit = limit + 1
-	calls, err := s.gateway.Calls(r.Context(), caller(r), wanted)
+	calls, err := s.tools.Calls(r.Context(), caller(r), wanted)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ type upstreamList struct {
 // admins.
 func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstreamView {
 	v := upstreamView{
-		ID: u.ID, AgentID: s.gateway.AgentOf(u.ID), Source: u.Source, Transport: string(u.Transport), State: string(u.State), Error: u.Error,
+		ID: u.ID, AgentID: s.tools.AgentOf(u.ID), Source: u.Source, Transport: string(u.Transport), State: string(u.State), Error: u.Error,
 		Since: u.Since.UTC(), NextTry: orNull(u.NextTry), Restarts: u.Restarts, PID: u.PID, Command: u.Command, URL: u.URL,
 		Env: orEmpty(u.EnvNames), Headers: orEmpty(u.HeaderNames), TimeoutMS: u.Timeout.Milliseconds(), ProtocolRevision: u.Protocol,
 		Name: u.ServerName, Version: u.ServerVersion, Tools: u.Tools, Resources: u.Resources, Templates: u.Templates, Prompts: u.Prompts,
@@ -69,7 +69,7 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// listUpstreams lists the MCP servers behind the gateway.
+// listUpstreams lists the MCP servers behind the tools.
 //
 //	@Summary		List upstreams
 //	@Description	The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
@@ -87,7 +87,7 @@ func (s *Server) listUpstreams(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := upstreamList{Upstreams: []upstreamView{}}
-	shown, err := s.gateway.Upstreams(r.Context(), caller(r))
+	shown, err := s.tools.Upstreams(r.Context(), caller(r))
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *Server) getUpstream(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	u, err := s.gateway.UpstreamFor(r.Context(), caller(r), id)
+	u, err := s.tools.UpstreamFor(r.Context(), caller(r), id)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (s *Server) putUpstream(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.decode(w, r, &entry); err != nil {
 		return err
 	}
-	u, err := s.gateway.PutUpstream(r.Context(), caller(r), id, []byte(entry))
+	u, err := s.tools.PutUpstream(r.Context(), caller(r), id, []byte(entry))
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (s *Server) deleteUpstream(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.gateway.RemoveUpstream(r.Context(), caller(r), id); err != nil {
+	if err := s.tools.RemoveUpstream(r.Context(), caller(r), id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -224,7 +224,7 @@ func (s *Server) restartUpstream(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.gateway.RestartUpstream(id); err != nil {
+	if err := s.tools.RestartUpstream(id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -245,7 +245,7 @@ func (s *Server) reloadUpstreams(w http.ResponseWriter, r *http.Request) error {
 	if err := newQuery(r).Err(); err != nil {
 		return err
 	}
-	if err := s.gateway.ReloadUpstreams(r.Context()); err != nil {
+	if err := s.tools.ReloadUpstreams(r.Context()); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -307,7 +307,7 @@ func (s *Server) listToolDefinitions(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	list, err := s.gateway.ToolDefinitions(r.Context(), id)
+	list, err := s.tools.ToolDefinitions(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -350,7 +350,7 @@ func (s *Server) approveTool(w http.ResponseWriter, r *http.Request) error {
 	if err := s.decodeValid(w, r, &d); err != nil {
 		return err
 	}
-	out, err := s.gateway.Approve(r.Context(), caller(r), id, d.Tool, d.Digest)
+	out, err := s.tools.Approve(r.Context(), caller(r), id, d.Tool, d.Digest)
 	if err != nil {
 		return err
 	}
@@ -388,7 +388,7 @@ func (s *Server) classifyTool(w http.ResponseWriter, r *http.Request) error {
 	if err := s.decodeValid(w, r, &d); err != nil {
 		return err
 	}
-	out, err := s.gateway.Classify(r.Context(), caller(r), id, d.Tool, orZero(d.Class))
+	out, err := s.tools.Classify(r.Context(), caller(r), id, d.Tool, orZero(d.Class))
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
+	"comet/internal/tools"
 	"comet/internal/usage"
 	"comet/store"
 	"comet/webhooks"
@@ -86,6 +87,7 @@ type App struct {
 	services lifecycle.Group
 	http     *httpServer
 	lines    *link.Listener // nil for none
+	tools    *tools.Hub
 	gateway  *gateway.Gateway
 
 	// freshToken is the admin token of a first start, shown once.
@@ -142,24 +144,24 @@ func (a *App) open(ctx context.Context) (err error) {
 	v5 := pipe.New(work, &pipe.Options{Keys: a.keys, Journal: said, Logger: a.log})
 	var door *api.Server
 	admit := func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) }
-	tools, err := a.newTooling(reg, ledger, work, feed, admit)
+	tooling, err := a.newTooling(reg, ledger, work, feed, admit)
 	if err != nil {
 		return err
 	}
-	a.gateway = tools.gateway
-	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Journal: said, Gateway: tools.gateway}
+	a.tools, a.gateway = tooling.hub, tooling.gateway
+	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Journal: said, Tools: tooling.hub}
 	lines := a.newLinks(work, motion, v5, admit)
 	options := a.apiOptions(relay, motion, work, v5)
 	options.Endless = endless(link.Endless, gateway.Endless)
 	options.MountPublic = func(r chi.Router) {
 		lines.Mount(r)
-		tools.mount(r)
+		tooling.mount(r)
 	}
 	door = api.New(core, options)
 	a.http = newHTTPServer(a.cfg, a.log, door)
 	a.http.srv.RegisterOnShutdown(door.Drain) // it waits for the streams
 	a.http.srv.RegisterOnShutdown(lines.Drain)
-	a.http.srv.RegisterOnShutdown(tools.door.Drain)
+	a.http.srv.RegisterOnShutdown(tooling.door.Drain)
 
 	a.services.Add("the traces", a.tracing)
 	// The webhooks stop last of what works, because attempts in flight may take all the time there is.
@@ -170,8 +172,8 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the wake-ups", wakes)
 	a.services.Add("the orchestrator", work)
 	a.services.Add("the journal of lines", said)
-	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, tools.gateway))
-	tools.add(a)
+	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, tooling.hub))
+	tooling.add(a)
 	a.services.Add("the lines to agents", lines)
 	if a.cfg.Links.V5Listen != "" {
 		a.lines = link.NewListener(lines, a.cfg.Links.V5Listen, &link.ListenerOptions{Enroll: enrolling(reg), Enrolled: hasEnrolled})
@@ -238,7 +240,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 	return w.hear, w
 }
 
-func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator, tools *gateway.Gateway) *jobs.Runner {
+func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator, hub *tools.Hub) *jobs.Runner {
 	r := jobs.New(a.store, &jobs.Options{Logger: a.log})
 	r.Every(purgeEventsKind, purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
 	r.Every(purgeAnswersKind, purgeInterval, jobs.PurgeAnswers(a.store))
@@ -246,7 +248,7 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	r.Every(purgeUsageKind, purgeInterval, ledger.Purge)
 	r.Every(purgeTasksKind, purgeInterval, work.Purge)
 	r.Every(purgeSignedKind, purgeInterval, a.keys.Purge)
-	r.Every(purgeCallsKind, purgeInterval, tools.Purge)
+	r.Every(purgeCallsKind, purgeInterval, hub.Purge)
 	work.Register(r)
 	return r
 }

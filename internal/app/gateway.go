@@ -15,27 +15,30 @@ import (
 	"comet/internal/sandbox"
 	"comet/internal/toolindex"
 	"comet/internal/toolindex/embeddings"
+	"comet/internal/tools"
 	"comet/internal/upstream"
 	"comet/internal/usage"
 )
 
-// tooling is the gateway with what it stands on.
+// tooling is the tools and the MCP door, with what they stand on.
 type tooling struct {
 	upstreams *upstream.Manager
 	index     *toolindex.Index
 	sandbox   *sandbox.Sandbox
+	hub       *tools.Hub
 	gateway   *gateway.Gateway
 	door      *gateway.Door
 }
 
-// newTooling puts the MCP gateway together. admit is asked for every request to it.
+// newTooling puts the tools and the MCP door together. admit is asked for every request to
+// the door.
 func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed, admit admission) (t *tooling, err error) {
 	t = &tooling{}
 	version := cmp.Or(a.opts.Build.Version, "unknown")
 	t.upstreams = upstream.New(&upstream.Options{
-		Logger: a.log, Version: version, Lookup: lookup, Changed: func(c upstream.Change) { t.gateway.UpstreamChanged(c) },
+		Logger: a.log, Version: version, Lookup: lookup, Changed: func(c upstream.Change) { t.hub.UpstreamChanged(c) },
 	})
-	index := &toolindex.Options{Logger: a.log, Changed: func(c toolindex.Change) { t.gateway.GraphChanged(c) }}
+	index := &toolindex.Options{Logger: a.log, Changed: func(c toolindex.Change) { t.hub.GraphChanged(c) }}
 	if index.Embedder, err = a.embedder(); err != nil {
 		return nil, err
 	}
@@ -48,9 +51,10 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	if t.sandbox, err = sandbox.New(a.sandboxOptions(cache)); err != nil {
 		return nil, err
 	}
-	t.gateway = gateway.New(gateway.Core{
+	t.hub = tools.New(tools.Parts{
 		Store: a.store, Registry: reg, Usage: ledger, Work: work, Feed: feed, Upstreams: t.upstreams, Index: t.index, Sandbox: t.sandbox,
-	}, a.gatewayOptions(version))
+	}, a.toolsOptions(func(c tools.Change) { t.gateway.Changed(c) }))
+	t.gateway = gateway.New(t.hub, &gateway.Options{Version: version, Logger: a.log})
 	t.door, err = gateway.NewDoor(t.gateway, a.tokens, &gateway.DoorOptions{
 		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
 		MaxBody: a.cfg.MCP.MaxBodyBytes, Admit: admit,
@@ -67,12 +71,12 @@ func lookup(name string) (string, bool) {
 	return os.LookupEnv(name)
 }
 
-func (a *App) gatewayOptions(version string) *gateway.Options {
-	return &gateway.Options{
-		Names: gateway.NameStyle(a.cfg.Tools.Names), Expose: gateway.Expose(a.cfg.Tools.Expose), Pinned: a.cfg.Tools.Pinned,
+func (a *App) toolsOptions(changed func(tools.Change)) *tools.Options {
+	return &tools.Options{
+		Names: tools.NameStyle(a.cfg.Tools.Names), Expose: tools.Expose(a.cfg.Tools.Expose), Pinned: a.cfg.Tools.Pinned,
 		TrustChanges: a.cfg.Tools.TrustChanges, AnswerAfterAudit: a.cfg.Tools.WaitForAudit, Retention: a.cfg.Tools.AuditRetention,
 		File: a.cfg.MCP.Servers, NoCommands: !a.cfg.MCP.AddCommands, Parent: a.cfg.MCP.Parent, Sphere: a.cfg.MCP.Sphere,
-		Version: version, Registerer: a.metrics.Registerer(), Logger: a.log,
+		Changed: changed, Registerer: a.metrics.Registerer(), Logger: a.log,
 	}
 }
 
@@ -108,6 +112,7 @@ func (t *tooling) add(a *App) {
 	a.services.Add("the index of tools", t.index)
 	a.services.Add("the code sandbox", t.sandbox)
 	a.services.Add("the upstreams", t.upstreams)
+	a.services.Add("the tools", t.hub)
 	a.services.Add("the gateway", t.gateway)
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/gateway"
+	"comet/internal/tools"
 )
 
 // TestRunningCodeIsFound says that the search knows the tool that runs code, though every
@@ -17,7 +17,7 @@ func TestRunningCodeIsFound(t *testing.T) {
 	s := h.speak(t, newest, nil)
 	text, err := json.Marshal(called(t, s, "agentcards:search_tools", map[string]any{"query": "run javascript code", "limit": 100, "include_stubs": true}).StructuredContent)
 	require.NoError(t, err)
-	var found gateway.Found
+	var found tools.Found
 	require.NoError(t, json.Unmarshal(text, &found))
 	require.Equal(t, "agentcards:execute_code", found.Tools[0].Name)
 	require.Equal(t, "agentcards__execute_code", found.Tools[0].Listed)

@@ -26,6 +26,7 @@ import (
 	"comet/internal/sandbox"
 	"comet/internal/telemetry"
 	"comet/internal/toolindex"
+	"comet/internal/tools"
 	"comet/internal/upstream"
 	"comet/models"
 	"comet/webhooks"
@@ -42,6 +43,7 @@ const (
 type workshop struct {
 	*house
 	auth     *auth.Auth
+	tools    *tools.Hub
 	gateway  *gateway.Gateway
 	url      string // of the door
 	upstream string // address of the one over HTTP
@@ -63,14 +65,15 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 	work.Register(runner)
 	messages, err := bus.New(nil)
 	require.NoError(b, err)
-	upstreams := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { w.gateway.UpstreamChanged(c) }})
-	index := toolindex.New(w.store, &toolindex.Options{Changed: func(c toolindex.Change) { w.gateway.GraphChanged(c) }})
+	upstreams := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { w.tools.UpstreamChanged(c) }})
+	index := toolindex.New(w.store, &toolindex.Options{Changed: func(c toolindex.Change) { w.tools.GraphChanged(c) }})
 	box, err := sandbox.New(&sandbox.Options{Warm: warm})
 	require.NoError(b, err)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
-	w.gateway = gateway.New(gateway.Core{
+	w.tools = tools.New(tools.Parts{
 		Store: w.store, Registry: w.registry, Usage: w.ledger, Work: work, Feed: feed, Upstreams: upstreams, Index: index, Sandbox: box,
-	}, &gateway.Options{Registerer: metrics.Registerer(), Logger: accessLog(b)})
+	}, &tools.Options{Registerer: metrics.Registerer(), Logger: accessLog(b), Changed: func(c tools.Change) { w.gateway.Changed(c) }})
+	w.gateway = gateway.New(w.tools, &gateway.Options{Logger: accessLog(b)})
 	var all lifecycle.Group
 	all.Add("bus", messages)
 	all.Add("relay", events.NewRelay(w.store, feed, nil))
@@ -79,6 +82,7 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 	all.Add("index", index)
 	all.Add("sandbox", box)
 	all.Add("upstreams", upstreams)
+	all.Add("tools", w.tools)
 	all.Add("gateway", w.gateway)
 	require.NoError(b, all.Start(b.Context()))
 	b.Cleanup(func() { require.NoError(b, all.Stop(background())) })
@@ -89,7 +93,7 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 	require.NoError(b, err)
 	door, err := gateway.NewDoor(w.gateway, w.auth, nil)
 	require.NoError(b, err)
-	core := api.Core{Registry: w.registry, Auth: w.auth, Usage: w.ledger, Webhooks: webhooks.New(w.store, nil), Orchestrator: work, Feed: feed, Gateway: w.gateway}
+	core := api.Core{Registry: w.registry, Auth: w.auth, Usage: w.ledger, Webhooks: webhooks.New(w.store, nil), Orchestrator: work, Feed: feed, Tools: w.tools}
 	w.chain = serve(b, api.New(core, &api.Options{
 		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: gateway.Endless,
 		MountPublic: func(r chi.Router) { r.Handle(gateway.Path, door) },
@@ -116,7 +120,7 @@ func (w *workshop) token(b *testing.B, name string, p *models.ToolPolicy) string
 	issued, err := w.auth.Create(b.Context(), models.System(), models.TokenDraft{Name: &name, Scopes: []models.Scope{models.ScopeToolsCall}}, nil)
 	require.NoError(b, err)
 	if p != nil {
-		require.NoError(b, w.gateway.SetPolicy(b.Context(), models.System(), issued.Token.ID, *p))
+		require.NoError(b, w.tools.SetPolicy(b.Context(), models.System(), issued.Token.ID, *p))
 	}
 	return issued.Secret
 }

@@ -1,106 +1,44 @@
 package gateway
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"comet/internal/errs"
+	"comet/internal/tools"
 )
 
-// The names that failed calls have (AgentCards, “Codes d'erreur”, and in their manner). Those
-// of the sandbox are its own.
-const (
-	CodeToolNotFound     = "TOOL_NOT_FOUND"
-	CodeServerError      = "MCP_SERVER_ERROR"
-	CodeBudgetExceeded   = "BUDGET_EXCEEDED"
-	CodePermissionDenied = "PERMISSION_DENIED"
-	CodeInvalidArguments = "INVALID_ARGUMENTS"
-	CodeUnavailable      = "UNAVAILABLE"
-	CodeTaskFailed       = "TASK_FAILED"
-	CodeInternal         = "INTERNAL_ERROR"
-)
-
-// ToolError is a call that failed otherwise than by the tool's own word.
-type ToolError struct {
-	// Code is the name of what went wrong.
-	Code string
-	// Message is a sentence for the caller.
-	Message string
-	// Details are further members of the answer, such as where it went wrong; nil for none.
-	Details map[string]any
-	// refused is that the call reached no tool.
-	refused bool
-	// protocol is an error of the protocol, no answer of a tool.
-	protocol bool
+// invalid is a JSON-RPC error for parameters that make no sense.
+func invalid(format string, args ...any) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
-func (e *ToolError) Error() string { return e.Code + ": " + e.Message }
-
-// failure is a call that reached its tool.
-func failure(code, format string, args ...any) *ToolError {
-	return &ToolError{Code: code, Message: fmt.Sprintf(format, args...)}
+// refused is a call that the door does not pass on.
+func refused(code, format string, args ...any) *tools.Error {
+	return &tools.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// refusal is a call that reached no tool.
-func refusal(code, format string, args ...any) *ToolError {
-	return &ToolError{Code: code, Message: fmt.Sprintf(format, args...), refused: true}
-}
-
-// notFound is the answer for a tool that is not there or that the caller may not see: it
-// does not say which.
-func notFound(name string) *ToolError {
-	return refusal(CodeToolNotFound, "there is no tool %q; find one with agentcards:search_tools", clip(name))
-}
-
-// toToolError turns an error of a verb into one for who calls a tool. What is ours to know
-// stays inside.
-func toToolError(err error) *ToolError {
-	var out *ToolError
-	if errors.As(err, &out) {
-		return out
+// protocolError is the JSON-RPC error of what is not a call of a tool; nil stays nil.
+func protocolError(err error) error {
+	var failed *tools.Error
+	if !errors.As(err, &failed) {
+		return err
 	}
-	code, message := errs.CodeOf(err), problemOf(err)
-	switch code {
-	case errs.BudgetExceeded:
-		out := refusal(CodeBudgetExceeded, "%s", message)
-		out.Details = errs.From(err).Meta
-		return out
-	case errs.MissingScope, errs.ForeignAgent, errs.AgentInactive, errs.AgentDeactivated, errs.Unauthenticated:
-		return refusal(CodePermissionDenied, "%s", message)
-	case errs.Unavailable, errs.Busy, errs.NoAgent, errs.Timeout, errs.RateLimited:
-		return refusal(CodeUnavailable, "%s", message)
-	case errs.Internal:
-		return failure(CodeInternal, "comet failed; its log says why")
-	default:
-		return failure(CodeInvalidArguments, "%s", message)
+	details := map[string]any{}
+	for k, v := range failed.Details {
+		details[k] = v
 	}
-}
-
-// result is the error as the answer to tools/call: a result with isError, so that the model
-// reads it (MCP, “Error Handling”).
-func (e *ToolError) result() *mcp.CallToolResult {
-	inner := map[string]any{"code": e.Code, "message": e.Message}
-	for k, v := range e.Details {
-		inner[k] = v
+	details["code"] = failed.Code
+	data, e := json.Marshal(details)
+	if e != nil {
+		data = nil
 	}
-	return &mcp.CallToolResult{
-		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: e.Error()}},
-		StructuredContent: map[string]any{"error": inner},
+	code := int64(jsonrpc.CodeInternalError)
+	switch failed.Code {
+	case tools.CodeToolNotFound, tools.CodePromptNotFound, tools.CodeResourceNotFound, tools.CodeInvalidArguments, tools.CodePermissionDenied:
+		code = jsonrpc.CodeInvalidParams
 	}
-}
-
-// problemOf is what a person may be told of an error of a verb.
-func problemOf(err error) string {
-	e := errs.From(err)
-	if len(e.Fields) == 0 {
-		return e.Detail
-	}
-	details := make([]string, len(e.Fields))
-	for i, f := range e.Fields {
-		details[i] = f.Detail
-	}
-	return strings.Join(details, "; ")
+	return &jsonrpc.Error{Code: code, Message: failed.Message, Data: data}
 }

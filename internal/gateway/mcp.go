@@ -4,18 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"reflect"
 	"runtime/debug"
 	"slices"
-	"strings"
 
 	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/telemetry"
+	"comet/internal/tools"
 	"comet/internal/upstream"
 	"comet/models"
 )
@@ -50,7 +49,8 @@ func (g *Gateway) newServer(fixed *models.Principal) *mcp.Server {
 		SubscribeHandler:   g.subscribe,
 		UnsubscribeHandler: g.unsubscribe,
 		CompletionHandler: func(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
-			return g.complete(ctx, callerOf(fixed, r, r.Session.ID()), r.Params)
+			res, err := g.hub.Complete(ctx, callerOf(fixed, r, r.Session.ID()), r.Params)
+			return res, protocolError(err)
 		},
 	})
 	s.AddTool(&mcp.Tool{Name: everyTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.answerCall)
@@ -123,15 +123,15 @@ func (g *Gateway) answer(fixed *models.Principal) mcp.Middleware {
 			case *mcp.ListResourceTemplatesParams:
 				return g.listTemplates(ctx, by, orNew(p))
 			case *mcp.GetPromptParams:
-				res, err := g.getPrompt(ctx, by, p)
+				res, err := g.hub.Prompt(ctx, by, p)
 				if err != nil {
-					return nil, err
+					return nil, protocolError(err)
 				}
 				return wholePrompt(revisionOf(req), res), nil
 			case *mcp.ReadResourceParams:
-				res, err := g.readResource(ctx, by, p)
+				res, err := g.hub.ReadResource(ctx, by, p.URI)
 				if err != nil {
-					return nil, err
+					return nil, protocolError(err)
 				}
 				return wholeResource(revisionOf(req), res), nil
 			}
@@ -164,7 +164,7 @@ type meantKey struct{}
 
 // meant is what a call to everyTool is really for.
 type meant struct {
-	by   Caller
+	by   tools.Caller
 	name string
 }
 
@@ -175,31 +175,31 @@ func (g *Gateway) answerCall(ctx context.Context, req *mcp.CallToolRequest) (*mc
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "a call without a name"}
 	}
 	res, err := g.callFor(ctx, m.by, m.name, req)
-	var failed *ToolError
+	var failed *tools.Error
 	if errors.As(err, &failed) {
-		if failed.protocol {
+		if failed.Parameters {
 			return nil, protocolError(failed)
 		}
-		return failed.result(), nil
+		return failed.Result(), nil
 	}
 	return res, err
 }
 
 // callFor makes a call in the way in which its client can be asked back.
-func (g *Gateway) callFor(ctx context.Context, by Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (g *Gateway) callFor(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	if by.Principal.TokenID == "" {
-		return nil, refusal(CodePermissionDenied, "the request has no token")
+		return nil, refused(tools.CodePermissionDenied, "the request has no token")
 	}
-	opts := CallOptions{}
+	opts := tools.CallOptions{}
 	if token := req.Params.GetProgressToken(); token != nil {
-		news := tellLatest(func(p upstream.Progress) {
+		news := upstream.TellLatest(func(p upstream.Progress) {
 			told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
 			if err := req.Session.NotifyProgress(ctx, told); err != nil {
 				g.log.Debug("a client does not hear of progress", "error", err)
 			}
 		})
-		defer news.close()
-		opts.Progress = news.put
+		defer news.Close()
+		opts.Progress = news.Put
 	}
 	caps := req.ClientCapabilities()
 	asks := caps != nil && caps.Elicitation != nil
@@ -209,18 +209,18 @@ func (g *Gateway) callFor(ctx context.Context, by Caller, name string, req *mcp.
 	case asks && req.ProtocolVersion() >= stateless:
 		w := g.parked.run(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error) {
 			opts.Elicit = ask
-			return g.Call(ctx, by, name, req.Params.Arguments, &opts)
+			return g.hub.Call(ctx, by, name, req.Params.Arguments, &opts)
 		})
 		return g.parked.next(ctx, w)
 	case asks:
 		opts.Elicit = req.Session.Elicit
 	}
-	return g.Call(ctx, by, name, req.Params.Arguments, &opts)
+	return g.hub.Call(ctx, by, name, req.Params.Arguments, &opts)
 }
 
 // callerOf is who makes a request: the holder of its token, or fixed.
-func callerOf(fixed *models.Principal, req mcp.Request, session string) Caller {
-	by := Caller{Door: DoorMCP, Session: session}
+func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Caller {
+	by := tools.Caller{Door: tools.DoorMCP, Session: session}
 	if fixed != nil {
 		by.Principal = *fixed
 	}
@@ -232,10 +232,10 @@ func callerOf(fixed *models.Principal, req mcp.Request, session string) Caller {
 		by.Principal = p
 	}
 	if extra.Header != nil {
-		by.TraceID = traceOf(extra.Header.Get("traceparent"))
+		by.TraceID = telemetry.TraceID(extra.Header.Get("traceparent"))
 	}
 	if inMeta, ok := metaOf(req)["traceparent"].(string); ok && by.TraceID == "" { // where there are no headers
-		by.TraceID = traceOf(inMeta)
+		by.TraceID = telemetry.TraceID(inMeta)
 	}
 	return by
 }
@@ -254,32 +254,4 @@ func principalOf(t *sdkauth.TokenInfo) (p models.Principal, ok bool) {
 	}
 	p, ok = t.Extra[principalKey].(models.Principal)
 	return p, ok
-}
-
-// traceOf is the trace of a traceparent (W3C Trace Context), "" for none.
-func traceOf(parent string) string {
-	if !telemetry.IsTraceparent(parent) {
-		return ""
-	}
-	return strings.Split(parent, "-")[1]
-}
-
-// invalid is a JSON-RPC error for parameters that make no sense.
-func invalid(format string, args ...any) error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
-}
-
-// protocolError is the JSON-RPC error of what is not a call of a tool.
-func protocolError(err error) error {
-	var failed *ToolError
-	if !errors.As(err, &failed) {
-		return err
-	}
-	data, _ := json.Marshal(map[string]string{"code": failed.Code}) // of two strings
-	code := int64(jsonrpc.CodeInternalError)
-	switch failed.Code {
-	case CodeToolNotFound, CodeInvalidArguments, CodePermissionDenied:
-		code = jsonrpc.CodeInvalidParams
-	}
-	return &jsonrpc.Error{Code: code, Message: failed.Message, Data: data}
 }

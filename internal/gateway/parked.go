@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/tools"
 )
 
 const (
@@ -107,7 +109,7 @@ func (p *parked) next(ctx context.Context, w *waiting) (res *mcp.CallToolResult,
 		state, ok := p.park(w)
 		if !ok {
 			w.cancel()
-			return nil, refusal(CodeServerError, "too many calls wait for their clients' answers; try again later")
+			return nil, refused(tools.CodeServerError, "too many calls wait for their clients' answers; try again later")
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{}, InputRequests: mcp.InputRequestMap{askName: q}, RequestState: state}, nil
 	case <-ctx.Done():
@@ -151,7 +153,7 @@ func (p *parked) resume(ctx context.Context, tokenID, name, state string, answer
 	}
 	p.mu.Unlock()
 	if w == nil {
-		return nil, refusal(CodeInvalidArguments, "no call waits for this answer: it was answered, or has waited longer than %s, or another replica made it; call the tool again", parkedFor)
+		return nil, refused(tools.CodeInvalidArguments, "no call waits for this answer: it was answered, or has waited longer than %s, or another replica made it; call the tool again", parkedFor)
 	}
 	answer, ok := answers[askName].(*mcp.ElicitResult)
 	if !ok {

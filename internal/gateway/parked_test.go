@@ -8,8 +8,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
-
-	"comet/internal/upstream"
 )
 
 type askFunc = func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
@@ -105,47 +103,4 @@ func TestParkedCalls(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		<-over
 	})
-}
-
-func TestLatest(t *testing.T) {
-	t.Parallel()
-	var told []float64
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	l := tellLatest(func(p upstream.Progress) {
-		told = append(told, p.Progress)
-		if len(told) == 1 {
-			close(begun)
-			<-goOn
-		}
-	})
-	l.put(upstream.Progress{Progress: 1})
-	<-begun
-	for n := range 100 { // nobody is waited for
-		l.put(upstream.Progress{Progress: float64(n)})
-	}
-	close(goOn)
-	l.close()
-	require.Equal(t, []float64{1, 99}, told, "the last word is told")
-	l.put(upstream.Progress{Progress: 7}) // somebody who comes late hurts nobody
-}
-
-func TestUnderway(t *testing.T) {
-	t.Parallel()
-	u := &underway{tasks: map[string]map[int]context.CancelFunc{}}
-	begin := func(task string, attempt int) context.Context {
-		ctx, cancel := context.WithCancel(t.Context())
-		u.add(task, attempt, cancel)
-		return ctx
-	}
-	first, second, other := begin("t", 1), begin("t", 2), begin("o", 1)
-	u.end("t", 1)
-	require.Error(t, first.Err())
-	require.NoError(t, second.Err(), "the end of an attempt is not that of the next")
-	require.False(t, u.cancel("nobody's", 0), "it is for another replica")
-	require.True(t, u.cancel("t", 2))
-	require.Error(t, second.Err())
-	require.NoError(t, other.Err())
-	u.end("t", 2)
-	u.end("o", 1)
-	require.Empty(t, u.tasks)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/lifecycle"
+	"comet/internal/tools"
 )
 
 const (
@@ -44,19 +45,16 @@ func newSubscriptions(g *Gateway) *subscriptions {
 
 // subscribe has a client hear of changes of a resource.
 func (g *Gateway) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
-	by, _ := ctx.Value(callerKey{}).(Caller)
+	by, _ := ctx.Value(callerKey{}).(tools.Caller)
 	uri := r.Params.URI
-	server, err := g.serverOf(ctx, by, uri)
-	if err != nil {
-		return err
-	}
 	if g.subs.count(r.Session) >= maxSubscribed {
 		return invalid("a client may hear of %d resources", maxSubscribed)
 	}
 	g.subs.asking.Lock()
 	defer g.subs.asking.Unlock()
-	if err := g.upstreams.Subscribe(ctx, server, uri); err != nil {
-		return protocolError(toToolError(g.upstreamError(uri, err)))
+	server, err := g.hub.Subscribe(ctx, by, uri)
+	if err != nil {
+		return protocolError(err)
 	}
 	g.subs.mu.Lock()
 	defer g.subs.mu.Unlock()
@@ -99,7 +97,7 @@ func (s *subscriptions) drop(ctx context.Context, uri string, of *mcp.ServerSess
 	if !ok || !last {
 		return
 	}
-	if err := s.g.upstreams.Unsubscribe(context.WithoutCancel(ctx), server, uri); err != nil {
+	if err := s.g.hub.Unsubscribe(context.WithoutCancel(ctx), server, uri); err != nil {
 		s.g.log.Debug("an upstream goes on telling of a resource", "upstream", server, "error", err)
 	}
 }

@@ -2,26 +2,20 @@ package gateway
 
 import (
 	"encoding/json"
-	"maps"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // What an upstream answered in its revision becomes here an answer in the client's. A result
 // of 2026-07-28 says that it is whole, and for older clients it says no such thing; the SDK
-// keeps that in a field that only its reader of JSON can fill. Who answers is comet, and for
-// others than the client nothing may be kept: another token may see less.
-
-// wholeCall is an upstream's answer to a call; the SDK says for newer clients that it is whole.
-func wholeCall(r *mcp.CallToolResult) *mcp.CallToolResult {
-	return &mcp.CallToolResult{Meta: ownMeta(r.Meta), Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError}
-}
+// keeps that in a field that only its reader of JSON can fill. For others than the client
+// nothing may be kept: another token may see less.
 
 // wholeResource is an upstream's answer to resources/read for a client of the revision.
 func wholeResource(revision string, r *mcp.ReadResourceResult) *mcp.ReadResourceResult {
 	out := &mcp.ReadResourceResult{}
 	whole(revision, out)
-	out.Meta, out.Contents = ownMeta(r.Meta), r.Contents
+	out.Meta, out.Contents = r.Meta, r.Contents
 	out.Cacheable = mcp.Cacheable{TTLMs: max(r.TTLMs, 0), CacheScope: "private"}
 	return out
 }
@@ -30,7 +24,7 @@ func wholeResource(revision string, r *mcp.ReadResourceResult) *mcp.ReadResource
 func wholePrompt(revision string, r *mcp.GetPromptResult) *mcp.GetPromptResult {
 	out := &mcp.GetPromptResult{}
 	whole(revision, out)
-	out.Meta, out.Description, out.Messages = ownMeta(r.Meta), r.Description, r.Messages
+	out.Meta, out.Description, out.Messages = r.Meta, r.Description, r.Messages
 	return out
 }
 
@@ -38,11 +32,4 @@ func whole(revision string, out any) {
 	if revision >= stateless {
 		_ = json.Unmarshal([]byte(`{"resultType":"complete"}`), out) // of a constant
 	}
-}
-
-// ownMeta is what an upstream says about its answer without what it says about itself.
-func ownMeta(m mcp.Meta) mcp.Meta {
-	m = maps.Clone(m)
-	delete(m, mcp.MetaKeyServerInfo)
-	return m
 }

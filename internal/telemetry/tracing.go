@@ -112,6 +112,14 @@ func IsTraceparent(text string) bool {
 	return trace.SpanContextFromContext(WithTraceparent(context.Background(), text[:untilFlags]+"00")).IsValid()
 }
 
+// TraceID is the trace of a traceparent, in hex; "" for what is none.
+func TraceID(traceparent string) string {
+	if !IsTraceparent(traceparent) {
+		return ""
+	}
+	return strings.Split(traceparent, "-")[1]
+}
+
 // Traceparent names the span of a context, "" where it has none.
 func Traceparent(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}

@@ -125,6 +125,7 @@ func newSQLiteDatabase(tb testing.TB, dir string) {
 // sqliteFile is the database that store.Options.Dir holds.
 const sqliteFile = "comet.db"
 
+//nolint:gochecknoglobals // made once, and then only copied
 var migratedSQLite = sync.OnceValues(func() (file []byte, err error) {
 	dir, err := os.MkdirTemp("", "comet-template")
 	if err != nil {

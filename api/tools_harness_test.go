@@ -1,0 +1,39 @@
+package api
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/events"
+	"comet/internal/orchestrator"
+	"comet/internal/registry"
+	"comet/internal/sandbox"
+	"comet/internal/toolindex"
+	"comet/internal/tools"
+	"comet/internal/upstream"
+	"comet/internal/usage"
+	"comet/store"
+)
+
+// NewTestTools returns tools without upstreams over the rooms of a test. Their sandbox has no
+// children before code runs.
+func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed) *tools.Hub {
+	t.Helper()
+	var hub *tools.Hub
+	up := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { hub.UpstreamChanged(c) }})
+	box, err := sandbox.New(&sandbox.Options{Warm: -1})
+	require.NoError(t, err)
+	hub = tools.New(tools.Parts{
+		Store: s, Registry: reg, Usage: ledger, Work: work, Feed: feed, Upstreams: up, Index: toolindex.New(s, nil), Sandbox: box,
+	}, &tools.Options{Clock: s.Now})
+	for _, service := range []interface {
+		Start(context.Context) error
+		Stop(context.Context) error
+	}{up, box, hub} {
+		require.NoError(t, service.Start(t.Context()))
+		t.Cleanup(func() { require.NoError(t, service.Stop(context.WithoutCancel(t.Context()))) })
+	}
+	return hub
+}

@@ -1,0 +1,322 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/auth"
+	"comet/internal/tokencount"
+	"comet/internal/upstream"
+	"comet/models"
+)
+
+// The doors a call comes in by, as the audit trail names them.
+const (
+	DoorMCP  = "mcp"
+	DoorREST = "rest"
+	DoorCode = "code"
+	DoorTask = "task"
+)
+
+// Caller is on whose behalf a tool is called.
+type Caller struct {
+	Principal models.Principal
+	Door      string
+	// Session is what the calls of one client have in common, "" for its token.
+	Session string
+	// Parent is the call that this one is made by, TaskID the task; "" for none.
+	Parent  string
+	TaskID  string
+	TraceID string
+	// Payer is the agent that pays, "" for the one the token is bound to, or nova.
+	Payer string
+}
+
+// payer is the agent that is charged (decisions: “Who pays”): a call charges the caller's
+// agent, a token without one charges nova.
+func (c Caller) payer() string {
+	switch {
+	case c.Payer != "":
+		return c.Payer
+	case c.Principal.AgentID != nil:
+		return *c.Principal.AgentID
+	}
+	return models.RootAgentID
+}
+
+// CallOptions are what a door adds to a call; nil is nothing.
+type CallOptions struct {
+	// Progress hears how far an upstream has come, from one goroutine.
+	Progress func(upstream.Progress)
+	// Elicit asks the client what an upstream wants to know; nil declines.
+	Elicit func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
+	// Timeout is how long it may take, at most; 0 is what the upstream's definition says.
+	Timeout time.Duration
+}
+
+// call is one call under way.
+type call struct {
+	id   string
+	at   time.Time
+	by   Caller
+	tool *tool
+	args json.RawMessage
+	opts CallOptions
+	// policy is what the caller may do.
+	policy *policy
+}
+
+// Call calls a tool by any of its names with arguments, a JSON object or nothing. What went
+// wrong before the tool could say so itself is a *Error; only a caller that is gone gets
+// another error.
+func (h *Hub) Call(ctx context.Context, by Caller, name string, args json.RawMessage, opts *CallOptions) (*mcp.CallToolResult, error) {
+	c := &call{at: h.opts.Clock(), by: by, args: args}
+	if opts != nil {
+		c.opts = *opts
+	}
+	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
+		return nil, toError(err)
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, toError(err)
+	}
+	c.id = id.String()
+	res, err := h.make(ctx, c, name)
+	if ctx.Err() != nil && err != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		failed := toError(err)
+		if failed.Code == CodeInternal {
+			h.log.Error("a call of a tool failed", "call", c.id, "tool", clip(name), "error", err)
+		}
+		return nil, failed
+	}
+	return res, nil
+}
+
+// make takes a call the one way that all go.
+func (h *Hub) make(ctx context.Context, c *call, name string) (*mcp.CallToolResult, error) {
+	err := h.resolve(ctx, c, name)
+	if err != nil {
+		return nil, h.refuse(c, name, err)
+	}
+	promised := tokencount.Estimate(len(c.args))
+	var payer *account
+	if c.by.Door != DoorTask { // what a task costs is settled with it
+		if payer, err = h.meter.admit(ctx, c.by.payer(), promised); err != nil {
+			return nil, h.refuse(c, name, err)
+		}
+	}
+	res, err := guarded(h, c, func() (*mcp.CallToolResult, error) {
+		if c.tool.builtin != nil {
+			return c.tool.builtin(ctx, c)
+		}
+		return h.forward(ctx, c)
+	})
+	said := saidOf(c.args, res)
+	charged := promised + said.estimate
+	if payer != nil {
+		payer.give(promised, charged, h.opts.Clock())
+	}
+	h.end(c, ended{ToolCall: h.line(c, res, err), texts: said.texts, payer: payer, charged: charged})
+	return res, err
+}
+
+// guarded does the work of a call, and makes an error of a panic: one call's mistake ends
+// neither comet nor what the call was promised.
+func guarded[T any](h *Hub, c *call, do func() (T, error)) (out T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			h.log.Error("a call of a tool panicked", "call", c.id, "tool", c.tool.id, "panic", p, "stack", string(debug.Stack()))
+			err = failure(CodeInternal, "comet failed; its log says why")
+		}
+	}()
+	return do()
+}
+
+// resolve finds the tool and asks whether the caller may call it so.
+func (h *Hub) resolve(ctx context.Context, c *call, name string) (err error) {
+	if c.policy, err = h.policies.of(ctx, c.by.Principal.TokenID); err != nil {
+		return err
+	}
+	if c.args, err = objectOf(c.args); err != nil {
+		return err
+	}
+	t := h.catalogue.Load().find(name)
+	if t == nil {
+		return h.whyNot(c, name)
+	}
+	c.tool = t
+	switch {
+	case !c.policy.shows(t.server, t.name, t.class):
+		return notFound(name)
+	case t.quarantined:
+		return refusal(CodeToolNotFound, "the definition of %s has changed and waits for approval: comet tools approve %s", t.id, t.id)
+	case !c.policy.permits(t.server, t.name, c.args):
+		return refusal(CodePermissionDenied, "the token %q may not call %s with these arguments", c.by.Principal.Name, t.id)
+	}
+	return nil
+}
+
+// whyNot says why there is no tool of a name: its server may be away.
+func (h *Hub) whyNot(c *call, name string) error {
+	server, bare, ok := splitID(name)
+	if !ok {
+		server, bare, ok = splitListed(name)
+	}
+	if !ok || !c.policy.shows(server, bare, models.ToolRead) {
+		return notFound(name)
+	}
+	s, known := h.status(server)
+	if !known || s.State == upstream.Ready {
+		return notFound(name)
+	}
+	return refusal(CodeServerError, "the MCP server %q is %s: %s", server, s.State, orText(s.Error, "it has not started yet"))
+}
+
+// objectOf is what a tool is given: an object, empty where nothing was said.
+func objectOf(args json.RawMessage) (json.RawMessage, error) {
+	trimmed := bytes.TrimSpace(args)
+	switch {
+	case len(trimmed) == 0 || bytes.Equal(trimmed, []byte("null")):
+		return json.RawMessage("{}"), nil
+	case trimmed[0] != '{':
+		return nil, refusal(CodeInvalidArguments, "arguments must be a JSON object, not %s", clip(string(trimmed)))
+	}
+	return trimmed, nil
+}
+
+// forward has an upstream do a call.
+func (h *Hub) forward(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+	res, err := h.upstreams.Call(ctx, c.tool.server, c.tool.name, c.args, &upstream.CallOptions{
+		Progress: c.opts.Progress, Elicit: c.opts.Elicit, Timeout: c.opts.Timeout,
+	})
+	if err != nil {
+		return nil, h.upstreamError(c.tool.id, err)
+	}
+	return ownCall(res), nil
+}
+
+// upstreamError is what a caller is told of an upstream's failure.
+func (h *Hub) upstreamError(id string, err error) error {
+	var e *upstream.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Kind {
+	case upstream.KindUnknownTool, upstream.KindUnknownServer:
+		return notFound(id)
+	case upstream.KindCancelled:
+		return context.Canceled
+	}
+	out := failure(CodeServerError, "%s", e.Detail)
+	out.Details = map[string]any{"reason": string(e.Kind), "server": e.Server}
+	if e.RPC != nil {
+		out.Details["rpc_code"] = e.RPC.Code
+	}
+	return out
+}
+
+// refuse notes a call that reached no tool.
+func (h *Hub) refuse(c *call, name string, err error) error {
+	if c.tool == nil { // it names nothing, or nothing that may be known
+		c.tool = &tool{}
+		server, bare, ok := splitID(name)
+		if !ok {
+			server, bare = "", name
+		}
+		c.tool.server, c.tool.name = textTo(server, models.MaxToolName), textTo(bare, models.MaxToolName)
+	}
+	line := h.line(c, nil, err)
+	line.Outcome = models.ToolRefused
+	h.end(c, ended{ToolCall: line})
+	return err
+}
+
+// line is how a call stands in the audit trail.
+func (h *Hub) line(c *call, res *mcp.CallToolResult, err error) models.ToolCall {
+	sum := sha256.Sum256(c.args)
+	out := models.ToolCall{
+		ID: c.id, At: c.at.UTC().Truncate(time.Microsecond), Door: c.by.Door, TokenID: c.by.Principal.TokenID, Actor: c.by.Principal.Name, AgentID: c.by.payer(),
+		Server: c.tool.server, Tool: c.tool.name, Class: c.tool.class, Digest: hex.EncodeToString(sum[:]),
+		Outcome: models.ToolSucceeded, Duration: h.opts.Clock().Sub(c.at), ParentID: c.by.Parent, TaskID: c.by.TaskID, TraceID: c.by.TraceID,
+	}
+	switch {
+	case err != nil:
+		out.Outcome, out.Error = models.ToolFailed, toError(err).Code
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			out.Error = "CANCELLED"
+		}
+		if toError(err).refused {
+			out.Outcome = models.ToolRefused
+		}
+	case res != nil && res.IsError:
+		out.Outcome, out.Error = models.ToolFailed, "TOOL_ERROR"
+	}
+	return out
+}
+
+// end writes a call down and tells who listens.
+func (h *Hub) end(c *call, e ended) {
+	h.counts.called(e.ToolCall)
+	h.trail.add(e)
+	if e.Outcome == models.ToolSucceeded && c.tool.builtin == nil && c.by.Door != DoorCode {
+		h.runs.note(c.by, c.tool.id, func(tools []string) { h.record(tools) })
+	}
+	if h.opts.AnswerAfterAudit {
+		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+		defer cancel()
+		if err := h.trail.Flush(ctx); err != nil {
+			h.log.Warn("a call is answered before it is written down", "call", c.id, "error", err)
+		}
+	}
+}
+
+// said is what is counted of a call.
+type said struct {
+	texts    []string
+	estimate int64 // of the result
+}
+
+// saidOf returns the texts of a call: its arguments and what a model reads of the result.
+func saidOf(args json.RawMessage, res *mcp.CallToolResult) (s said) {
+	s.texts = []string{string(args)}
+	if res == nil {
+		return s
+	}
+	size := 0
+	for _, c := range res.Content {
+		text := ""
+		switch c := c.(type) {
+		case *mcp.TextContent:
+			text = c.Text
+		case *mcp.EmbeddedResource:
+			if c.Resource != nil {
+				text = c.Resource.Text
+			}
+		}
+		if text != "" {
+			s.texts, size = append(s.texts, text), size+len(text)
+		}
+	}
+	if size == 0 && res.StructuredContent != nil {
+		if text, err := json.Marshal(res.StructuredContent); err == nil {
+			s.texts, size = append(s.texts, string(text)), len(text)
+		}
+	}
+	if size > 0 {
+		s.estimate = tokencount.Estimate(size)
+	}
+	return s
+}

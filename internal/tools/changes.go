@@ -1,0 +1,63 @@
+package tools
+
+import (
+	"comet/internal/toolindex"
+	"comet/internal/upstream"
+	"comet/models"
+)
+
+// ChangeKind is what a change is of.
+type ChangeKind int
+
+// What changes. Of the first three a client's list may be another than it was.
+const (
+	ToolsChanged ChangeKind = iota
+	PromptsChanged
+	ResourcesChanged
+	// ResourceUpdated is one resource, of which Change.URI says which.
+	ResourceUpdated
+)
+
+// Change is news for the doors whose clients have lists.
+type Change struct {
+	Kind ChangeKind
+	URI  string // of ResourceUpdated
+}
+
+// UpstreamChanged hears from the upstreams what changed; it does not block.
+func (h *Hub) UpstreamChanged(c upstream.Change) {
+	switch c.Kind {
+	case upstream.ResourceUpdated:
+		h.opts.Changed(Change{ResourceUpdated, c.URI})
+		return
+	case upstream.Up:
+		h.tellUpstream(models.EventUpstreamUp, models.UpstreamChanged{ID: c.Server, Tools: len(h.upstreams.Tools(c.Server))})
+	case upstream.Down:
+		h.tellUpstream(models.EventUpstreamDown, models.UpstreamChanged{ID: c.Server, Reason: h.whyDown(c.Server)})
+	case upstream.Prompts:
+		h.opts.Changed(Change{Kind: PromptsChanged})
+	case upstream.Resources:
+		h.opts.Changed(Change{Kind: ResourcesChanged})
+	}
+	h.refreshSoon(c.Server)
+}
+
+func (h *Hub) tellUpstream(kind models.EventType, data models.UpstreamChanged) {
+	h.trail.tell(models.EventDraft{Type: kind, Key: data.ID, Data: data})
+}
+
+func (h *Hub) whyDown(server string) string {
+	s, _ := h.status(server)
+	return s.Error
+}
+
+// GraphChanged hears from the index what became of the usage graph; it does not block.
+func (h *Hub) GraphChanged(c toolindex.Change) {
+	kinds := map[toolindex.ChangeKind]models.EventType{
+		toolindex.EdgeCreated: models.EventEdgeCreated, toolindex.EdgeUpdated: models.EventEdgeUpdated,
+		toolindex.GraphSynced: models.EventGraphSynced, toolindex.MetricsUpdated: models.EventMetricsUpdated,
+	}
+	h.trail.tell(models.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: models.GraphChanged{
+		From: c.From, To: c.To, Runs: c.Runs, Nodes: c.Nodes, Edges: c.Edges, Communities: c.Communities, Density: c.Density,
+	}})
+}

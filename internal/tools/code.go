@@ -1,0 +1,263 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/sandbox"
+	"comet/internal/toolindex"
+	"comet/internal/upstream"
+)
+
+// codeSchema is what agentcards:execute_code takes (AgentCards, “agentcards:execute_code”).
+const codeSchema = `{"type":"object","properties":{
+"code":{"type":"string","maxLength":102400,"description":"TypeScript or JavaScript; await works everywhere"},
+"intent":{"type":"string","maxLength":2000,"description":"What it is for; the tools that fit are made available"},
+"context":{"type":"object","description":"Data, in the code as context and under their own names"},
+"sandbox_config":{"type":"object","properties":{
+"timeout":{"type":"number","description":"Milliseconds, default 30000"},
+"memoryLimit":{"type":"number","description":"MB, default 512"},
+"allowedReadPaths":{"type":"array","items":{"type":"string"},"description":"What may be read with readTextFile, within what the server allows"}},
+"additionalProperties":false}},
+"required":["code"],"additionalProperties":false}`
+
+// intentTools is how many tools an intent makes available with those of their servers.
+const intentTools = 10
+
+// CodeRun is what agentcards:execute_code is asked.
+type CodeRun struct {
+	Code          string          `json:"code"`
+	Intent        string          `json:"intent"`
+	Context       json.RawMessage `json:"context" swaggertype:"object"`
+	SandboxConfig *SandboxConfig  `json:"sandbox_config"`
+}
+
+// SandboxConfig are the options of a run (AgentCards, “Options sandbox_config”).
+type SandboxConfig struct {
+	Timeout          *float64 `json:"timeout"`     // Milliseconds.
+	MemoryLimit      *float64 `json:"memoryLimit"` // MiB.
+	AllowedReadPaths []string `json:"allowedReadPaths"`
+}
+
+// CodeResult is what a run returned.
+type CodeResult struct {
+	Result  json.RawMessage `json:"result" swaggertype:"object"`
+	Logs    []sandbox.Log   `json:"logs"`
+	Metrics CodeMetrics     `json:"metrics"`
+}
+
+// CodeMetrics say what a run took.
+type CodeMetrics struct {
+	ExecutionTimeMS float64 `json:"execution_time_ms" example:"12.3"`
+	MemoryUsedMB    float64 `json:"memory_used_mb" example:"45"`
+	CPUTimeMS       float64 `json:"cpu_time_ms" example:"8.1"`
+	ToolCalls       int     `json:"tool_calls" example:"2"`
+}
+
+func metricsOf(m sandbox.Metrics) CodeMetrics {
+	ms := func(d time.Duration) float64 { return rounded(float64(d.Microseconds()) / 1000) }
+	return CodeMetrics{ms(m.Execution), rounded(m.MemoryMB), ms(m.CPU), m.ToolCalls}
+}
+
+// executeCode is agentcards:execute_code.
+func (h *Hub) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+	var r CodeRun
+	if err := c.read(&r); err != nil {
+		return nil, err
+	}
+	req, err := h.request(ctx, c, r)
+	if err != nil {
+		return nil, err
+	}
+	seen := &toolsUsed{}
+	req.Call = h.callInCode(c, seen)
+	out, err := h.sandbox.Run(ctx, req)
+	var failed *sandbox.Failure
+	switch {
+	case errors.As(err, &failed):
+		return nil, h.whyUndefined(c, r.Code, codeFailure(failed))
+	case err != nil:
+		return nil, err
+	}
+	if used := seen.list(); len(used) > 1 {
+		h.record(used)
+	}
+	logs := out.Logs
+	if logs == nil {
+		logs = []sandbox.Log{}
+	}
+	return answerOf(CodeResult{Result: out.Value, Logs: logs, Metrics: metricsOf(out.Metrics)})
+}
+
+// whyUndefined says of code that calls what is not there which of its servers are not up.
+func (h *Hub) whyUndefined(c *call, code string, failed *Error) *Error {
+	if !strings.Contains(failed.Message, "is not defined") {
+		return failed
+	}
+	for _, s := range h.upstreams.Servers() {
+		if s.State != upstream.Ready && c.policy.knows(s.ID) && namesServer(code, s.ID) {
+			failed.Message += fmt.Sprintf("; the MCP server %q is %s: %s", s.ID, s.State, orText(s.Error, "it has not started yet"))
+		}
+	}
+	return failed
+}
+
+// request is the run that was asked for.
+func (h *Hub) request(ctx context.Context, c *call, r CodeRun) (sandbox.Request, error) {
+	out := sandbox.Request{Code: r.Code, Context: r.Context}
+	if strings.TrimSpace(r.Code) == "" {
+		return out, badParameters("code must not be empty")
+	}
+	if len(r.Context) > 0 && strings.TrimLeft(string(r.Context), " \t\r\n")[0] != '{' && string(r.Context) != "null" {
+		return out, badParameters("context must be an object, not %s", clip(string(r.Context)))
+	}
+	if string(r.Context) == "null" {
+		out.Context = nil
+	}
+	if s := r.SandboxConfig; s != nil {
+		out.ReadPaths = s.AllowedReadPaths
+		if s.Timeout != nil {
+			if most := float64((24 * time.Hour).Milliseconds()); !(*s.Timeout >= 1 && *s.Timeout <= most) {
+				return out, badParameters("sandbox_config.timeout must be 1 to %.0f milliseconds, not %.0f", most, *s.Timeout)
+			}
+			out.Timeout = time.Duration(*s.Timeout * float64(time.Millisecond))
+		}
+		if s.MemoryLimit != nil {
+			if !(*s.MemoryLimit >= 1 && *s.MemoryLimit <= 1<<20) {
+				return out, badParameters("sandbox_config.memoryLimit must be 1 to %d MB, not %.0f", 1<<20, *s.MemoryLimit)
+			}
+			out.MemoryMB = int(*s.MemoryLimit)
+		}
+	}
+	var err error
+	out.Tools, err = h.injected(ctx, c, r)
+	return out, err
+}
+
+// injected are the tools that code can call: all of the servers that it names, and of those
+// whose tools fit its intent.
+func (h *Hub) injected(ctx context.Context, c *call, r CodeRun) ([]sandbox.Tool, error) {
+	all := h.catalogue.Load()
+	wanted := map[string]bool{}
+	for _, id := range append(slices.Clone(all.servers), own) {
+		if namesServer(r.Code, id) {
+			wanted[id] = true
+		}
+	}
+	if r.Intent != "" {
+		answer, err := h.index.Search(ctx, toolindex.Query{Text: r.Intent, Limit: intentTools, Allowed: func(id string) bool {
+			t := all.find(id)
+			return t != nil && t.server != agentCards && t.shown(c.policy)
+		}})
+		if err != nil {
+			return nil, badParameters("intent: %s", problemOf(err))
+		}
+		for _, hit := range answer.Hits {
+			wanted[all.find(hit.ID).server] = true
+		}
+	}
+	var out []sandbox.Tool
+	for _, t := range all.all {
+		if wanted[t.server] && t.server != agentCards && t.shown(c.policy) {
+			out = append(out, sandbox.Tool{Server: t.server, Name: t.name})
+		}
+	}
+	return out, nil
+}
+
+// namesServer reports whether code may speak of a server: as it is, or without its hyphens.
+func namesServer(code, id string) bool {
+	plain := strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(id))
+	return strings.Contains(strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(code)), plain)
+}
+
+// callInCode calls tools for code: each call is authorised, charged and traced on its own.
+func (h *Hub) callInCode(c *call, seen *toolsUsed) func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
+	by := c.by
+	by.Door, by.Parent = DoorCode, c.id
+	return func(ctx context.Context, server, name string, args json.RawMessage) (json.RawMessage, error) {
+		res, err := h.Call(ctx, by, toolID(server, name), args, &CallOptions{Elicit: c.opts.Elicit})
+		if err != nil {
+			return nil, err
+		}
+		value, err := valueOf(res)
+		if err == nil {
+			seen.add(toolID(server, name))
+		}
+		return value, err
+	}
+}
+
+// valueOf is a tool's result as code sees it: the structured content, or the text, which is
+// read as JSON where it is that; several contents are a list. What the tool calls an error
+// is thrown.
+func valueOf(res *mcp.CallToolResult) (json.RawMessage, error) {
+	if res.IsError {
+		var texts []string
+		for _, c := range res.Content {
+			if t, ok := c.(*mcp.TextContent); ok {
+				texts = append(texts, t.Text)
+			}
+		}
+		return nil, errors.New(orText(strings.Join(texts, "\n"), "the tool failed and does not say why"))
+	}
+	if res.StructuredContent != nil {
+		return json.Marshal(res.StructuredContent)
+	}
+	if len(res.Content) != 1 {
+		return json.Marshal(res.Content)
+	}
+	t, ok := res.Content[0].(*mcp.TextContent)
+	if !ok {
+		return json.Marshal(res.Content[0])
+	}
+	if text := strings.TrimSpace(t.Text); text != "" && strings.ContainsAny(text[:1], `{["`) && json.Valid([]byte(text)) {
+		return json.RawMessage(text), nil
+	}
+	return json.Marshal(t.Text)
+}
+
+// codeFailure is what a caller is told of code that failed.
+func codeFailure(f *sandbox.Failure) *Error {
+	out := failure(f.Name, "%s", f.Message)
+	logs := f.Logs
+	if logs == nil {
+		logs = []sandbox.Log{}
+	}
+	out.Details = map[string]any{"logs": logs, "metrics": metricsOf(f.Metrics)}
+	if f.Line > 0 {
+		out.Details["line"], out.Details["column"] = f.Line, f.Column
+	}
+	if f.Stack != "" {
+		out.Details["stack"] = f.Stack
+	}
+	return out
+}
+
+// toolsUsed are the tools that a run called with success, each once, in order.
+type toolsUsed struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (u *toolsUsed) add(id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !slices.Contains(u.ids, id) && len(u.ids) < 50 {
+		u.ids = append(u.ids, id)
+	}
+}
+
+func (u *toolsUsed) list() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.ids)
+}

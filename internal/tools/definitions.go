@@ -1,0 +1,186 @@
+package tools
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+)
+
+// described is what a tool is taken for: what a model reads before it calls it. Where it
+// changes, the tool is another one under the same name.
+type described struct {
+	Title        string               `json:"title,omitempty"`
+	Description  string               `json:"description,omitempty"`
+	InputSchema  any                  `json:"inputSchema,omitempty"`
+	OutputSchema any                  `json:"outputSchema,omitempty"`
+	Annotations  *mcp.ToolAnnotations `json:"annotations,omitempty"`
+}
+
+// describe returns the description of a tool and its digest. Members of objects are in one
+// order, so that the order they came in does not matter.
+func describe(d *mcp.Tool) (digest string, text json.RawMessage, err error) {
+	text, err = json.Marshal(described{d.Title, d.Description, d.InputSchema, d.OutputSchema, d.Annotations})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), text, err
+}
+
+func schemaText(schema any) json.RawMessage {
+	text, err := json.Marshal(schema)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// judge compares the tools of a server with what is known of them, and returns them as they
+// can be called: one seen for the first time is taken as it is, one whose definition is
+// another than the approved is quarantined, and one that is again what was approved is free.
+func (h *Hub) judge(ctx context.Context, server string, defs []*mcp.Tool) ([]*tool, error) {
+	kept, err := h.store.ToolDefinitions(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]models.ToolDefinition, len(kept))
+	for _, k := range kept {
+		known[k.Name] = k
+	}
+	out := make([]*tool, 0, len(defs))
+	var fresh []models.ToolDefinition
+	seen := map[string]models.ToolDefinition{} // what differs from what is known
+	for _, d := range defs {
+		digest, text, err := describe(d)
+		if err != nil {
+			continue // no JSON; the upstream's client has left such tools out
+		}
+		t := &tool{id: toolID(server, d.Name), server: server, name: d.Name, listed: h.opts.Names.listed(server, d.Name), def: d, digest: digest, class: classOf(d)}
+		out = append(out, t)
+		now := models.ToolDefinition{Server: server, Name: d.Name, State: models.ToolApproved, Digest: digest, Definition: text, SeenAt: h.store.Now()}
+		k, old := known[d.Name]
+		if k.Class != "" {
+			t.class = k.Class
+		}
+		if !old {
+			fresh = append(fresh, now)
+			continue
+		}
+		next, changes := h.compare(k, now)
+		t.quarantined = next.State == models.ToolQuarantined
+		if changes {
+			seen[d.Name] = now
+		}
+	}
+	if len(fresh) == 0 && len(seen) == 0 {
+		return out, nil
+	}
+	return out, h.store.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.AddToolDefinitions(fresh); err != nil {
+			return err
+		}
+		return h.saveSeen(tx, seen)
+	})
+}
+
+// compare returns what is known of a tool after it was seen as now, and whether that is
+// something else than k.
+func (h *Hub) compare(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
+	switch {
+	case now.Digest == k.Digest:
+		back := k.State == models.ToolQuarantined
+		k.State, k.PendingDigest, k.Pending = models.ToolApproved, "", nil
+		return k, back
+	case h.opts.TrustChanges:
+		k.State, k.Digest, k.Definition, k.PendingDigest, k.Pending = models.ToolApproved, now.Digest, now.Definition, "", nil
+		k.ApprovedAt, k.ApprovedBy = now.SeenAt, models.System().Name
+		return k, true
+	}
+	changes := k.PendingDigest != now.Digest
+	if changes {
+		k.PendingDigest, k.Pending, k.ChangedAt = now.Digest, now.Definition, now.SeenAt
+	}
+	k.State = models.ToolQuarantined
+	return k, changes
+}
+
+// saveSeen keeps what judge found, compared with what is known by now: somebody may have
+// approved it meanwhile.
+func (h *Hub) saveSeen(tx *store.Tx, seen map[string]models.ToolDefinition) error {
+	var list []models.ToolDefinition
+	for _, name := range slices.Sorted(maps.Keys(seen)) { // two replicas lock in one order
+		k, err := tx.LockToolDefinition(seen[name].Server, name)
+		if errs.Is(err, errs.NotFound) {
+			continue // the upstream was removed
+		}
+		if err != nil {
+			return err
+		}
+		d, changes := h.compare(k, seen[name])
+		if !changes {
+			continue
+		}
+		list = append(list, d)
+		if d.State == models.ToolQuarantined {
+			changed := models.ToolChanged{Server: d.Server, Tool: d.Name, Digest: d.Digest, PendingDigest: d.PendingDigest}
+			if err := tx.Emit(models.EventToolQuarantined, toolID(d.Server, d.Name), changed); err != nil {
+				return err
+			}
+		}
+	}
+	return tx.SaveToolDefinitions(list)
+}
+
+// Approve takes the definition that a quarantined tool has now for the right one. digest, if
+// it is not "", has to be that definition's: what was looked at is what is approved, else
+// errs.PreconditionFailed. A tool that is not quarantined stays as it is.
+func (h *Hub) Approve(ctx context.Context, by models.Principal, server, name, digest string) (d models.ToolDefinition, err error) {
+	err = h.store.Write(ctx, func(tx *store.Tx) error {
+		if d, err = tx.LockToolDefinition(server, name); err != nil {
+			return err
+		}
+		if d.State != models.ToolQuarantined {
+			return nil
+		}
+		if digest != "" && digest != d.PendingDigest {
+			return errs.New(errs.PreconditionFailed, "the definition of %s has changed again: its digest is %s now, look at it once more", toolID(server, name), d.PendingDigest)
+		}
+		d.State, d.Digest, d.Definition, d.PendingDigest, d.Pending = models.ToolApproved, d.PendingDigest, d.Pending, "", nil
+		d.ApprovedAt, d.ApprovedBy = tx.Now(), by.Name
+		if err := tx.SaveToolDefinitions([]models.ToolDefinition{d}); err != nil {
+			return err
+		}
+		return tx.Emit(models.EventToolApproved, toolID(server, name), models.ToolChanged{Server: server, Tool: name, Digest: d.Digest, Actor: by.Name})
+	})
+	if err == nil {
+		h.refreshSoon(server)
+	}
+	return d, err
+}
+
+// Classify says what a tool may do, in the place of its annotations; "" believes them again.
+func (h *Hub) Classify(ctx context.Context, by models.Principal, server, name string, class models.ToolClass) (d models.ToolDefinition, err error) {
+	if class != "" && !slices.Contains(models.ToolClasses(), class) {
+		return d, errs.New(errs.InvalidRequest, "class must be one of %v, not %q", models.ToolClasses(), clip(string(class)))
+	}
+	err = h.store.Write(ctx, func(tx *store.Tx) error {
+		if d, err = tx.LockToolDefinition(server, name); err != nil {
+			return err
+		}
+		d.Class = class
+		if err := tx.SaveToolDefinitions([]models.ToolDefinition{d}); err != nil {
+			return err
+		}
+		return tx.Emit(models.EventToolClassified, toolID(server, name), models.ToolChanged{Server: server, Tool: name, Digest: d.Digest, Class: class, Actor: by.Name})
+	})
+	if err == nil {
+		h.refreshSoon(server)
+	}
+	return d, err
+}

@@ -1,0 +1,143 @@
+package tools
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"comet/internal/upstream"
+)
+
+// refreshSoon has a server's tools looked at again.
+func (h *Hub) refreshSoon(server string) {
+	h.staleMu.Lock()
+	h.stale[server] = true
+	h.staleMu.Unlock()
+	select {
+	case h.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// retryAfter is when a server's tools are looked at again after that failed; it doubles up to
+// maxRetry.
+const retryAfter, maxRetry = 2 * time.Second, time.Minute
+
+func (h *Hub) keepCatalogue(ctx context.Context) {
+	pause := retryAfter
+	for {
+		if again := h.refreshAll(ctx); again {
+			pause = min(2*pause, maxRetry)
+		} else {
+			pause = retryAfter
+		}
+		wait := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-h.nudge:
+			wait.Stop()
+		case <-wait.C:
+		}
+	}
+}
+
+// refreshAll looks at the tools of the servers that may have changed, and reports whether one
+// could not be.
+func (h *Hub) refreshAll(ctx context.Context) (again bool) {
+	h.staleMu.Lock()
+	servers := slices.Sorted(maps.Keys(h.stale))
+	clear(h.stale)
+	h.staleMu.Unlock()
+	if len(servers) == 0 {
+		return false
+	}
+	changed := false
+	for _, id := range servers {
+		differs, err := h.refresh(ctx, id)
+		if changed = changed || differs; err != nil {
+			h.log.Warn("the tools of an upstream cannot be taken over yet", "upstream", id, "error", err)
+			h.staleMu.Lock()
+			h.stale[id] = true
+			h.staleMu.Unlock()
+			again = true
+		}
+	}
+	if changed {
+		h.publish()
+	}
+	return again
+}
+
+// refresh takes over a server's tools as they are, none where it is not up, and reports
+// whether they are others than before.
+func (h *Hub) refresh(ctx context.Context, id string) (differs bool, err error) {
+	s, known := h.status(id)
+	var tools []*tool
+	if known && s.State == upstream.Ready {
+		if tools, err = h.judge(ctx, id, h.upstreams.Tools(id)); err != nil {
+			return false, err
+		}
+	}
+	h.changing.Lock()
+	before, had := h.parts[id]
+	differs = had != (tools != nil) || !slices.EqualFunc(before, tools, sameTool)
+	if tools == nil {
+		delete(h.parts, id)
+	} else {
+		h.parts[id] = tools
+	}
+	h.changing.Unlock()
+	if differs {
+		h.index.Replace(id, indexedOf(tools))
+	}
+	return differs, h.agents.settle(ctx, id, known && s.State == upstream.Ready, tools)
+}
+
+// sameTool reports whether two tools are the same to whoever calls them.
+func sameTool(a, b *tool) bool {
+	return a.id == b.id && a.digest == b.digest && a.class == b.class && a.quarantined == b.quarantined
+}
+
+// publish makes the catalogue of what there is, and tells the doors.
+func (h *Hub) publish() {
+	h.changing.Lock()
+	next := newCatalogue(h.builtins, h.parts)
+	h.changing.Unlock()
+	h.catalogue.Store(next)
+	h.opts.Changed(Change{Kind: ToolsChanged})
+}
+
+// Settle waits until no upstream is being started for the first time, or patience has passed.
+func (h *Hub) Settle(ctx context.Context, patience time.Duration) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if h.settled() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// settled reports whether every upstream has started or failed to, and the catalogue has the
+// tools of those that are ready.
+func (h *Hub) settled() bool {
+	have := h.catalogue.Load().servers
+	for _, s := range h.upstreams.Servers() {
+		if s.State == upstream.Starting && s.Error == "" || s.State == upstream.Ready && s.Tools > 0 && !slices.Contains(have, s.ID) {
+			return false
+		}
+	}
+	return true
+}

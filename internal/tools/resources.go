@@ -1,0 +1,158 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/yosida95/uritemplate/v3"
+
+	"comet/models"
+)
+
+// Resources and prompts of upstreams pass through as they are. A policy that names tools
+// names them too: the resource file:///a of the server fs is the tool fs:resource:file:///a,
+// the prompt p is fs:prompt:p, and both are of the class read.
+const (
+	resourcePrefix = "resource:"
+	promptPrefix   = "prompt:"
+)
+
+// Owned is something of an upstream.
+type Owned[T any] struct {
+	Server string
+	It     T
+}
+
+// Resources returns those of all upstreams that the caller may see, in the order of the
+// upstreams.
+func (h *Hub) Resources(ctx context.Context, by Caller) ([]Owned[*mcp.Resource], error) {
+	return gather(ctx, h, by, h.upstreams.Resources, func(r *mcp.Resource) string { return resourcePrefix + r.URI })
+}
+
+// ResourceTemplates is Resources for templates.
+func (h *Hub) ResourceTemplates(ctx context.Context, by Caller) ([]Owned[*mcp.ResourceTemplate], error) {
+	return gather(ctx, h, by, h.upstreams.ResourceTemplates, func(r *mcp.ResourceTemplate) string { return resourcePrefix + r.URITemplate })
+}
+
+// Prompts is Resources for prompts. Each has the name it is listed with: its upstream's id
+// comes before its own, as with a tool.
+func (h *Hub) Prompts(ctx context.Context, by Caller) ([]Owned[*mcp.Prompt], error) {
+	list, err := gather(ctx, h, by, h.upstreams.Prompts, func(p *mcp.Prompt) string { return promptPrefix + p.Name })
+	for i, o := range list {
+		named := *o.It
+		named.Name = h.opts.Names.listed(o.Server, o.It.Name)
+		list[i].It = &named
+	}
+	return list, err
+}
+
+// gather returns what all upstreams have of something and the caller may see.
+func gather[T any](ctx context.Context, h *Hub, by Caller, of func(id string) []T, name func(T) string) ([]Owned[T], error) {
+	may, err := h.may(ctx, by)
+	if err != nil {
+		return nil, err
+	}
+	var out []Owned[T]
+	for _, id := range h.catalogue.Load().servers {
+		for _, v := range of(id) {
+			if may.shows(id, name(v), models.ToolRead) {
+				out = append(out, Owned[T]{id, v})
+			}
+		}
+	}
+	return out, nil
+}
+
+// ReadResource reads one, from the first upstream that has it or a template for it. What went
+// wrong is an *Error, as with a call.
+func (h *Hub) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp.ReadResourceResult, err error) {
+	server, err := h.serverOf(ctx, by, uri)
+	if err != nil {
+		return nil, err
+	}
+	args, _ := json.Marshal(map[string]string{"uri": uri}) // of a string
+	err = h.passThrough(ctx, by, server, resourcePrefix+uri, args, func(ctx context.Context) (texts []string, err error) {
+		out, err = h.upstreams.ReadResource(ctx, server, uri, nil)
+		if err != nil {
+			return nil, h.upstreamError(uri, err)
+		}
+		out.Meta = ownMeta(out.Meta)
+		for _, c := range out.Contents {
+			texts = append(texts, c.Text)
+		}
+		return texts, nil
+	})
+	return out, err
+}
+
+// Subscribe has UpstreamChanged hear of a resource's changes, and returns the upstream that
+// has it, which Unsubscribe needs.
+func (h *Hub) Subscribe(ctx context.Context, by Caller, uri string) (server string, err error) {
+	if server, err = h.serverOf(ctx, by, uri); err != nil {
+		return "", err
+	}
+	if err = h.upstreams.Subscribe(ctx, server, uri); err != nil {
+		return "", toError(h.upstreamError(uri, err))
+	}
+	return server, nil
+}
+
+// Unsubscribe ends what Subscribe began.
+func (h *Hub) Unsubscribe(ctx context.Context, server, uri string) error {
+	return h.upstreams.Unsubscribe(ctx, server, uri)
+}
+
+// serverOf finds the upstream that has a resource.
+func (h *Hub) serverOf(ctx context.Context, by Caller, uri string) (string, error) {
+	may, err := h.may(ctx, by)
+	if err != nil {
+		return "", err
+	}
+	servers := slices.DeleteFunc(slices.Clone(h.catalogue.Load().servers), func(id string) bool {
+		return !may.shows(id, resourcePrefix+uri, models.ToolRead)
+	})
+	for _, id := range servers {
+		if slices.ContainsFunc(h.upstreams.Resources(id), func(r *mcp.Resource) bool { return r.URI == uri }) {
+			return id, nil
+		}
+	}
+	for _, id := range servers {
+		if slices.ContainsFunc(h.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return fits(r.URITemplate, uri) }) {
+			return id, nil
+		}
+	}
+	return "", noResource(uri)
+}
+
+// templateOf finds the upstream that has a template, or the resource.
+func (h *Hub) templateOf(ctx context.Context, by Caller, uri string) (string, error) {
+	may, err := h.may(ctx, by)
+	if err != nil {
+		return "", err
+	}
+	for _, id := range h.catalogue.Load().servers {
+		if may.shows(id, resourcePrefix+uri, models.ToolRead) &&
+			slices.ContainsFunc(h.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return r.URITemplate == uri }) {
+			return id, nil
+		}
+	}
+	return h.serverOf(ctx, by, uri)
+}
+
+// noResource is the answer for a resource that is not there or that the caller may not see.
+func noResource(uri string) *Error {
+	e := refusal(CodeResourceNotFound, "there is no resource %q", clip(uri))
+	e.Details = map[string]any{"uri": clip(uri)}
+	return e
+}
+
+// fits reports whether a URI may be made of a template (RFC 6570).
+func fits(template, uri string) bool {
+	t, err := uritemplate.New(template)
+	if err != nil {
+		return false
+	}
+	return t.Regexp().MatchString(uri)
+}
