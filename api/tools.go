@@ -89,7 +89,7 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 // searchTools finds tools.
 //
 //	@Summary		Search tools
-//	@Description	Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+//	@Description	Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
 //	@ID				searchTools
 //	@Tags			tools
 //	@Accept			json
@@ -107,11 +107,16 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.decode(w, r, &q); err != nil {
 		return err
 	}
-	found, err := s.tools.Search(r.Context(), caller(r), q)
+	found, err := s.tools.Search(r.Context(), callerOf(r), q)
 	if err != nil {
 		return tools.Err(err)
 	}
 	return s.writeJSON(w, r, http.StatusOK, found)
+}
+
+// callerOf is who calls a tool.
+func callerOf(r *http.Request) tools.Caller {
+	return tools.Caller{Principal: caller(r), Door: tools.DoorREST, TraceID: telemetry.TraceID(traceparent(r))}
 }
 
 // toolCallDraft is a call of a tool.
@@ -167,7 +172,7 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 		opts.Timeout = time.Duration(*d.TimeoutMS) * time.Millisecond
 	}
 	ctx, done := untimed(w, r) // it takes as long as the tool may
-	res, err := s.tools.Call(ctx, tools.Caller{Principal: caller(r), Door: tools.DoorREST, TraceID: telemetry.TraceID(traceparent(r))}, d.Tool, args, &opts)
+	res, err := s.tools.Call(ctx, callerOf(r), d.Tool, args, &opts)
 	done()
 	if err != nil {
 		return tools.Err(err)

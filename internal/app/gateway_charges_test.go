@@ -85,6 +85,17 @@ func TestGatewayCharges(t *testing.T) {
 			require.Contains(t, answer, "reset_at")
 		})
 
+		t.Run("ASearchIsACallAtEveryDoor", func(t *testing.T) {
+			h.agent(t, "seeker", 100_000)
+			who := h.holder(t, "seeker")
+			require.NotEmpty(t, found(t, who.client, "says an essay"))
+			all := who.calls(t, "?limit=1000")
+			require.Len(t, all, 1)
+			require.Equal(t, "agentcards:search_tools", all[0].Tool)
+			require.Positive(t, all[0].Tokens)
+			require.Equal(t, all[0].Tokens, h.used(t, "seeker"))
+		})
+
 		t.Run("ATokenOfNoAgentChargesNova", func(t *testing.T) {
 			before := h.used(t, "nova")
 			who := h.holder(t, "")

@@ -31,7 +31,7 @@ func (h *Hub) builtinTools() []*tool {
 			Title: "Submit a task", InputSchema: json.RawMessage(taskSchema),
 			Description: "Hands work to an agent of this system and waits for its result: to whoever offers the capabilities, or to one agent. Work that takes longer than wait_seconds goes on; comet:task_status tells of it by the task_id that is returned.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
-		}, h.submitTask),
+		}, h.submitTask).forWhoHas(models.ScopeMessagesSend),
 		builtin(own, "task_status", models.ToolRead, &mcp.Tool{
 			Title: "Get a task's status", InputSchema: json.RawMessage(statusSchema),
 			Description: "How a task that was handed to an agent stands, and its result if it has ended; waits for that up to wait_seconds.",
@@ -41,12 +41,12 @@ func (h *Hub) builtinTools() []*tool {
 			Title: "Answer a task's question", InputSchema: json.RawMessage(answerSchema),
 			Description: "Answers what the agent asked back that works on a task, and waits for its result.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
-		}, h.answerTask).unlisted(),
+		}, h.answerTask).unlisted().forWhoHas(models.ScopeMessagesSend),
 		builtin(own, "cancel_task", models.ToolWrite, &mcp.Tool{
 			Title: "Cancel a task", InputSchema: json.RawMessage(cancelSchema),
 			Description: "Ends a task that was handed to an agent.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
-		}, h.cancelTask).unlisted(),
+		}, h.cancelTask).unlisted().forWhoHas(models.ScopeMessagesSend),
 	}
 	for i, t := range tools {
 		t.rank = i
@@ -62,6 +62,11 @@ func builtin(server, name string, class models.ToolClass, d *mcp.Tool, do func(c
 
 func (t *tool) unlisted() *tool {
 	t.hidden = true
+	return t
+}
+
+func (t *tool) forWhoHas(scope models.Scope) *tool {
+	t.needs = scope
 	return t
 }
 

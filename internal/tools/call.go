@@ -163,6 +163,8 @@ func (h *Hub) resolve(ctx context.Context, c *call, name string) (err error) {
 		return notFound(name)
 	case t.quarantined:
 		return refusal(CodeToolNotFound, "the definition of %s has changed and waits for approval: comet tools approve %s", t.id, t.id)
+	case t.needs != "" && !c.by.Principal.Has(t.needs):
+		return auth.Require(c.by.Principal, t.needs)
 	case !c.policy.permits(t.server, t.name, c.args):
 		return refusal(CodePermissionDenied, "the token %q may not call %s with these arguments", c.by.Principal.Name, t.id)
 	}

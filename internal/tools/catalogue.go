@@ -30,6 +30,9 @@ type tool struct {
 	rank int
 	// hidden tools are called and found, and not listed unless all are.
 	hidden bool
+	// needs is a scope without which a call is refused; "" for none. The tool is shown all the
+	// same: who asks for it hears what is missing.
+	needs models.Scope
 }
 
 // catalogue is all tools as they are at one moment. It never changes.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/upstream"
@@ -79,9 +78,6 @@ type taskAnswer struct {
 
 // submitTask is comet:submit_task.
 func (h *Hub) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
-	if err := auth.Require(c.by.Principal, models.ScopeMessagesSend); err != nil {
-		return nil, err
-	}
 	var d taskDraft
 	if err := c.read(&d); err != nil {
 		return nil, err
@@ -142,9 +138,6 @@ func (h *Hub) cancelTask(ctx context.Context, c *call) (*mcp.CallToolResult, err
 	var d struct {
 		TaskID string `json:"task_id"`
 		Reason string `json:"reason"`
-	}
-	if err := auth.Require(c.by.Principal, models.ScopeMessagesSend); err != nil {
-		return nil, err
 	}
 	if err := c.read(&d); err != nil {
 		return nil, err
@@ -269,9 +262,6 @@ func (h *Hub) answerTask(ctx context.Context, c *call) (*mcp.CallToolResult, err
 		TaskID      string   `json:"task_id"`
 		Answer      string   `json:"answer"`
 		WaitSeconds *float64 `json:"wait_seconds"`
-	}
-	if err := auth.Require(c.by.Principal, models.ScopeMessagesSend); err != nil {
-		return nil, err
 	}
 	if err := c.read(&d); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -27,9 +28,9 @@ const searchName = "search_tools"
 // SearchQuery is what agentcards:search_tools is asked.
 type SearchQuery struct {
 	Query          string   `json:"query"`
-	Limit          *int     `json:"limit"`
+	Limit          *int     `json:"limit,omitempty"`
 	IncludeRelated bool     `json:"include_related"`
-	ContextTools   []string `json:"context_tools"`
+	ContextTools   []string `json:"context_tools,omitempty"`
 	IncludeStubs   bool     `json:"include_stubs"`
 }
 
@@ -77,13 +78,19 @@ func (h *Hub) searchTools(ctx context.Context, c *call) (*mcp.CallToolResult, er
 	return answerOf(found)
 }
 
-// Search finds tools for the holder of a token.
-func (h *Hub) Search(ctx context.Context, by models.Principal, q SearchQuery) (Found, error) {
-	p, err := h.policies.of(ctx, by.TokenID)
+// Search is a call of agentcards:search_tools by a door that knows what it asks: authorised,
+// charged and written down as any other.
+func (h *Hub) Search(ctx context.Context, by Caller, q SearchQuery) (found Found, err error) {
+	args, err := json.Marshal(q)
 	if err != nil {
-		return Found{}, err
+		return found, err
 	}
-	return h.search(ctx, p, q)
+	res, err := h.Call(ctx, by, toolID(agentCards, searchName), args, nil)
+	if err != nil {
+		return found, err
+	}
+	text, _ := res.StructuredContent.(json.RawMessage)
+	return found, json.Unmarshal(text, &found)
 }
 
 func (h *Hub) search(ctx context.Context, may *policy, q SearchQuery) (Found, error) {

@@ -7564,7 +7564,7 @@ type ClientInterface interface {
 
 	// SearchToolsWithBody Search tools
 	//
-	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
 	//
 	// Needs the scope `tools:call`.
 	//
@@ -7575,7 +7575,7 @@ type ClientInterface interface {
 
 	// SearchTools Search tools
 	//
-	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
 	//
 	// Needs the scope `tools:call`.
 	//
@@ -9635,7 +9635,7 @@ func (c *Client) ListToolCalls(ctx context.Context, params *ListToolCallsParams,
 
 // SearchToolsWithBody Search tools
 //
-// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
 //
 // Needs the scope `tools:call`.
 //
@@ -9656,7 +9656,7 @@ func (c *Client) SearchToolsWithBody(ctx context.Context, contentType string, bo
 
 // SearchTools Search tools
 //
-// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
 //
 // Needs the scope `tools:call`.
 //
@@ -17152,7 +17152,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchToolsWithBodyWithResponse Search tools
 	//
-	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
 	//
 	// Needs the scope `tools:call`.
 	//
@@ -17163,7 +17163,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchToolsWithResponse Search tools
 	//
-	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
 	//
 	// Needs the scope `tools:call`.
 	//
@@ -26744,7 +26744,7 @@ func (c *ClientWithResponses) ListToolCallsWithResponse(ctx context.Context, par
 
 // SearchToolsWithBodyWithResponse Search tools
 //
-// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
 //
 // Needs the scope `tools:call`.
 //
@@ -26761,7 +26761,7 @@ func (c *ClientWithResponses) SearchToolsWithBodyWithResponse(ctx context.Contex
 
 // SearchToolsWithResponse Search tools
 //
-// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP.
+// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
 //
 // Needs the scope `tools:call`.
 //
