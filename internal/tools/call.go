@@ -3,8 +3,6 @@ package tools
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"runtime/debug"
@@ -228,97 +226,4 @@ func (h *Hub) upstreamError(id string, err error) error {
 		out.Details["rpc_code"] = e.RPC.Code
 	}
 	return out
-}
-
-// refuse notes a call that reached no tool.
-func (h *Hub) refuse(c *call, name string, err error) error {
-	if c.tool == nil { // it names nothing, or nothing that may be known
-		c.tool = &tool{}
-		server, bare, ok := splitID(name)
-		if !ok {
-			server, bare = "", name
-		}
-		c.tool.server, c.tool.name = textTo(server, models.MaxToolName), textTo(bare, models.MaxToolName)
-	}
-	line := h.line(c, nil, err)
-	line.Outcome = models.ToolRefused
-	h.end(c, ended{ToolCall: line})
-	return err
-}
-
-// line is how a call stands in the audit trail.
-func (h *Hub) line(c *call, res *mcp.CallToolResult, err error) models.ToolCall {
-	sum := sha256.Sum256(c.args)
-	out := models.ToolCall{
-		ID: c.id, At: c.at.UTC().Truncate(time.Microsecond), Door: c.by.Door, TokenID: c.by.Principal.TokenID, Actor: c.by.Principal.Name, AgentID: c.by.payer(),
-		Server: c.tool.server, Tool: c.tool.name, Class: c.tool.class, Digest: hex.EncodeToString(sum[:]),
-		Outcome: models.ToolSucceeded, Duration: h.opts.Clock().Sub(c.at), ParentID: c.by.Parent, TaskID: c.by.TaskID, TraceID: c.by.TraceID,
-	}
-	switch {
-	case err != nil:
-		out.Outcome, out.Error = models.ToolFailed, toError(err).Code
-		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-			out.Error = "CANCELLED"
-		}
-		if toError(err).refused {
-			out.Outcome = models.ToolRefused
-		}
-	case res != nil && res.IsError:
-		out.Outcome, out.Error = models.ToolFailed, "TOOL_ERROR"
-	}
-	return out
-}
-
-// end writes a call down and tells who listens.
-func (h *Hub) end(c *call, e ended) {
-	h.counts.called(e.ToolCall)
-	h.trail.add(e)
-	if e.Outcome == models.ToolSucceeded && c.tool.builtin == nil && c.by.Door != DoorCode {
-		h.runs.note(c.by, c.tool.id, func(tools []string) { h.record(tools) })
-	}
-	if h.opts.AnswerAfterAudit {
-		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
-		defer cancel()
-		if err := h.trail.Flush(ctx); err != nil {
-			h.log.Warn("a call is answered before it is written down", "call", c.id, "error", err)
-		}
-	}
-}
-
-// said is what is counted of a call.
-type said struct {
-	texts    []string
-	estimate int64 // of the result
-}
-
-// saidOf returns the texts of a call: its arguments and what a model reads of the result.
-func saidOf(args json.RawMessage, res *mcp.CallToolResult) (s said) {
-	s.texts = []string{string(args)}
-	if res == nil {
-		return s
-	}
-	size := 0
-	for _, c := range res.Content {
-		text := ""
-		switch c := c.(type) {
-		case *mcp.TextContent:
-			text = c.Text
-		case *mcp.EmbeddedResource:
-			if c.Resource != nil {
-				text = c.Resource.Text
-			}
-		}
-		if text != "" {
-			s.texts, size = append(s.texts, text), size+len(text)
-		}
-	}
-	if size == 0 && res.StructuredContent != nil {
-		if text, err := json.Marshal(res.StructuredContent); err == nil {
-			s.texts, size = append(s.texts, string(text)), len(text)
-		}
-	}
-	if size > 0 {
-		s.estimate = tokencount.Estimate(size)
-	}
-	return s
 }
