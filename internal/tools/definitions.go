@@ -81,12 +81,16 @@ func (h *Hub) judge(ctx context.Context, server string, defs []*mcp.Tool) ([]*to
 	if len(fresh) == 0 && len(seen) == 0 {
 		return out, nil
 	}
-	return out, h.store.Write(ctx, func(tx *store.Tx) error {
+	err = h.store.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.AddToolDefinitions(fresh); err != nil {
 			return err
 		}
 		return h.saveSeen(tx, seen)
 	})
+	if err != nil || len(fresh) == 0 {
+		return out, err
+	}
+	return h.judge(ctx, server, defs) // another replica may have seen others first
 }
 
 // compare returns what is known of a tool after it was seen as now, and whether that is
