@@ -55,7 +55,12 @@ type Reply struct {
 type Client struct {
 	server, token string
 	http          *http.Client
+	signer        *signer // nil for none
 }
+
+// SignWith has lines of PROTOCOL_V5 signed with the key of the agent that the token is bound
+// to (§11), which has to be who asks (LineRequest.From). Call it before anything is asked.
+func (c *Client) SignWith(key string) { c.signer = newSigner(key) }
 
 // NewClient returns a client of the server at an address such as http://127.0.0.1:8080.
 // The token needs the scope messages:send. hc may be nil; it must not have a time limit

@@ -39,6 +39,8 @@ type speech interface {
 	sending(p parcel)
 	// receipts acknowledge what the server has sent.
 	receipts(ids []uuid.UUID) [][]byte
+	// seal is a message as it goes out, each time it does.
+	seal(data []byte) ([]byte, error)
 	// beat is a heartbeat.
 	beat(h envelope.Heartbeat) ([]byte, error)
 }
@@ -46,6 +48,9 @@ type speech interface {
 func newSpeech(a *Agent) (speech, error) {
 	switch a.opts.Dialect {
 	case "", DialectEnvelope:
+		if a.opts.Key != "" {
+			return nil, errors.New("agent: only lines of DialectV5 are signed with a key")
+		}
 		return envelopes{a}, nil
 	case DialectV5:
 		return newPipes(a), nil
@@ -55,6 +60,9 @@ func newSpeech(a *Agent) (speech, error) {
 
 // envelopes is the envelope protocol.
 type envelopes struct{ *Agent }
+
+// seal implements speech.
+func (envelopes) seal(data []byte) ([]byte, error) { return data, nil }
 
 // dial opens a connection and waits for the server's hello.
 func (a envelopes) dial(ctx context.Context) (*websocket.Conn, Hello, error) {

@@ -173,7 +173,7 @@ func (a *Agent) sendAll(ctx context.Context, conn *websocket.Conn) error {
 			return nil
 		}
 		a.speech.sending(p)
-		if err := put(ctx, conn, p.data); err != nil {
+		if err := a.put(ctx, conn, p.data); err != nil {
 			return err
 		}
 		if err := a.acknowledgeAll(ctx, conn); err != nil {
@@ -189,14 +189,19 @@ func (a *Agent) acknowledgeAll(ctx context.Context, conn *websocket.Conn) error 
 		return nil
 	}
 	for _, data := range a.speech.receipts(ids) {
-		if err := put(ctx, conn, data); err != nil {
+		if err := a.put(ctx, conn, data); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func put(ctx context.Context, conn *websocket.Conn, data []byte) error {
+// put sends a message.
+func (a *Agent) put(ctx context.Context, conn *websocket.Conn, data []byte) error {
+	data, err := a.speech.seal(data)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return conn.Write(ctx, websocket.MessageText, data)
@@ -214,5 +219,5 @@ func (a *Agent) beat(ctx context.Context, conn *websocket.Conn) error {
 	if err != nil {
 		return err
 	}
-	return put(ctx, conn, data)
+	return a.put(ctx, conn, data)
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ const knownTasks = 8192
 // says, in their order, what became of it: U and A ask for that with the word ack.
 type pipes struct {
 	*Agent
+	signer *signer // nil for none
 
 	// talks are what was said of tasks, by the ids of their requests.
 	talks *lru.Cache[uuid.UUID, *talk]
@@ -70,7 +72,7 @@ type line struct {
 func newPipes(a *Agent) *pipes {
 	talks, _ := lru.New[uuid.UUID, *talk](knownTasks) // fails only for a size that is not positive
 	return &pipes{
-		Agent: a, talks: talks, number: rand.IntN(pipe.MaxNumber), //nolint:gosec // a number to begin with
+		Agent: a, signer: newSigner(a.opts.Key), talks: talks, number: rand.IntN(pipe.MaxNumber), //nolint:gosec // a number to begin with
 		work: map[uuid.UUID]place{}, reading: map[Key]envelope.Envelope{}, due: map[place][]*line{},
 	}
 }
@@ -88,10 +90,14 @@ func (p *pipes) next() (self pipe.Address, number int) {
 
 // hear implements speech.
 func (p *pipes) hear(life context.Context, data []byte) error {
-	m, err := pipe.Parse(strings.Clone(string(data)))
+	text := strings.Clone(string(data))
+	m, err := pipe.Parse(text)
 	if err != nil {
 		p.log.Warn("the server sent what is no line", "error", err)
 		return nil
+	}
+	if err := p.signer.verify(text); err != nil {
+		return fmt.Errorf("the server's signature is not that of the key: %w", err)
 	}
 	switch {
 	case m.Type == pipe.Request || m.Type == pipe.Handoff:
@@ -152,6 +158,15 @@ func (p *pipes) expect(l *line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.due[l.place] = append(p.due[l.place], l)
+}
+
+// seal implements speech.
+func (p *pipes) seal(data []byte) ([]byte, error) {
+	if p.signer == nil {
+		return data, nil
+	}
+	text, err := p.signer.sign(string(data))
+	return []byte(text), err
 }
 
 // sending implements speech.

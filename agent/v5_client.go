@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,13 +47,42 @@ type LineReply struct {
 }
 
 // SayLines says lines of PROTOCOL_V5, at most 1,000, and returns what they are answered
-// with, whether that says yes or no. An R is answered with another line where the work
+// with, whether that says yes or no. With SignWith those that are not signed are. An R is answered with another line where the work
 // ends, or asks something, within a time of at most a minute. task is the work that was
 // asked for last, uuid.Nil for none. An error that is a Refused is a server that answers
 // with no lines.
 func (c *Client) SayLines(ctx context.Context, wait time.Duration, lines ...string) (answers []string, task uuid.UUID, err error) {
+	if c.signer != nil {
+		lines = slices.Clone(lines)
+		for i, text := range lines {
+			m, err := pipe.Parse(text)
+			if err != nil || m.Auth != (pipe.Auth{}) {
+				continue // for the server to judge
+			}
+			if lines[i], err = c.signer.seal(text, m.Context); err != nil {
+				return nil, task, err
+			}
+		}
+	}
 	answers, task, _, err = c.say(ctx, wait, lines)
 	return answers, task, err
+}
+
+// sayOwn is say for lines of this package, which are numbered and signed as they go.
+func (c *Client) sayOwn(ctx context.Context, wait time.Duration, lines []string) (answers []string, task uuid.UUID, later time.Duration, err error) {
+	signed := make([]string, len(lines))
+	for i, text := range lines {
+		if signed[i], err = c.signer.sign(text); err != nil {
+			return nil, task, 0, err
+		}
+	}
+	answers, task, later, err = c.say(ctx, wait, signed)
+	for _, text := range answers {
+		if err := c.signer.verify(text); err != nil {
+			return nil, task, 0, fmt.Errorf("the server's signature is not that of the key: %w", err)
+		}
+	}
+	return answers, task, later, err
 }
 
 // say is SayLines that also returns when the lines may be said again.
@@ -155,7 +185,7 @@ func (c *Client) CancelLine(ctx context.Context, reply LineReply) error {
 	if err != nil {
 		return err
 	}
-	answers, _, _, err := c.say(ctx, 0, []string{text})
+	answers, _, _, err := c.sayOwn(ctx, 0, []string{text})
 	if err != nil {
 		return err
 	}
@@ -172,7 +202,7 @@ func (c *Client) ask(ctx context.Context, m pipe.Message, wait time.Duration) (r
 	if err != nil {
 		return reply, 0, err
 	}
-	answers, task, later, err := c.say(ctx, wait, []string{text})
+	answers, task, later, err := c.sayOwn(ctx, wait, []string{text})
 	if err != nil {
 		return reply, 0, err
 	}

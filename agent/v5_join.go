@@ -34,7 +34,7 @@ func (p *pipes) join(ctx context.Context, conn *websocket.Conn) (h Hello, err er
 	if err != nil {
 		return h, err
 	}
-	if err := put(ctx, conn, []byte(text)); err != nil {
+	if err := p.put(ctx, conn, []byte(text)); err != nil {
 		return h, err
 	}
 	_, data, err := conn.Read(ctx)
@@ -44,6 +44,9 @@ func (p *pipes) join(ctx context.Context, conn *websocket.Conn) (h Hello, err er
 	m, err := pipe.Parse(string(data))
 	if err != nil {
 		return h, fmt.Errorf("the server answers with no line: %w", err)
+	}
+	if err := p.signer.verify(string(data)); err != nil {
+		return h, fmt.Errorf("the server's signature is not that of the key: %w", err)
 	}
 	id, _ := m.Data.Get("id")
 	if m.Type == pipe.Failure {

@@ -57,7 +57,7 @@ func (c *Client) text(ctx context.Context, from pipe.Address, of pipe.Message) (
 			}
 			lines = append(lines, line)
 		}
-		answers, _, _, err := c.say(ctx, 0, lines)
+		answers, _, _, err := c.sayOwn(ctx, 0, lines)
 		if err != nil {
 			return "", err
 		}
