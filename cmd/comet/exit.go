@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"strings"
 
@@ -64,6 +65,8 @@ type apiError struct {
 	body []byte
 	// file is the document that was sent, "" where there was none.
 	file string
+	// hint is a sentence on what may help, "" for none.
+	hint string
 }
 
 func (e *apiError) Error() string {
@@ -134,11 +137,12 @@ func exitCodeOf(status int) int {
 // report tells a person what went wrong and returns the exit code.
 func report(w io.Writer, err error) int {
 	var (
-		api     *apiError
-		invalid *invalidError
-		usage   usageError
-		cfg     *config.Error
-		mistake *errs.Error
+		api         *apiError
+		unreachable *unreachableError
+		invalid     *invalidError
+		usage       usageError
+		cfg         *config.Error
+		mistake     *errs.Error
 	)
 	switch {
 	case err == nil:
@@ -154,7 +158,12 @@ func report(w io.Writer, err error) int {
 		reportFields(w, invalid.violations, invalid.file)
 	case errors.As(err, &usage):
 		say(w, "comet: %s", usage.Error())
-		say(w, `Run the command with --help for what it takes.`)
+		if file := (*fs.PathError)(nil); !errors.As(err, &file) { // the help knows nothing of files
+			say(w, `Run the command with --help for what it takes.`)
+		}
+	case errors.As(err, &unreachable):
+		say(w, "comet: %s", unreachable.Error())
+		say(w, `  Does it run? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
 	case errors.Is(err, context.Canceled):
 		say(w, "comet: interrupted")
 	case errors.As(err, &mistake) && mistake.Code == errs.InvalidRequest: // in what the server was started with
@@ -173,6 +182,9 @@ func reportProblem(w io.Writer, e *apiError) {
 		if !lone {
 			reportFields(w, *fields, e.file)
 		}
+	}
+	if e.hint != "" {
+		say(w, "  %s", e.hint)
 	}
 	if e.retryAfter != "" {
 		say(w, "  Try again in %s s.", e.retryAfter)

@@ -37,8 +37,11 @@ type printer struct {
 
 // newPrinter prints in colour on a terminal, unless NO_COLOR says not to.
 func newPrinter(out output, notes io.Writer) *printer {
-	colour := telemetry.IsTerminal(out.w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	return &printer{out: out, notes: notes, colour: colour}
+	return &printer{out: out, notes: notes, colour: colourful(out.w)}
+}
+
+func colourful(w io.Writer) bool {
+	return telemetry.IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // paint is text in a colour.

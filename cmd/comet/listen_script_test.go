@@ -45,7 +45,7 @@ func startListener(ts *testscript.TestScript, neg bool, args []string) {
 		_ = cmd.Wait() // its exit code tells
 		close(ended)
 	}()
-	*listenerOf(ts) = &process{cmd, ended}
+	*listenerOf(ts) = &process{cmd, ended, "listen.err"}
 	ts.Defer(func() {
 		_ = cmd.Process.Kill()
 		_, _ = out.Close(), notes.Close()
@@ -59,11 +59,12 @@ func startListener(ts *testscript.TestScript, neg bool, args []string) {
 type process struct {
 	cmd   *exec.Cmd
 	ended <-chan struct{}
+	notes string // the file with its standard error
 }
 
 func listenerOf(ts *testscript.TestScript) **process { return ts.Value(listenerKey{}).(**process) }
 
-// interrupt signals the listener and wants it to end with an exit code:
+// interrupt signals the listener, or what runs aside, and wants it to end with an exit code:
 // interrupt INT 0.
 func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP}
@@ -78,7 +79,7 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("it does not end")
 	}
 	if got := strconv.Itoa(p.cmd.ProcessState.ExitCode()); got != args[1] {
-		ts.Fatalf("exit code %s, want %s:\n%s", got, args[1], ts.ReadFile("listen.err"))
+		ts.Fatalf("exit code %s, want %s:\n%s", got, args[1], ts.ReadFile(p.notes))
 	}
 }
 

@@ -6,8 +6,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 )
 
 // version is set by release builds: -ldflags "-X main.version=v1.2.3".
@@ -22,13 +20,12 @@ func main() {
 }
 
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(context.Background())
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	root, started := newRootCommand()
 	err := root.ExecuteContext(ctx)
 	if err != nil && !*started {
 		err = usageError{err}
 	}
-	return report(root.ErrOrStderr(), err)
+	return report(root.ErrOrStderr(), interrupted(ctx, err))
 }

@@ -51,7 +51,7 @@ that runs elsewhere, and needs its token (--token or COMET_TOKEN, scope tools:ca
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		log, err := telemetry.NewLogger(cmd.ErrOrStderr(), &telemetry.LogOptions{Level: f.level, Format: "auto"})
 		if err != nil {
-			return err
+			return usagef("--log-level must be debug, info, warn or error: %w", err)
 		}
 		opts := &app.Options{Logger: log, Build: telemetry.ReadBuild(version)}
 		if f.servers == "" {

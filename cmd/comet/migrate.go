@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,16 +52,15 @@ func printStatus(cmd *cobra.Command, m *app.Migrations) error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "VERSION\tNAME\tAPPLIED")
-	for _, s := range all {
+	rows := make([][]string, len(all))
+	for i, s := range all {
 		applied := "pending"
 		if s.Applied != nil {
 			applied = s.Applied.Format(time.RFC3339)
 		}
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%s\n", s.Version, s.Name, applied)
+		rows[i] = []string{fmt.Sprint(s.Version), s.Name, applied}
 	}
-	return w.Flush()
+	return output{w: cmd.OutOrStdout()}.table([]string{"VERSION", "NAME", "APPLIED"}, rows)
 }
 
 func printDone(cmd *cobra.Command, verb string, run func(context.Context) ([]string, error)) error {

@@ -63,30 +63,6 @@ func (o output) show(body []byte, table func() error) error {
 	return table()
 }
 
-// table prints rows under their headers, in columns.
-func (o output) table(headers []string, rows [][]string) error {
-	var text bytes.Buffer
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	if !o.noHeaders {
-		rows = slices.Insert(slices.Clone(rows), 0, headers)
-	}
-	for _, row := range rows {
-		for _, cell := range row {
-			_, _ = fmt.Fprintf(w, "%s\t", printable(cell)) // a buffer takes everything
-		}
-		_, _ = fmt.Fprintln(w)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for line := range strings.Lines(text.String()) {
-		if _, err := fmt.Fprintln(o.w, strings.TrimRight(line, " \n")); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // fields prints one thing, a name and a value a line. Empty values are left out.
 func (o output) fields(pairs ...string) error {
 	w := tabwriter.NewWriter(o.w, 0, 0, 2, ' ', 0)

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
+
+	"comet/internal/nearest"
 )
 
 const rootLong = `comet is a control plane for AI agents: it keeps who the agents are, how they
@@ -22,6 +26,8 @@ Exit codes:
   5  conflict with what is there, or a failed precondition
   6  the request or a document is not valid
   7  the server cannot be reached, is not ready, or asks for patience
+  130  interrupted by Ctrl-C (SIGINT)
+  143  ended by SIGTERM
 `
 
 // The groups "comet --help" lists the commands in.
@@ -69,15 +75,45 @@ func inGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
 // that only holds others refuse words it does not know.
 func prepare(c *cobra.Command, started *bool) {
 	if run := c.RunE; run != nil {
+		c.Args = withUsage(c.Args)
 		c.RunE = func(cmd *cobra.Command, args []string) error {
 			*started = true
 			return run(cmd, args)
 		}
 	} else if c.HasSubCommands() {
-		c.Args = cobra.NoArgs
+		c.Args = subcommandMeant
 		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	for _, sub := range c.Commands() {
 		prepare(sub, started)
 	}
+}
+
+// withUsage shows how a command is written to whoever writes it otherwise.
+func withUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if check == nil {
+			return nil
+		}
+		if err := check(cmd, args); err != nil {
+			return fmt.Errorf("%w; write: %s", err, cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// subcommandMeant refuses a word that is no command, and says which one was probably meant.
+func subcommandMeant(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, sub := range cmd.Commands() {
+		names = append(append(names, sub.Name()), sub.Aliases...)
+	}
+	hint := ""
+	if word, ok := nearest.Word(args[0], names); ok {
+		hint = "; did you mean " + word + "?"
+	}
+	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 }

@@ -46,6 +46,7 @@ func TestScripts(t *testing.T) {
 
 			"receiver":  startReceiver,
 			"listener":  startListener,
+			"aside":     startAside,
 			"interrupt": interrupt,
 			"awaits":    awaits,
 

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -65,7 +67,13 @@ func (s *session) parameterFile(file string, put func(name string, value json.Ra
 	if err != nil {
 		return usagef("the parameters cannot be read: %w", err)
 	}
-	if v := jsontext.Value(data); !v.IsValid() || v.Kind() != '{' {
+	if file == "-" {
+		file = "standard input"
+	}
+	if err := checkJSON(data); err != nil {
+		return usagef("%s must hold a JSON object: %w", file, err)
+	}
+	if jsontext.Value(data).Kind() != '{' {
 		return usagef("%s must hold a JSON object", file)
 	}
 	dec := jsontext.NewDecoder(bytes.NewReader(data))
@@ -97,4 +105,31 @@ func cutPair(pair string) (name, value string, ok bool) {
 func quoted(text string) string {
 	data, _ := jsontext.AppendQuote(nil, text) // it is mended where it must be
 	return string(data)
+}
+
+// checkJSON says what keeps data from being JSON, and where.
+func checkJSON(data []byte) error {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return errors.New("it is empty")
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(data))
+	if _, err := dec.ReadValue(); errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("it ends too soon")
+	} else if err != nil {
+		return notJSON(data, err)
+	}
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows it")
+	}
+	return nil
+}
+
+// notJSON words an error of syntax by its line instead of its offset.
+func notJSON(data []byte, err error) error {
+	var syntax *jsontext.SyntacticError
+	if !errors.As(err, &syntax) {
+		return err
+	}
+	at := min(int(syntax.ByteOffset), len(data))
+	return fmt.Errorf("%w in line %d", syntax.Err, 1+bytes.Count(data[:at], []byte("\n")))
 }

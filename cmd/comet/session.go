@@ -65,7 +65,7 @@ func newSession(cmd *cobra.Command, flags *clientFlags) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{api: api, server: set.server, out: out, in: cmd.InOrStdin(), notes: cmd.ErrOrStderr()}, nil
+	return &session{api: api, server: set.server, out: out, in: untilDone(cmd.Context(), cmd.InOrStdin()), notes: cmd.ErrOrStderr()}, nil
 }
 
 // answer reads the body of an answer. It takes what a method of the generated
@@ -111,6 +111,9 @@ func decode(body []byte, v any) error {
 // and the cursor, nil for the first page.
 func (s *session) pages(limit int, member string, fetch func(size int, cursor *string) (*http.Response, error)) ([]json.RawMessage, error) {
 	const most = 1000
+	if limit < 0 {
+		return nil, usagef("--limit must not be negative; 0 is all")
+	}
 	var all []json.RawMessage
 	var cursor *string
 	for {

@@ -33,7 +33,7 @@ func newToolsListCommand(flags *clientFlags) *cobra.Command {
 		Long:  "List the tools that you may call. With -o json the schemas of their arguments are there.",
 		Args:  cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&upstream, "upstream", "", "only those of this MCP `server`")
+	cmd.Flags().StringVar(&upstream, "upstream", "", "only those of this MCP `server`, or of comet's own: agentcards or comet")
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many; 0 is all")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
 		params := client.ListToolsParams{Server: given(cmd, "upstream", upstream)}
@@ -44,21 +44,17 @@ func newToolsListCommand(flags *clientFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if len(entries) == 0 && upstream != "" {
+			return s.showNone(ctx, upstream)
+		}
 		return list(s, "tools", entries, []string{"TOOL", "CLASS", "DESCRIPTION"}, func(t client.ToolView) []string {
 			return []string{t.ID, string(t.Class), brief(t.Description)}
 		})
 	})
 }
 
-// brief is the beginning of a description, which can be pages long.
-func brief(description string) string {
-	const most = 100 // characters
-	line := []rune(strings.Join(strings.Fields(description), " "))
-	if len(line) <= most {
-		return string(line)
-	}
-	return strings.TrimRight(string(line[:most-1]), " ") + "…"
-}
+// brief is a description, which can be pages long, in one line.
+func brief(description string) string { return strings.Join(strings.Fields(description), " ") }
 
 func newToolsSearchCommand(flags *clientFlags) *cobra.Command {
 	var (
@@ -83,6 +79,9 @@ func newToolsSearchCommand(flags *clientFlags) *cobra.Command {
 			IncludeStubs: given(cmd, "stubs", stubs), ContextTools: given(cmd, "context", used),
 		}))
 		if err != nil {
+			return err
+		}
+		if err := s.noteUnknown(ctx, used); err != nil {
 			return err
 		}
 		return s.out.show(body, func() error { return showFound(s, body) })

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"comet/internal/telemetry"
@@ -45,11 +44,14 @@ with what it says on standard error.`,
 		}
 		request := map[string]any{"tool": args[0], "arguments": arguments}
 		if cmd.Flags().Changed("timeout") {
+			if timeout < time.Millisecond || timeout > longestCall {
+				return usagef("--timeout must be from 1ms to 1h, not %s", timeout)
+			}
 			request["timeout_ms"] = timeout.Milliseconds()
 		}
 		body, result, err := s.callTool(ctx, request)
 		if err != nil {
-			return err
+			return s.toolMeant(ctx, err, args[0])
 		}
 		to := s.out.w
 		if result.IsError {
@@ -78,8 +80,8 @@ func (s *session) arguments(file string, args []string) (json.RawMessage, error)
 	case args[0] == "-":
 		return s.parameters("-", nil)
 	}
-	if !jsontext.Value(args[0]).IsValid() {
-		return nil, usagef("the arguments must be a JSON object, not %q", args[0])
+	if err := checkJSON([]byte(args[0])); err != nil {
+		return nil, usagef("the arguments must be a JSON object: %w", err)
 	}
 	return json.RawMessage(args[0]), nil
 }
@@ -133,7 +135,7 @@ func named(err error) error {
 		}
 		if json.Unmarshal(api.body, &more) == nil && more.Name != "" {
 			api.problem.Title = more.Name
-			if api.status == http.StatusUnprocessableEntity {
+			if api.status == http.StatusUnprocessableEntity && more.Name != "SANDBOX_CONFIG" { // that is of the request
 				return &failedCall{text: api.Error(), body: api.body}
 			}
 		}

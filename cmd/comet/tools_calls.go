@@ -45,6 +45,11 @@ Others' calls are shown to admins only.`,
 		if err != nil {
 			return err
 		}
+		if len(entries) == 0 {
+			if err := s.knownTool(ctx, upstream, tool); err != nil {
+				return err
+			}
+		}
 		headers := []string{"ID", "AT", "TOOL", "DOOR", "BY", "AGENT", "OUTCOME", "ERROR", "MS", "TOKENS"}
 		return list(s, "calls", entries, headers, func(c client.ToolCallView) []string {
 			return []string{
@@ -53,4 +58,32 @@ Others' calls are shown to admins only.`,
 			}
 		})
 	})
+}
+
+// knownTool returns the error for the names of an MCP server and of a tool, "" for any, where
+// there is none such. Calls of what was there once are listed as long as they are kept.
+func (s *session) knownTool(ctx context.Context, server, name string) error {
+	if server != "" {
+		if err := s.known(ctx, server); err != nil {
+			return err
+		}
+	}
+	if name == "" {
+		return nil
+	}
+	all, err := s.tools(ctx)
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(all))
+	for _, t := range all {
+		if server != "" && t.Server != server {
+			continue
+		}
+		if t.Name == name {
+			return nil
+		}
+		names = append(names, t.Name)
+	}
+	return noTool(server, name, names)
 }

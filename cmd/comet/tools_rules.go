@@ -27,7 +27,8 @@ func newToolsApproveCommand(flags *clientFlags) *cobra.Command {
 		Use:   "approve SERVER:TOOL",
 		Short: "Take a tool's changed definition for right",
 		Long: `Take a tool's changed definition for right, so that it is shown and called again. With
---digest only the definition that you have looked at (comet upstreams tools) is approved.`,
+--digest only the definition that you have looked at is approved; "comet upstreams tools
+SERVER TOOL" shows what is new, and the whole command.`,
 		Args:    cobra.ExactArgs(1),
 		Example: `  comet tools approve filesystem:read_file`,
 	}
@@ -37,12 +38,23 @@ func newToolsApproveCommand(flags *clientFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		body, err := s.answer(s.api.ApproveTool(ctx, server, client.ToolApproval{Tool: tool, Digest: given(cmd, "digest", digest)}))
+		before, err := s.definition(ctx, server, tool)
+		if err != nil {
+			return err
+		}
+		if !cmd.Flags().Changed("digest") && before.waits() {
+			digest = *before.PendingDigest // what is said to be approved is what is approved
+		}
+		body, err := s.answer(s.api.ApproveTool(ctx, server, client.ToolApproval{Tool: tool, Digest: &digest}))
 		if err != nil {
 			return err
 		}
 		return s.out.show(body, func() error {
-			say(s.out.w, "approved %s", args[0])
+			if before.waits() {
+				say(s.out.w, "approved %s, in which this is new: %s", args[0], before.differs())
+			} else {
+				say(s.out.w, "%s is approved already; nothing of it waits", args[0])
+			}
 			return nil
 		})
 	})
@@ -71,6 +83,9 @@ func newToolsClassifyCommand(flags *clientFlags) *cobra.Command {
 		}
 		request, err := json.Marshal(map[string]any{"tool": tool, "class": class})
 		if err != nil {
+			return err
+		}
+		if _, err := s.definition(ctx, server, tool); err != nil {
 			return err
 		}
 		body, err := s.answer(s.api.ClassifyToolWithBody(ctx, server, "application/json", bytes.NewReader(request)))

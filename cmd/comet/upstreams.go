@@ -38,17 +38,20 @@ func newUpstreamsListCommand(flags *clientFlags) *cobra.Command {
 			for i, u := range all.Upstreams {
 				rows[i] = []string{u.ID, string(u.State), string(u.Transport), fmt.Sprint(u.Tools), fmt.Sprint(u.Restarts), text(u.Error)}
 			}
+			if len(rows) == 0 {
+				say(s.notes, `there is no MCP server yet; "comet upstreams add" adds one`)
+			}
 			return s.out.table([]string{"ID", "STATE", "TRANSPORT", "TOOLS", "RESTARTS", "ERROR"}, rows)
 		})
 	})
 }
 
 func newUpstreamsGetCommand(flags *clientFlags) *cobra.Command {
-	cmd := &cobra.Command{Use: "get ID", Short: "Show an MCP server, and what it wrote last to its standard error", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "get ID", Aliases: []string{"show"}, Short: "Show an MCP server, and what it wrote last to its standard error", Args: cobra.ExactArgs(1)}
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		body, err := s.answer(s.api.GetUpstream(ctx, args[0], nil))
 		if err != nil {
-			return err
+			return s.upstreamMeant(ctx, err, args[0])
 		}
 		return s.out.show(body, func() error { return showUpstream(s, body) })
 	})
@@ -97,7 +100,7 @@ func newUpstreamsRemoveCommand(flags *clientFlags) *cobra.Command {
 	}
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		_, err := s.answer(s.api.DeleteUpstream(ctx, args[0]))
-		return s.done(err, "removed", args[0])
+		return s.done(s.upstreamMeant(ctx, err, args[0]), "removed", args[0])
 	})
 }
 
@@ -105,7 +108,7 @@ func newUpstreamsRestartCommand(flags *clientFlags) *cobra.Command {
 	cmd := &cobra.Command{Use: "restart ID", Short: "Start an MCP server anew, at once; calls under way fail", Args: cobra.ExactArgs(1)}
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		_, err := s.answer(s.api.RestartUpstream(ctx, args[0]))
-		return s.done(err, "restarted", args[0])
+		return s.done(s.upstreamMeant(ctx, err, args[0]), "restarted", args[0])
 	})
 }
 
@@ -130,35 +133,4 @@ func (s *session) done(err error, verb, what string) error {
 		say(s.notes, "%s %s", verb, what)
 	}
 	return err
-}
-
-func newUpstreamsToolsCommand(flags *clientFlags) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "tools ID",
-		Short: "List what is known of an MCP server's tools, and what waits for approval",
-		Long: `List what is known of an MCP server's tools. The digest is of the definition that waits
-for approval, else of the one that was approved; with -o json both definitions are there.`,
-		Args: cobra.ExactArgs(1),
-	}
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		body, err := s.answer(s.api.ListToolDefinitions(ctx, args[0], nil))
-		if err != nil {
-			return err
-		}
-		return s.out.show(body, func() error {
-			var all client.ToolDefinitionList
-			if err := decode(body, &all); err != nil {
-				return err
-			}
-			rows := make([][]string, len(all.Tools))
-			for i, d := range all.Tools {
-				digest := d.Digest
-				if d.PendingDigest != nil {
-					digest = *d.PendingDigest
-				}
-				rows[i] = []string{d.ID, string(d.State), optional(d.Class), moment(&d.SeenAt), moment(d.ChangedAt), digest}
-			}
-			return s.out.table([]string{"TOOL", "STATE", "SET CLASS", "SEEN", "CHANGED", "DIGEST"}, rows)
-		})
-	})
 }

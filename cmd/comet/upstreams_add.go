@@ -143,9 +143,15 @@ func (f *entryFlags) members(cmd *cobra.Command, command []string) (map[string]a
 // entryOf finds an entry in a file: the file itself, or the one of that id in its mcpServers,
 // which some clients call servers.
 func entryOf(file, id string, data []byte) ([]byte, error) {
+	if file == "-" {
+		file = "standard input"
+	}
+	if err := checkJSON(data); err != nil {
+		return nil, usagef("%s must hold a JSON object: %w", file, err)
+	}
 	var whole map[string]json.RawMessage
 	if err := json.Unmarshal(data, &whole); err != nil {
-		return nil, usagef("%s must hold a JSON object: %w", file, err)
+		return nil, usagef("%s must hold a JSON object", file)
 	}
 	for _, name := range []string{"mcpServers", "servers"} {
 		if whole[name] == nil {
@@ -163,6 +169,9 @@ func entryOf(file, id string, data []byte) ([]byte, error) {
 			ids = append(ids, other)
 		}
 		slices.Sort(ids)
+		if len(ids) == 0 {
+			return nil, usagef("%s has no server %s; its %s is empty", file, id, name)
+		}
 		return nil, usagef("%s has no server %s; it has %s", file, id, strings.Join(ids, ", "))
 	}
 	return data, nil

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+)
+
+// startAside runs a command beside the script until "interrupt" or the end of the script:
+// aside comet tools call demo:slow. What it prints goes to aside.out and aside.err.
+func startAside(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: aside command [args...]")
+	}
+	out, err := os.Create(ts.MkAbs("aside.out"))
+	ts.Check(err)
+	notes, err := os.Create(ts.MkAbs("aside.err"))
+	ts.Check(err)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = ts.MkAbs("."), out, notes
+	for _, name := range []string{"HOME", "COMET_SERVER", "COMET_TOKEN"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
+	ts.Check(cmd.Start())
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // its exit code tells
+		close(ended)
+	}()
+	*listenerOf(ts) = &process{cmd, ended, "aside.err"}
+	ts.Defer(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+		_, _ = out.Close(), notes.Close()
+	})
+}
+
+func TestInterruption(t *testing.T) {
+	t.Parallel()
+	by := func(s syscall.Signal) context.Context {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(&interruption{s})
+		return ctx
+	}
+
+	t.Run("a command that a signal ends has the code that shells give it", func(t *testing.T) {
+		t.Parallel()
+		for _, err := range []error{context.Canceled, fmt.Errorf("x: %w", context.Cause(by(syscall.SIGINT))), &endedError{exitInterrupted, "the task goes on"}} {
+			require.Equal(t, 130, exitCode(interrupted(by(syscall.SIGINT), err)), err)
+			require.Equal(t, 143, exitCode(interrupted(by(syscall.SIGTERM), err)), err)
+		}
+	})
+
+	t.Run("what failed by itself, or ended in order, keeps its code", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, exitOK, exitCode(interrupted(by(syscall.SIGTERM), nil)))
+		require.Equal(t, exitFailure, exitCode(interrupted(by(syscall.SIGTERM), errors.New("the drain took too long"))))
+		require.Equal(t, exitFailure, exitCode(interrupted(context.Background(), context.Canceled)))
+		require.Equal(t, 7, exitCode(interrupted(by(syscall.SIGINT), &endedError{7, "the work failed"})))
+	})
+
+	t.Run("whoever waits for input waits no longer", func(t *testing.T) {
+		t.Parallel()
+		silent, writer := io.Pipe()
+		defer writer.Close()
+		_, err := readInput(untilDone(by(syscall.SIGINT), silent), "-")
+		require.ErrorIs(t, err, context.Canceled)
+	})
+
+	t.Run("input arrives whole as long as nobody interrupts", func(t *testing.T) {
+		t.Parallel()
+		said := strings.Repeat("comet ", 10_000)
+		got, err := readInput(untilDone(context.Background(), strings.NewReader(said)), "-")
+		require.NoError(t, err)
+		require.Equal(t, said, string(got))
+	})
+}
