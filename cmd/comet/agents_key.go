@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -46,13 +44,9 @@ from standard input where that is -, never from the command line. One line break
 	}
 	cmd.Flags().BoolVar(&required, "required", false, "every line of the agent has to be signed; where it is not given, that stays as it was")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		data, err := readInput(s.in, args[1])
+		key, err := readKey(s.in, args[1])
 		if err != nil {
 			return err
-		}
-		key := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
-		if !utf8.ValidString(key) { // JSON would make another one of it
-			return usagef("the key must be text in UTF-8")
 		}
 		return putKey(ctx, s, args[0], client.AgentKeyDraft{Key: &key, Required: given(cmd, "required", required)})
 	})

@@ -16,6 +16,7 @@ import (
 // lineFlags are those of comet send that only a line of PROTOCOL_V5 has.
 type lineFlags struct {
 	from, priority string
+	keyFile        string
 	budget         int64
 	timeout        time.Duration
 	lines          []string
@@ -23,6 +24,7 @@ type lineFlags struct {
 
 func (l *lineFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&l.from, "from", "", "v5: the `number` of the agent that asks, such as W3, where the token is an agent's (default: User)")
+	addKeyFile(fs, &l.keyFile)
 	fs.StringVar(&l.priority, "priority", "", "v5: P0, P1 or P2 (default P1)")
 	fs.Int64Var(&l.budget, "budget", 0, "v5: how many `tokens` all attempts together may use (default: no bound)")
 	fs.DurationVar(&l.timeout, "timeout", 0, "v5: how long the worker may be silent (default 30s)")
@@ -32,7 +34,7 @@ func (l *lineFlags) add(fs *pflag.FlagSet) {
 // dialectOf refuses flags of the other dialect.
 func (f sendFlags) dialectOf(cmd *cobra.Command, args []string) (v5 bool, err error) {
 	foreign := map[string][]string{
-		agent.DialectEnvelope: {"from", "priority", "budget", "timeout", "line"},
+		agent.DialectEnvelope: {"from", "key-file", "priority", "budget", "timeout", "line"},
 		agent.DialectV5:       {"hint", "request-id", "trace-id"},
 	}
 	names, known := foreign[f.dialect]
@@ -55,6 +57,13 @@ func (f sendFlags) dialectOf(cmd *cobra.Command, args []string) (v5 bool, err er
 
 // sendLine asks in PROTOCOL_V5, follows and ends as the task does.
 func (s *session) sendLine(ctx context.Context, c *agent.Client, f sendFlags, args []string) error {
+	if f.line.keyFile != "" {
+		key, err := readKey(s.in, f.line.keyFile)
+		if err != nil {
+			return err
+		}
+		c.SignWith(key)
+	}
 	if len(f.line.lines) > 0 {
 		return s.sayLines(ctx, c, f)
 	}

@@ -36,8 +36,12 @@ func wrongState(err error, m wire.Message) error {
 	return refusal{code: wire.E15, reason: wire.ReasonTransition, desc: desc, cause: err}
 }
 
-// once names a message, so that the same line has its effect once in an attempt.
+// once names a message, so that the same line has its effect once in an attempt. A piece of the
+// log is the same under another number too: who signs cannot say it again under the old one.
 func once(m wire.Message, t models.Task) string {
+	if isLog(m.Data) {
+		m.Number = 0
+	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d|%s|%s|%s|%s|%d|%s|%s|%s", m.Number, m.From, m.To, m.Type, m.Task, m.Depth, m.Context, m.Budget, m.Data))
 	return "v5:" + t.ID + ":" + strconv.Itoa(t.Attempt) + ":" + hex.EncodeToString(sum[:8])
 }
