@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -52,7 +51,7 @@ func TestSigning(t *testing.T) {
 		o := openOffice(t)
 		o.do(t, http.MethodPut, "/api/v1/agents/clerk/key", fmt.Sprintf(`{"key":%q,"required":true}`, theKey))
 		for _, key := range []string{"", "another key than that one"} {
-			a, err := agent.New(o.url, o.own, &agent.Options{Dialect: agent.DialectV5, Key: key, Client: o.http, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			a, err := agent.New(o.url, o.own, &agent.Options{Dialect: agent.DialectV5, Key: key, Client: o.http, Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			a.Handle("write", nil)
 			err = a.Run(t.Context())

@@ -127,6 +127,10 @@ func (h *Hub) RestartUpstream(id string) error {
 
 // ToolDefinitions returns what is known about the tools of an upstream.
 func (h *Hub) ToolDefinitions(ctx context.Context, id string) ([]models.ToolDefinition, error) {
+	if id == "" { // which is every upstream to the store
+		_, err := h.Upstream(id)
+		return nil, err
+	}
 	list, err := h.store.ToolDefinitions(ctx, id)
 	if err == nil && len(list) == 0 {
 		_, err = h.Upstream(id)
