@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -64,6 +65,33 @@ func (s *Store) TokenByHash(ctx context.Context, hash [32]byte) (t models.Token,
 	}
 	t, err = row.Row.token()
 	return t, row.AgentActive == nil || *row.AgentActive, err
+}
+
+// hashesAtOnce is how many secrets one statement of AcceptedTokens asks for.
+const hashesAtOnce = 500
+
+// AcceptedTokens returns which of the secrets, given by their SHA-256, are those of tokens that
+// may be used now: neither expired nor revoked, nor bound to an agent that is not active.
+func (s *Store) AcceptedTokens(ctx context.Context, hashes [][32]byte) (accepted map[[32]byte]bool, err error) {
+	accepted = map[[32]byte]bool{}
+	for some := range slices.Chunk(hashes, hashesAtOnce) {
+		keys := make([][]byte, 0, len(some))
+		for _, hash := range some {
+			keys = append(keys, hash[:])
+		}
+		var found [][]byte
+		err := s.cold(ctx).Table("tokens").Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
+			Where("tokens.hash IN ? AND tokens.revoked_at IS NULL AND (tokens.expires_at IS NULL OR tokens.expires_at > ?) AND "+
+				"(tokens.agent_id IS NULL OR "+s.dialect.isTrue("agents.is_active")+")", keys, micros(s.Now())).
+			Pluck("tokens.hash", &found).Error
+		if err != nil {
+			return nil, translate(err)
+		}
+		for _, hash := range found {
+			accepted[[32]byte(hash)] = true
+		}
+	}
+	return accepted, nil
 }
 
 // Token returns the token with that id, or errs.NotFound.

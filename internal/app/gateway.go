@@ -109,6 +109,7 @@ func (a *App) embedder() (toolindex.Embedder, error) {
 
 // add has the parts started in order.
 func (t *tooling) add(a *App) {
+	a.services.Add("the MCP door", t.door) // first, because its sessions wait for calls of the others
 	a.services.Add("the index of tools", t.index)
 	a.services.Add("the code sandbox", t.sandbox)
 	a.services.Add("the upstreams", t.upstreams)

@@ -96,6 +96,21 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 	return p, nil
 }
 
+// Lapsed returns which of the secrets, given by their SHA-256, Verify would refuse. It is for
+// who holds something open in their names, and looks at the store each time.
+func (a *Auth) Lapsed(ctx context.Context, hashes [][32]byte) (lapsed [][32]byte, err error) {
+	accepted, err := a.store.AcceptedTokens(ctx, hashes)
+	if err != nil {
+		return nil, err
+	}
+	for _, hash := range hashes {
+		if !accepted[hash] {
+			lapsed = append(lapsed, hash)
+		}
+	}
+	return lapsed, nil
+}
+
 // forget makes the next use of every token look at the store again. The change
 // has been committed.
 func (a *Auth) forget() {

@@ -23,11 +23,6 @@ const (
 	Path = "/mcp"
 	// metadataPath is where they learn how (RFC 9728 §3.1).
 	metadataPath = "/.well-known/oauth-protected-resource"
-
-	// maxSessions is how many sessions of the older revisions there may be, sessionIdle how
-	// long one may be silent.
-	maxSessions = 10_000
-	sessionIdle = time.Hour
 )
 
 // DoorOptions configures Door; nil is the zero value.
@@ -47,30 +42,37 @@ type DoorOptions struct {
 	Admit func(w http.ResponseWriter, r *http.Request, tokenID string) error
 }
 
-// Door is the gateway over HTTP: Streamable HTTP of all revisions on one path.
+// Door is the gateway over HTTP: Streamable HTTP of all revisions on one path. As a
+// lifecycle.Service it ends what is open in the name of tokens that are no longer accepted; it
+// is stopped when no requests come any more.
 type Door struct {
+	*guests
 	g       *Gateway
 	tokens  *auth.Auth
 	opts    DoorOptions
-	handler http.Handler
-	drained context.Context
-	drain   context.CancelFunc
+	grammar grammar
+	// patience is for how long a client may take nothing of what it is told.
+	patience time.Duration
+	handler  http.Handler
+	drained  context.Context
+	close    context.CancelFunc
 }
 
 // NewDoor returns the HTTP door. The 2026-07-28 revision has no sessions and those before it
 // have: each is a handler of its own, chosen by what the request says it speaks.
 func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
-	d := &Door{g: g, tokens: tokens}
+	d := &Door{g: g, tokens: tokens, guests: newGuests(tokens.Lapsed, g.log), grammar: newGrammar(), patience: takenWithin}
 	if opts != nil {
 		d.opts = *opts
 	}
-	d.drained, d.drain = context.WithCancel(context.Background())
+	d.drained, d.close = context.WithCancel(context.Background())
 	server := func(*http.Request) *mcp.Server { return g.mcp }
+	named := len(d.opts.Hosts) > 0 // then it is known which names are no trick
 	without := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Stateless: true, Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true,
+		Stateless: true, Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true, DisableLocalhostProtection: named,
 	})
 	with := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, SessionTimeout: sessionIdle,
+		Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, SessionTimeout: sessionIdle, DisableLocalhostProtection: named,
 	})
 	pages := http.NewCrossOriginProtection()
 	for _, origin := range d.opts.Origins {
@@ -78,21 +80,19 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 			return nil, err
 		}
 	}
-	d.handler = pages.Handler(d.authenticated(wellFormed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if answer, ok := w.(*patient); ok {
-			answer.calm() // the request has come
+	pages.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusForbidden, nil, "", "a web page of "+clip(r.Header.Get("Origin"))+" may not call this server; mcp.origins names those that may")
+	}))
+	d.handler = pages.Handler(d.authenticated(d.wellFormed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a, ok := w.(*answer); ok {
+			a.calm() // the request has come
 		}
 		if r.Header.Get("Mcp-Protocol-Version") >= stateless {
-			without.ServeHTTP(w, r)
+			d.stay(w, r, without)
 			return
 		}
-		if r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == "" && d.full() {
-			w.Header().Set("Retry-After", "60")
-			http.Error(w, "the server has as many MCP sessions as it may", http.StatusServiceUnavailable)
-			return
-		}
-		with.ServeHTTP(w, r)
-	}), d.opts.MaxBody)))
+		d.stay(w, r, with)
+	}))))
 	return d, nil
 }
 
@@ -105,41 +105,23 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.metadata(w, r)
 		return
 	}
-	if !d.named(r.Host) {
-		http.Error(w, "the server does not go by the name "+clip(r.Host)+"; mcp.hosts says by which it does", http.StatusForbidden)
-		return
-	}
 	// A call takes as long as its tool, a stream as long as its client; but who has not said
 	// what he wants, and who he is, does not hold the connection.
-	answer := newPatient(w)
-	answer.hurry()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(d.drained, cancel)()
-	if r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen" { // a stream ends when the server does; a call is answered
-		r = r.WithContext(ctx)
+	a := &answer{patient: newPatient(w, d.patience), r: r}
+	defer a.finish()
+	a.hurry()
+	if !d.named(r.Host) {
+		refuse(a, http.StatusForbidden, nil, errs.InvalidHeader, "the server does not go by the name "+clip(r.Host)+"; mcp.hosts says by which it does")
+		return
 	}
-	d.handler.ServeHTTP(answer, r)
+	d.handler.ServeHTTP(a, r)
 }
 
-// Drain ends the streams, which the server waits for when it stops. It may be called twice.
+// Drain ends the streams and sessions, which the server waits for when it stops. It may be
+// called twice.
 func (d *Door) Drain() {
-	d.drain()
-	for s := range d.g.mcp.Sessions() {
-		if s.ID() == "" {
-			continue // of one request, which is answered
-		}
-		go func() { _ = s.Close() }() // it may wait for calls
-	}
-}
-
-// full reports whether there are as many sessions as may be.
-func (d *Door) full() bool {
-	n := 0
-	for range d.g.mcp.Sessions() {
-		n++
-	}
-	return n >= maxSessions
+	d.close()
+	d.guests.drain()
 }
 
 // named reports whether the server goes by a name. Without a list the SDK refuses names that
@@ -154,44 +136,6 @@ func (d *Door) named(host string) bool {
 	}
 	return slices.ContainsFunc(d.opts.Hosts, func(h string) bool { return strings.EqualFold(h, host) || strings.EqualFold(h, name) })
 }
-
-// authenticated lets requests through whose token may call tools.
-func (d *Door) authenticated(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var verified models.Principal
-		admitted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if d.opts.Admit != nil {
-				if err := d.opts.Admit(w, r, verified.TokenID); err != nil {
-					http.Error(w, errs.From(err).Detail, http.StatusTooManyRequests)
-					return
-				}
-			}
-			next.ServeHTTP(w, r)
-		})
-		verify := func(ctx context.Context, secret string, _ *http.Request) (*sdkauth.TokenInfo, error) {
-			p, err := d.tokens.Verify(ctx, secret)
-			if class := errs.CodeOf(err).Class(); err != nil && (class == errs.ClassUnauthenticated || class == errs.ClassForbidden) {
-				return nil, sdkauth.ErrInvalidToken
-			}
-			if err != nil {
-				d.g.log.Warn("a token cannot be verified", "error", err)
-				return nil, errNotNow
-			}
-			verified = p
-			info := &sdkauth.TokenInfo{UserID: p.TokenID, Extra: map[string]any{principalKey: p}}
-			if p.Has(models.ScopeToolsCall) {
-				info.Scopes = []string{string(models.ScopeToolsCall)}
-			}
-			return info, nil
-		}
-		sdkauth.RequireBearerToken(verify, &sdkauth.RequireBearerTokenOptions{
-			ResourceMetadataURL: d.base(r) + metadataPath + Path, Scopes: []string{string(models.ScopeToolsCall)}, AllowMissingExpiration: true,
-		})(admitted).ServeHTTP(w, r)
-	})
-}
-
-// errNotNow is what a client is told where its token cannot be looked up.
-var errNotNow = errs.New(errs.Unavailable, "tokens cannot be verified at the moment")
 
 // metadata says what the resource is and how it wants to be asked (RFC 9728).
 func (d *Door) metadata(w http.ResponseWriter, r *http.Request) {

@@ -10,15 +10,18 @@ import (
 	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"comet/internal/errs"
 )
 
 // defaultMaxBody is the longest request in bytes where nothing else is said: what the SDK has.
 const defaultMaxBody = 4 << 20
 
-// wellFormed answers what is no JSON, or no message of JSON-RPC, with the errors that the
-// document names (AgentCards, “Codes d'erreur”: PARSE_ERROR, INVALID_REQUEST). The SDK says it
-// in plain text, which a client cannot tell from the answer of something in between.
-func wellFormed(next http.Handler, most int64) http.Handler {
+// wellFormed answers what is no JSON, no message of JSON-RPC, or no request of MCP, with the
+// errors that the document names (AgentCards, “Codes d'erreur”: PARSE_ERROR, INVALID_REQUEST,
+// INVALID_PARAMS). The SDK says some of it in plain text, and some in the words of its library.
+func (d *Door) wellFormed(next http.Handler) http.Handler {
+	most := d.opts.MaxBody
 	if most <= 0 {
 		most = defaultMaxBody
 	}
@@ -31,18 +34,13 @@ func wellFormed(next http.Handler, most int64) http.Handler {
 		var long *http.MaxBytesError
 		switch {
 		case errors.As(err, &long):
-			http.Error(w, "the request is too long", http.StatusRequestEntityTooLarge)
+			refuse(w, http.StatusRequestEntityTooLarge, nil, errs.BodyTooLarge, fmt.Sprintf("the request has more than %d bytes, which is as many as it may", most))
 			return
 		case err != nil:
-			http.Error(w, "the request cannot be read", http.StatusBadRequest)
+			refuse(w, http.StatusBadRequest, nil, errs.InvalidRequest, "the request ended before all of it had come")
 			return
 		}
-		msg, bad := malformed(body)
-		if bad != nil {
-			answerError(w, http.StatusBadRequest, nil, bad)
-			return
-		}
-		if req, ok := msg.(*jsonrpc.Request); ok && r.Header.Get("Mcp-Protocol-Version") < stateless && outOfPlace(w, r, req) {
+		if d.judged(w, r, body) {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -50,16 +48,68 @@ func wellFormed(next http.Handler, most int64) http.Handler {
 	})
 }
 
+// judged answers a body that is not what it should be.
+func (d *Door) judged(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' && json.Valid(trimmed) {
+		return d.judgedBatch(w, r, trimmed)
+	}
+	msg, err := jsonrpc.DecodeMessage(body)
+	if err != nil {
+		id, problem := unreadable(body)
+		answerError(w, http.StatusBadRequest, rawID(id), problem)
+		return true
+	}
+	req, ok := msg.(*jsonrpc.Request)
+	if !ok {
+		return false
+	}
+	if a, ok := w.(*answer); ok && req.IsCall() {
+		a.id = req.ID.Raw()
+	}
+	revision := r.Header.Get("Mcp-Protocol-Version")
+	newest := revision >= stateless
+	if !newest && revision != "" && !slices.Contains(revisions(), revision) {
+		return false // which is the SDK's to say
+	}
+	if !newest && outOfPlace(w, r, req) {
+		return true
+	}
+	if problem := d.grammar.judge(req); problem != nil {
+		status := http.StatusOK // an answer of the protocol
+		if newest || !req.IsCall() || problem.Code == jsonrpc.CodeInvalidRequest {
+			status = http.StatusBadRequest
+		}
+		answerError(w, status, req.ID.Raw(), problem)
+		return true
+	}
+	return false
+}
+
+// judgedBatch answers a batch in which something is not what it should be: none of it is done.
+// Only the oldest revision of the path has batches.
+func (d *Door) judgedBatch(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	if v := r.Header.Get("Mcp-Protocol-Version"); v > lastWithBatches { // the SDK refuses it
+		return false
+	}
+	answers := d.grammar.judgeBatch(body)
+	if answers == nil {
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answers)
+	return true
+}
+
 // outOfPlace answers what a client says that no revision with sessions knows, or that comes
 // before the session it needs: the SDK takes that for a broken request of HTTP.
 func outOfPlace(w http.ResponseWriter, r *http.Request, req *jsonrpc.Request) bool {
 	switch {
 	case !slices.Contains(methods(), req.Method) && req.IsCall():
-		answerError(w, http.StatusOK, &req.ID, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("there is no method %q", clip(req.Method))})
+		answerError(w, http.StatusOK, req.ID.Raw(), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("there is no method %q", clip(req.Method))})
 	case !slices.Contains(methods(), req.Method): // nobody waits for an answer
 		w.WriteHeader(http.StatusAccepted)
 	case req.IsCall() && r.Header.Get("Mcp-Session-Id") == "" && !slices.Contains([]string{"initialize", "ping", "server/discover", "subscriptions/listen"}, req.Method):
-		answerError(w, http.StatusBadRequest, &req.ID, &jsonrpc.Error{
+		answerError(w, http.StatusBadRequest, req.ID.Raw(), &jsonrpc.Error{
 			Code:    jsonrpc.CodeInvalidRequest,
 			Message: "the request is of no session: begin one with initialize, or ask in " + stateless + " with its header Mcp-Protocol-Version and its _meta",
 		})
@@ -80,29 +130,26 @@ func methods() []string {
 }
 
 // answerError answers a request with an error; id is nil where it has none.
-func answerError(w http.ResponseWriter, status int, id *jsonrpc.ID, problem *jsonrpc.Error) {
-	answer := map[string]any{"jsonrpc": "2.0", "id": nil, "error": problem}
-	if id != nil {
-		answer["id"] = id.Raw()
+func answerError(w http.ResponseWriter, status int, id any, problem *jsonrpc.Error) {
+	if problem.Data == nil && status >= http.StatusBadRequest {
+		problem.Data = refusalData(status, map[int64]errs.Code{
+			jsonrpc.CodeParseError: errs.MalformedJSON, jsonrpc.CodeInvalidRequest: errs.InvalidRequest, jsonrpc.CodeInvalidParams: errs.InvalidParameter,
+		}[problem.Code])
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer)
+	_ = json.NewEncoder(w).Encode(errorMessage(id, problem))
 }
 
-// malformed is what is wrong with a body, nil for nothing. What is in a batch, which only the
-// oldest revision of the path has, the SDK looks at.
-func malformed(body []byte) (jsonrpc.Message, *jsonrpc.Error) {
-	trimmed := bytes.TrimLeft(body, " \t\r\n")
-	if len(trimmed) > 0 && trimmed[0] == '[' && json.Valid(trimmed) {
-		return nil, nil
+// errorMessage is the answer to a request with an error.
+func errorMessage(id any, problem *jsonrpc.Error) map[string]any {
+	return map[string]any{"jsonrpc": "2.0", "id": id, "error": problem}
+}
+
+// rawID is an id as it was written, nil for none.
+func rawID(id json.RawMessage) any {
+	if len(id) == 0 {
+		return nil
 	}
-	msg, err := jsonrpc.DecodeMessage(body)
-	switch {
-	case err == nil:
-		return msg, nil
-	case !json.Valid(body):
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the request is no JSON"}
-	}
-	return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the request is no message of JSON-RPC 2.0: " + clip(err.Error())}
+	return id
 }

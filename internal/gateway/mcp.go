@@ -54,7 +54,7 @@ func (g *Gateway) newServer(fixed *models.Principal) *mcp.Server {
 		},
 	})
 	s.AddTool(&mcp.Tool{Name: everyTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.answerCall)
-	s.AddReceivingMiddleware(g.answer(fixed))
+	s.AddReceivingMiddleware(g.answer(fixed), seated)
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	g.servers = append(g.servers, s)

@@ -16,10 +16,13 @@ const (
 // patient is an answer without an end of its own, whose client has to go on reading.
 type patient struct {
 	http.ResponseWriter
-	out *http.ResponseController
+	out    *http.ResponseController
+	within time.Duration // takenWithin, but for tests
 }
 
-func newPatient(w http.ResponseWriter) *patient { return &patient{w, http.NewResponseController(w)} }
+func newPatient(w http.ResponseWriter, within time.Duration) *patient {
+	return &patient{w, http.NewResponseController(w), within}
+}
 
 // hurry bounds how long the request may take to come, and calm takes that away. Only a test's
 // writer cannot do either.
@@ -32,13 +35,13 @@ func (p *patient) calm() { _ = p.out.SetReadDeadline(time.Time{}) }
 
 // Write implements http.ResponseWriter.
 func (p *patient) Write(b []byte) (int, error) {
-	_ = p.out.SetWriteDeadline(time.Now().Add(takenWithin))
+	_ = p.out.SetWriteDeadline(time.Now().Add(p.within))
 	return p.ResponseWriter.Write(b)
 }
 
 // Flush implements http.Flusher.
 func (p *patient) Flush() {
-	_ = p.out.SetWriteDeadline(time.Now().Add(takenWithin))
+	_ = p.out.SetWriteDeadline(time.Now().Add(p.within))
 	_ = p.out.Flush()
 }
 

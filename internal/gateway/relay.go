@@ -102,6 +102,9 @@ func messageOf(line json.RawMessage) (*message, error) {
 	if line[0] == '[' && json.Valid(line) {
 		return m, nil
 	}
+	if _, err := jsonrpc.DecodeMessage(line); err != nil {
+		return nil, err
+	}
 	if err := json.Unmarshal(line, m); err != nil {
 		return nil, err
 	}
@@ -142,7 +145,8 @@ func read(ctx context.Context, in io.Reader, to chan<- json.RawMessage) error {
 func (r *relay) line(ctx context.Context, line json.RawMessage) {
 	m, err := messageOf(line)
 	if err != nil {
-		r.fail(nil, jsonrpc.CodeParseError, fmt.Sprintf("this is no message: %v", err))
+		id, problem := unreadable(line)
+		r.fail(id, problem.Code, problem.Message)
 		return
 	}
 	if m.asks() && m.Method != "initialize" || line[0] == '[' { // a batch, as 2025-03-26 has them, may ask

@@ -101,15 +101,20 @@ func (r *relay) post(ctx context.Context, m *message) (answered bool, status int
 		return false, 0, err
 	}
 	defer func() { _ = res.Body.Close() }()
+	var refusal []byte
 	for msg := range messagesOf(res) {
 		if res.StatusCode == http.StatusNotFound && isError(msg) && m.revision("") < stateless {
 			break // of a session that is not known any more
+		}
+		if res.StatusCode >= http.StatusMultipleChoices && !answers(msg, m) {
+			refusal = bytes.Clone(msg) // of the request, which has an id that the server has not read
+			continue
 		}
 		answered = answered || answers(msg, m)
 		r.tell(msg)
 	}
 	if !answered && res.StatusCode >= http.StatusMultipleChoices {
-		err = refusedBy(res)
+		err = refusedBy(res, refusal)
 	}
 	return answered || !m.asks() && err == nil, res.StatusCode, err
 }
@@ -122,20 +127,25 @@ func (r *relay) do(ctx context.Context, m *message) (*http.Response, error) {
 	return r.http.Do(req)
 }
 
-// refusedBy says why the server did not take a message.
-func refusedBy(res *http.Response) error {
+// refusedBy says why the server did not take a message. refusal is what it said in the
+// protocol, nil for nothing.
+func refusedBy(res *http.Response, refusal []byte) error {
 	switch res.StatusCode {
 	case http.StatusUnauthorized:
 		return errors.New("it does not know the token (--token or COMET_TOKEN)")
 	case http.StatusForbidden:
 		return errors.New("the token may not do this: it needs the scope tools:call")
 	}
-	said, _ := io.ReadAll(io.LimitReader(res.Body, 2000))
+	var said struct{ Error struct{ Message string } }
+	if json.Unmarshal(refusal, &said) == nil && said.Error.Message != "" {
+		return fmt.Errorf("it answers %s: %s", res.Status, said.Error.Message)
+	}
+	rest, _ := io.ReadAll(io.LimitReader(res.Body, 2000))
 	var problem struct{ Detail string }
-	if json.Unmarshal(said, &problem) == nil && problem.Detail != "" {
+	if json.Unmarshal(rest, &problem) == nil && problem.Detail != "" {
 		return fmt.Errorf("it answers %s: %s", res.Status, problem.Detail)
 	}
-	if text := strings.TrimSpace(string(said)); text != "" && !json.Valid(said) {
+	if text := strings.TrimSpace(string(rest)); text != "" && !json.Valid(rest) {
 		return fmt.Errorf("it answers %s: %s", res.Status, text)
 	}
 	return fmt.Errorf("it answers %s", res.Status)
@@ -159,15 +169,20 @@ func (r *relay) open(ctx context.Context, m *message) {
 
 // begun takes the answer to initialize, and hears from then on what the server says by itself.
 func (r *relay) begun(m *message, res *http.Response) (answer []byte, err error) {
+	var refusal []byte
 	for msg := range messagesOf(res) {
 		if answers(msg, m) {
 			answer = bytes.Clone(msg)
 			break
 		}
+		if res.StatusCode >= http.StatusMultipleChoices {
+			refusal = bytes.Clone(msg)
+			continue
+		}
 		r.tell(msg)
 	}
 	if answer == nil {
-		return nil, refusedBy(res)
+		return nil, refusedBy(res, refusal)
 	}
 	var said struct {
 		Result struct {

@@ -6,14 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"comet/internal/words"
 )
 
 // stream is a client's own connection, such as stdio, a message a line. The SDK's ends at the
@@ -30,11 +27,12 @@ type stream struct {
 	open    int           // requests that are not answered yet; under writing
 	idle    chan struct{} // has one when there may be none
 	batches bool          // the client's revision has them
+	grammar grammar
 }
 
 // overStream is the transport of a connection of one client.
 func overStream(in io.Reader, out io.WriteCloser) mcp.Transport {
-	s := &stream{lines: bufio.NewScanner(in), out: out, gone: make(chan struct{}), idle: make(chan struct{}, 1), batches: true}
+	s := &stream{lines: bufio.NewScanner(in), out: out, gone: make(chan struct{}), idle: make(chan struct{}, 1), batches: true, grammar: newGrammar()}
 	s.lines.Buffer(nil, maxLine)
 	return &mcp.IOTransport{Reader: io.NopCloser(s), Writer: streamWriter{s}}
 }
@@ -64,13 +62,13 @@ func (s *stream) takes(line []byte) bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	list := []json.RawMessage{line}
-	if line[0] == '[' {
+	if line[0] == '[' && json.Unmarshal(line, &list) == nil {
 		if !s.batches {
-			s.refuse(nil, jsonrpc.CodeInvalidRequest, "this revision has no batches: one message a line")
+			s.refuse(errorMessage(nil, badMessage("this revision has no batches: one message a line")))
 			return false
 		}
-		if err := json.Unmarshal(line, &list); err != nil {
-			s.refuse(nil, jsonrpc.CodeParseError, "this line is no JSON: "+err.Error())
+		if answers := s.grammar.judgeBatch(line); answers != nil {
+			s.refuse(answers)
 			return false
 		}
 	}
@@ -78,10 +76,19 @@ func (s *stream) takes(line []byte) bool {
 	for _, raw := range list {
 		msg, err := jsonrpc.DecodeMessage(raw)
 		if err != nil {
-			s.refuseLine(raw, err)
+			id, problem := unreadable(raw)
+			s.refuse(errorMessage(rawID(id), problem))
 			return false
 		}
-		if r, ok := msg.(*jsonrpc.Request); ok && r.IsCall() && r.Method != "subscriptions/listen" { // which lasts
+		req, ok := msg.(*jsonrpc.Request)
+		if !ok || !req.IsCall() {
+			continue
+		}
+		if problem := s.grammar.judge(req); problem != nil {
+			s.refuse(errorMessage(req.ID.Raw(), problem))
+			return false
+		}
+		if req.Method != "subscriptions/listen" { // which lasts
 			asked++
 		}
 	}
@@ -89,19 +96,10 @@ func (s *stream) takes(line []byte) bool {
 	return len(list) > 0
 }
 
-func (s *stream) refuseLine(raw json.RawMessage, err error) {
-	var asked struct {
-		ID json.RawMessage `json:"id"`
-	}
-	if json.Unmarshal(raw, &asked) != nil && !json.Valid(raw) {
-		s.refuse(nil, jsonrpc.CodeParseError, "this line is no JSON: "+words.Clip(strings.ToValidUTF8(err.Error(), "?")))
-		return
-	}
-	s.refuse(asked.ID, jsonrpc.CodeInvalidRequest, "this is no message of JSON-RPC 2.0: "+words.Clip(strings.ToValidUTF8(err.Error(), "?")))
-}
-
-func (s *stream) refuse(id json.RawMessage, code int64, sentence string) {
-	_, _ = s.out.Write(append(errorAnswer(id, code, sentence), '\n'))
+// refuse answers a line; s.writing is held.
+func (s *stream) refuse(answer any) {
+	text, _ := json.Marshal(answer) // of what came as JSON
+	_, _ = s.out.Write(append(text, '\n'))
 }
 
 // drain waits until what was asked is answered.
