@@ -220,3 +220,31 @@ func TestGatewayBehindAProxy(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.modern(t, "tools/list", "", "", "Host", "comet.example.com").status)
 	requireRefused(t, h.modern(t, "tools/list", "", "", "Host", "evil.example.com"), http.StatusForbidden, "INVALID_HEADER", "mcp.hosts")
 }
+
+// TestGatewayFromAWebPage: the browser of a page that mcp.origins names learns that it may call,
+// and hands on what it is answered; that of another page does not.
+func TestGatewayFromAWebPage(t *testing.T) {
+	t.Parallel()
+	const page, evil = "https://app.example.com", "https://evil.example.com"
+	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.MCP.Origins = []string{page} })
+	ask := func(origin string) wire {
+		return h.raw(t, http.MethodOptions, "/mcp", "", "Authorization", "", "Origin", origin,
+			"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,content-type,mcp-protocol-version")
+	}
+	w := ask(page)
+	require.Equal(t, http.StatusOK, w.status, w.body)
+	require.Equal(t, page, w.header.Get("Access-Control-Allow-Origin"))
+	require.Contains(t, strings.ToLower(w.header.Get("Access-Control-Allow-Headers")), "authorization")
+	require.Empty(t, ask(evil).header.Get("Access-Control-Allow-Origin"))
+
+	w = h.modern(t, "tools/list", "", "", "Origin", page, "Sec-Fetch-Site", "cross-site")
+	require.Equal(t, http.StatusOK, w.status, w.body)
+	require.Equal(t, page, w.header.Get("Access-Control-Allow-Origin"))
+	require.Contains(t, w.header.Get("Access-Control-Expose-Headers"), "Mcp-Session-Id")
+	w = h.modern(t, "tools/list", "", "", "Origin", page, "Authorization", "Bearer wrong")
+	require.Equal(t, http.StatusUnauthorized, w.status)
+	require.Equal(t, page, w.header.Get("Access-Control-Allow-Origin"), "also where it is refused")
+	w = h.modern(t, "tools/list", "", "", "Origin", evil, "Sec-Fetch-Site", "cross-site")
+	requireRefused(t, w, http.StatusForbidden, "", "mcp.origins")
+	require.Empty(t, w.header.Get("Access-Control-Allow-Origin"))
+}

@@ -83,7 +83,7 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 	pages.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, nil, "", "a web page of "+clip(r.Header.Get("Origin"))+" may not call this server; mcp.origins names those that may")
 	}))
-	d.handler = pages.Handler(d.authenticated(d.wellFormed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d.handler = shared(d.opts.Origins, pages.Handler(d.authenticated(d.wellFormed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a, ok := w.(*answer); ok {
 			a.calm() // the request has come
 		}
@@ -92,7 +92,7 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 			return
 		}
 		d.stay(w, r, with)
-	}))))
+	})))))
 	return d, nil
 }
 
