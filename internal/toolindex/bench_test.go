@@ -39,7 +39,7 @@ func thousand(tb testing.TB) (map[string][]toolindex.Tool, []string) {
 // the ratio says more than times of another machine.
 func BenchmarkSearch(b *testing.B) {
 	tools, plain := thousand(b)
-	texts := []string{"read a file", "lire plusieurs fichiers en même temps", "open a pull request on github", "take a screenshot of the page", "screenshto", "envoyer un message sur slack", "what do I know about Bob", "remmber a fcat about smoebody", "navgiate to a webstie", "itinéraire entre deux villes"}
+	texts := []string{"read a file", "lire plusieurs fichiers en même temps", "open a pull request on github", "take a screenshot of the page", "screenshto", "envoyer un message sur slack", "what do I know about Bob", "remmber a fcat about smoebody", "navgiate to a webstie", "itinéraire entre deux villes", "how big is the log in /var/log/app.log", "who changed what in the project lately"}
 	for name, opts := range map[string]*toolindex.Options{"computed": {Cache: -1}, "remembered": nil} {
 		b.Run(name, func(b *testing.B) {
 			x := indexOf(tools, opts)

@@ -24,7 +24,7 @@ const (
 // field that is longer than others, 0 for nothing. Names are chosen with care and are
 // short; descriptions of parameters mention everything.
 func emphasis() (weight, evenness [fields]float32) {
-	weight = [fields]float32{inName: 5.5, inServer: 2.5, inTitle: 1.4, inSummary: 1.6, inDescription: 0.9, inParameters: 0.5, inParameterTexts: 0.3}
+	weight = [fields]float32{inName: 5.5, inServer: 2.5, inTitle: 1.4, inSummary: 1.6, inDescription: 0.6, inParameters: 0.3, inParameterTexts: 0.3}
 	evenness = [fields]float32{inName: 0.4, inServer: 0, inTitle: 0.4, inSummary: 0.4, inDescription: 0.6, inParameters: 0.65, inParameterTexts: 0.7}
 	return weight, evenness
 }
@@ -47,6 +47,7 @@ type document struct {
 	plurals                 map[string]bool   // terms of the name
 	places                  map[string]int    // of terms in the first sentence
 	deprecated, destroys    bool
+	actions                 actions
 }
 
 func newDocument(w *words, t *Tool, of *shared) *document {
@@ -64,6 +65,7 @@ func newDocument(w *words, t *Tool, of *shared) *document {
 		}
 		all[inName] = append(all[inName], word)
 	}
+	d.actions = w.does(all[inName])
 	all[inName] = append(all[inName], split(strings.Join(t.Keywords, " "))...)
 	l := w.languageOf(slices.Concat(all[inSummary], all[inDescription], all[inTitle]))
 	for f, list := range all {

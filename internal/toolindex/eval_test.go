@@ -18,7 +18,8 @@ import (
 type asked struct {
 	Query, Lang, Set string
 	Wants            []string
-	// Round is 2 for those that were written when the search was a second time worked on.
+	// Round is 2 and 3 for those that were written when the search was a second and a third
+	// time worked on.
 	Round int
 }
 
@@ -50,10 +51,11 @@ func (q *quality) String() string {
 }
 
 // TestSearchFindsWhatIsMeant asks the evaluation set over the tools of thirteen published
-// servers and comet's own. Set b was written before the search was, and its second round
-// before that was changed; it is not tuned on: only its sums are looked at. `make eval`
-// prints them all. The floors are a little below what is reached, so that a change that
-// makes search worse fails here.
+// servers and comet's own. Sets a and c1 are tuned on. Set b was written before the search
+// was, and its second round before that was changed; it is not tuned on: only its sums are
+// looked at, as those of set c2, which says what may stay. `make eval` prints them all. The
+// floors are a little below what is reached, so that a change that makes search worse fails
+// here.
 func TestSearchFindsWhatIsMeant(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/queries.json")
@@ -70,23 +72,29 @@ func TestSearchFindsWhatIsMeant(t *testing.T) {
 		place := 1 + slices.IndexFunc(a.Hits, func(h toolindex.Hit) bool { return slices.Contains(q.Wants, h.ID) })
 		set := "set " + q.Set
 		round := fmt.Sprintf("%s, round %d", set, max(1, q.Round))
-		for _, name := range []string{"all", q.Lang, set, set + " " + q.Lang, round, round + " " + q.Lang} {
+		names := []string{"all", q.Lang, set, set + " " + q.Lang}
+		if q.Set == "a" || q.Set == "b" { // the others have one round
+			names = append(names, round, round+" "+q.Lang)
+		}
+		for _, name := range names {
 			if sums[name] == nil {
 				sums[name] = &quality{}
 			}
 			sums[name].add(place)
 		}
-		if place != 1 && q.Set == "a" {
-			t.Logf("%d: %s → %s", place, q.Query, strings.Join(ids(a)[:min(3, len(a.Hits))], " "))
+		if place != 1 && (q.Set == "a" || q.Set == "c1") {
+			t.Logf("%s, %d: %s → %s", q.Set, place, q.Query, strings.Join(ids(a)[:min(3, len(a.Hits))], " "))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		t.Logf("%-18s queries, hit@1, hit@5, MRR: %s", name, sums[name])
 	}
-	require.GreaterOrEqual(t, sums["all"].hit1(), 0.82)
+	require.GreaterOrEqual(t, sums["all"].hit1(), 0.88)
+	require.GreaterOrEqual(t, sums["set a"].hit1(), 0.94)
 	require.GreaterOrEqual(t, sums["set b"].hit1(), 0.72)
-	require.GreaterOrEqual(t, sums["fr"].hit1(), 0.90)
-	require.GreaterOrEqual(t, sums["all"].hit5(), 0.93)
+	require.GreaterOrEqual(t, sums["set c1"].hit1(), 0.88)
+	require.GreaterOrEqual(t, sums["fr"].hit1(), 0.91)
+	require.GreaterOrEqual(t, sums["all"].hit5(), 0.95)
 }
 
 // TestSearchAnswersWhoHasFewServers asks what a user of three servers asked, and was

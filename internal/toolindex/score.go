@@ -12,6 +12,9 @@ const (
 	// addressed is how many times a word counts that is the name of a server and nothing
 	// else: who says it means that server.
 	addressed = 2
+	// elsewhere is what a tool of another server counts then: who names a server wants another
+	// of its tools before the right one of another server.
+	elsewhere = 0.5
 	// special is what is taken off a tool whose name has words that nobody asked for: who
 	// wants to read a file does not want read_multiple_files.
 	special = 0.2
@@ -23,26 +26,35 @@ const (
 type scratch struct {
 	total, best    []float32
 	covered, named []float32 // of the name: by all groups, by the one at hand
+	addressed      []bool    // of a server that is named
+	addressing     bool      // one is
 	touched        []int32   // with a total
 	seen           []int32   // by the group at hand
 }
 
 func newScratch(n int) *scratch {
-	return &scratch{total: make([]float32, n), best: make([]float32, n), covered: make([]float32, n), named: make([]float32, n)}
+	return &scratch{total: make([]float32, n), best: make([]float32, n), covered: make([]float32, n), named: make([]float32, n), addressed: make([]bool, n)}
 }
 
 // clear makes it as new.
 func (a *scratch) clear() {
 	for _, doc := range a.touched {
-		a.total[doc], a.covered[doc] = 0, 0
+		a.total[doc], a.covered[doc], a.addressed[doc] = 0, 0, false
 	}
-	a.touched = a.touched[:0]
+	a.touched, a.addressing = a.touched[:0], false
 }
 
-// wanted turns a text into what is looked for.
-func (w *words) wanted(text string) []wanted {
-	list := split(text)
-	l := w.languageOf(list)
+// address notes the tools of a server that is named.
+func (a *scratch) address(tools []posting) {
+	a.addressing = true
+	for _, p := range tools {
+		a.addressed[p.doc] = true
+	}
+}
+
+// wanted turns what was said into what is looked for.
+func (w *words) wanted(heard *said) []wanted {
+	list, l := heard.words, heard.language
 	var out []wanted
 	kept := make([]string, 0, len(list))
 	for i := 0; i < len(list) && len(kept)+len(out) < maxQueryWords; i++ {
@@ -53,10 +65,10 @@ func (w *words) wanted(text string) []wanted {
 			kept = append(kept, list[i])
 		}
 	}
-	if len(kept)+len(out) == 0 { // nothing but small words: then they are meant
+	if len(kept)+len(out)+len(heard.names) == 0 { // nothing but small words: then they are meant
 		kept = list[:min(len(list), maxQueryWords)]
 	}
-	return w.meant(out, kept, l)
+	return w.mentions(w.meant(out, kept, l), heard)
 }
 
 // meant adds what is meant by words, of which none is a small one, to what is wanted.
@@ -78,7 +90,7 @@ func (w *words) meant(out []wanted, kept []string, l language) []wanted {
 func wantedAs(found []group, word string, bridged bool, l language) []wanted {
 	out := make([]wanted, 0, len(found))
 	for _, g := range found {
-		out = append(out, wanted{g, fold(word), plural(word), bridged, l})
+		out = append(out, wanted{group: g, word: fold(word), plural: plural(word), bridged: bridged, general: bridged, language: l, share: 1})
 	}
 	return out
 }
@@ -126,7 +138,7 @@ func (w *words) word(word string, l language) ([]group, bool) {
 			return joined(own, g), true
 		}
 	}
-	if l == francais {
+	if l == francais && len(w.near[en]) < 2 { // a false friend mostly, but "PR" is one too in French
 		return []group{own}, w.near[en] != nil
 	}
 	return joined(own, w.near[en]), w.near[en] != nil
@@ -160,7 +172,7 @@ func (s *snapshot) score(list []wanted, a *scratch) {
 	for i := range list {
 		g := list[i].group
 		if len(g) == 0 {
-			asked += unheard * s.rarity(0)
+			asked += unheard * s.rarity(0) * list[i].share
 			continue
 		}
 		a.seen = a.seen[:0]
@@ -189,8 +201,11 @@ func (s *snapshot) score(list []wanted, a *scratch) {
 			among += a.best[doc]
 		}
 		rare := s.rarity(among)
-		if s.servers[g[0].term] {
+		if s.servers[g[0].term] && !list[i].general {
 			rare *= addressed
+			a.address(s.postings[g[0].term])
+		} else {
+			rare *= list[i].share
 		}
 		asked += rare
 		for _, doc := range a.seen {
@@ -204,6 +219,9 @@ func (s *snapshot) score(list []wanted, a *scratch) {
 	}
 	for _, doc := range a.touched {
 		a.total[doc] /= asked
+		if a.addressing && !a.addressed[doc] {
+			a.total[doc] *= elsewhere
+		}
 		if s.names[doc] > 0 {
 			a.total[doc] *= 1 - special*(1-min(a.covered[doc]/s.names[doc], 1))
 		}

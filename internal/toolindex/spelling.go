@@ -129,7 +129,7 @@ func (s *snapshot) mistyped(w *words, one *wanted) ([]wanted, bool) {
 		for i := range g {
 			g[i].weight *= weight
 		}
-		out = append(out, wanted{g, meant.word, plural(meant.word), true, l})
+		out = append(out, wanted{group: g, word: meant.word, plural: plural(meant.word), bridged: true, language: l, share: one.share})
 	}
 	return out, len(out) > 0
 }

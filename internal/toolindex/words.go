@@ -38,8 +38,10 @@ type wanted struct {
 	group
 	word    string // as it was written, folded
 	plural  bool
-	bridged bool // the vocabulary has it
+	bridged bool // the vocabulary has it, or nobody has to look for it there
+	general bool // the vocabulary has it
 	language
+	share float32 // of what a word weighs, 1 for all
 }
 
 // words is what is known of English and French. It is read only.
@@ -61,6 +63,13 @@ type words struct {
 	destroyers, destroying map[string]bool
 	written                [2]map[string]string // single words of the vocabulary, by language and folded
 	spelled                []spelled            // the same and the small words, sorted
+	// domains and pictures are the endings of addresses, and of the names of pictures and
+	// sounds.
+	domains, pictures map[string]bool
+	// actions are what stems do, by language; questions are the words a question begins
+	// with, and phrases of two that begin none, folded.
+	actions   [2]map[string]actions
+	questions map[string]bool
 }
 
 type language uint8
@@ -72,17 +81,33 @@ const (
 )
 
 func newWords() *words {
-	w := &words{near: map[string][]group{}, french: map[string][]group{}, longest: 1, intents: [2]map[string][]group{{}, {}}, sayings: [2]map[string][]group{{}, {}}, begins: map[string]bool{}, written: [2]map[string]string{{}, {}}}
+	w := &words{near: map[string][]group{}, french: map[string][]group{}, longest: 1, intents: [2]map[string][]group{{}, {}}, sayings: [2]map[string][]group{{}, {}}, begins: map[string]bool{}, written: [2]map[string]string{{}, {}}, actions: [2]map[string]actions{{}, {}}}
+	rows := actionRows()
 	for line := range strings.SplitSeq(vocabulary, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
+		if head, rest, means := strings.Cut(line, "<"); means {
+			en, fr, _ := strings.Cut(rest, "|")
+			w.addMeanings(strings.Fields(head), strings.Fields(en), strings.Fields(fr))
+			continue
+		}
 		head, rest, _ := strings.Cut(line, "=")
 		en, fr, _ := strings.Cut(rest, "|")
+		if a := rows[strings.TrimSpace(head)]; a != 0 {
+			w.addActions(a, strings.Fields(en), strings.Fields(fr))
+		}
 		switch head = strings.TrimSpace(head); head {
 		case "small_words":
 			w.stops[anglais], w.stops[francais] = set(en), set(fr)
+		case "reading_words", "making_words", "changing_words", "doing_words":
+		case "question_words":
+			w.questions = phrases(en + " " + fr)
+		case "endings_of_addresses":
+			w.domains = set(en)
+		case "endings_of_media":
+			w.pictures = set(en)
 		case "destroying_words":
 			w.addDestroyers(strings.Fields(en), strings.Fields(fr))
 		default:
@@ -101,6 +126,15 @@ func set(list string) map[string]bool {
 	out := map[string]bool{}
 	for w := range strings.FieldsSeq(list) {
 		out[fold(w)] = true
+	}
+	return out
+}
+
+// phrases is the set of a list of words and phrases, these with spaces.
+func phrases(list string) map[string]bool {
+	out := map[string]bool{}
+	for w := range strings.FieldsSeq(list) {
+		out[plainly(strings.Split(w, "_"))] = true
 	}
 	return out
 }
@@ -168,11 +202,7 @@ func (w *words) enter(table map[string][]group, word string, l language, g group
 		w.written[l][fold(word)] = word
 	}
 	if old := table[key]; len(old) == 1 && len(parts) == 1 {
-		for _, c := range g {
-			if !slices.ContainsFunc(old[0], func(o choice) bool { return o.term == c.term }) {
-				old[0] = append(old[0], c)
-			}
-		}
+		old[0] = old[0].join(g)
 		return
 	}
 	table[key] = append(table[key], g)
