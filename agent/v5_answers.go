@@ -63,7 +63,7 @@ func (p *pipes) deliver(l *line, m pipe.Message) {
 // which lack it. Output that is too much is not sent any more.
 func (p *pipes) refusedBy(l *line, m pipe.Message) {
 	switch {
-	case m.Err == pipe.E30 || m.Err == pipe.E31 || m.Err == pipe.E99:
+	case m.Err == pipe.E30 || m.Err == pipe.E31 || m.Err == pipe.E99 || isReplay(m):
 		p.Agent.log.Warn("the server cannot take a line at the moment", "code", m.Err, "ctx", m.Context, "tid", m.Task, "error", string(m.Data))
 		if l.id != uuid.Nil && p.outbox.hold(l.request) {
 			p.again()

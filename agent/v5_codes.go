@@ -58,3 +58,10 @@ func isMissing(m pipe.Message) bool {
 	reason, _ := m.Data.Get("reason")
 	return m.Err == pipe.E10 && reason == "missing"
 }
+
+// isReplay reports whether a line was refused because another one had its number and NONCE,
+// which chance gives to two of them now and then: said again it has others.
+func isReplay(m pipe.Message) bool {
+	reason, _ := m.Data.Get("reason")
+	return m.Err == pipe.E90 && reason == pipe.ReasonReplay
+}

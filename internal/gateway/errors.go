@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"comet/internal/errs"
 	"comet/internal/tools"
 )
 
@@ -41,4 +43,29 @@ func protocolError(err error) error {
 		code = jsonrpc.CodeInvalidParams
 	}
 	return &jsonrpc.Error{Code: code, Message: failed.Message, Data: data}
+}
+
+// answerError answers a request with an error; id is nil where it has none.
+func answerError(w http.ResponseWriter, status int, id any, problem *jsonrpc.Error) {
+	if problem.Data == nil && status >= http.StatusBadRequest {
+		problem.Data = refusalData(status, map[int64]errs.Code{
+			jsonrpc.CodeParseError: errs.MalformedJSON, jsonrpc.CodeInvalidRequest: errs.InvalidRequest, jsonrpc.CodeInvalidParams: errs.InvalidParameter,
+		}[problem.Code])
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(errorMessage(id, problem))
+}
+
+// errorMessage is the answer to a request with an error.
+func errorMessage(id any, problem *jsonrpc.Error) map[string]any {
+	return map[string]any{"jsonrpc": "2.0", "id": id, "error": problem}
+}
+
+// rawID is an id as it was written, nil for none.
+func rawID(id json.RawMessage) any {
+	if len(id) == 0 {
+		return nil
+	}
+	return id
 }

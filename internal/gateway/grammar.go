@@ -90,6 +90,9 @@ func wrongReference(params json.RawMessage) string {
 	return ""
 }
 
+// maxBatch is how many messages a batch may have: it counts as one request.
+const maxBatch = 100
+
 // lastWithBatches is the last revision in which a message may be a list of them.
 const lastWithBatches = "2025-03-26"
 
@@ -98,6 +101,9 @@ const lastWithBatches = "2025-03-26"
 func (g grammar) judgeBatch(batch []byte) (answers []map[string]any) {
 	var all []json.RawMessage
 	_ = json.Unmarshal(batch, &all) // it is a list
+	if len(all) > maxBatch {
+		return []map[string]any{errorMessage(nil, badMessage("a batch may have %d messages", maxBatch))}
+	}
 	wrong := len(all) == 0
 	for _, raw := range all {
 		msg, err := jsonrpc.DecodeMessage(raw)

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -152,6 +151,7 @@ func (g *guests) stream(s secret, cancel context.CancelFunc) *place {
 func (g *guests) attend(ctx context.Context) {
 	tick := time.NewTicker(attendEvery)
 	defer tick.Stop()
+	said := false // that it cannot be seen
 	for {
 		select {
 		case <-ctx.Done():
@@ -163,9 +163,10 @@ func (g *guests) attend(ctx context.Context) {
 			continue
 		}
 		gone, err := g.lapsed(ctx, present)
-		if err != nil && !errors.Is(err, context.Canceled) {
+		if err != nil && !said && ctx.Err() == nil {
 			g.log.Warn("it cannot be seen whether the tokens of open sessions are still accepted", "error", err)
 		}
+		said = err != nil
 		for _, s := range gone {
 			g.end(s)
 		}

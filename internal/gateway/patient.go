@@ -45,5 +45,8 @@ func (p *patient) Flush() {
 	_ = p.out.Flush()
 }
 
+// last gives the end of the answer, which the server writes, as much time as its other parts.
+func (p *patient) last() { _ = p.out.SetWriteDeadline(time.Now().Add(p.within)) }
+
 // Unwrap is for http.ResponseController.
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -61,6 +61,7 @@ func (a *answer) Flush() {
 
 // finish says what was kept back.
 func (a *answer) finish() {
+	defer a.last()
 	if a.status == 0 {
 		return
 	}

@@ -257,16 +257,6 @@ func (r *relay) tell(msg []byte) {
 
 // fail answers a request with an error.
 func (r *relay) fail(id json.RawMessage, code int64, sentence string) {
-	r.tell(errorAnswer(id, code, sentence))
-}
-
-// errorAnswer is the answer to a request, or to what has no id, with an error.
-func errorAnswer(id json.RawMessage, code int64, sentence string) []byte {
-	if len(id) == 0 {
-		id = json.RawMessage("null")
-	}
-	answer, _ := json.Marshal(map[string]any{ // of what is JSON
-		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": sentence},
-	})
-	return answer
+	answer, _ := json.Marshal(errorMessage(rawID(id), &jsonrpc.Error{Code: code, Message: sentence})) // of what is JSON
+	r.tell(answer)
 }

@@ -130,15 +130,15 @@ func (r *relay) do(ctx context.Context, m *message) (*http.Response, error) {
 // refusedBy says why the server did not take a message. refusal is what it said in the
 // protocol, nil for nothing.
 func refusedBy(res *http.Response, refusal []byte) error {
-	switch res.StatusCode {
-	case http.StatusUnauthorized:
-		return errors.New("it does not know the token (--token or COMET_TOKEN)")
-	case http.StatusForbidden:
-		return errors.New("the token may not do this: it needs the scope tools:call")
-	}
 	var said struct{ Error struct{ Message string } }
-	if json.Unmarshal(refusal, &said) == nil && said.Error.Message != "" {
+	_ = json.Unmarshal(refusal, &said) // "" where it says nothing
+	switch {
+	case res.StatusCode == http.StatusUnauthorized:
+		return errors.New("it does not know the token (--token or COMET_TOKEN)")
+	case said.Error.Message != "":
 		return fmt.Errorf("it answers %s: %s", res.Status, said.Error.Message)
+	case res.StatusCode == http.StatusForbidden:
+		return errors.New("the token may not do this: it needs the scope tools:call")
 	}
 	rest, _ := io.ReadAll(io.LimitReader(res.Body, 2000))
 	var problem struct{ Detail string }
@@ -183,6 +183,9 @@ func (r *relay) begun(m *message, res *http.Response) (answer []byte, err error)
 	}
 	if answer == nil {
 		return nil, refusedBy(res, refusal)
+	}
+	if isError(answer) { // it has begun nothing
+		return answer, nil
 	}
 	var said struct {
 		Result struct {

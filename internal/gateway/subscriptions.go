@@ -27,18 +27,19 @@ type subscriptions struct {
 	*lifecycle.Loop
 	g *Gateway
 
-	// asking is held by who asks an upstream, so that the end of one client's subscription does
-	// not cross the beginning of another's.
-	asking sync.Mutex
-
-	mu      sync.Mutex
-	by      map[string]map[*mcp.ServerSession]string // by URI, with the server that has it
+	mu sync.Mutex
+	// by has the clients by URI, each with what ends its subscription, and of how many each has.
+	by      map[string]map[*mcp.ServerSession]func(context.Context)
+	of      map[*mcp.ServerSession]int
 	updated map[string]bool
 	nudge   chan struct{}
 }
 
 func newSubscriptions(g *Gateway) *subscriptions {
-	s := &subscriptions{g: g, by: map[string]map[*mcp.ServerSession]string{}, updated: map[string]bool{}, nudge: make(chan struct{}, 1)}
+	s := &subscriptions{
+		g: g, by: map[string]map[*mcp.ServerSession]func(context.Context){}, of: map[*mcp.ServerSession]int{},
+		updated: map[string]bool{}, nudge: make(chan struct{}, 1),
+	}
 	s.Loop = lifecycle.NewLoop(s.run)
 	return s
 }
@@ -46,59 +47,73 @@ func newSubscriptions(g *Gateway) *subscriptions {
 // subscribe has a client hear of changes of a resource.
 func (g *Gateway) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
 	by, _ := ctx.Value(callerKey{}).(tools.Caller)
-	uri := r.Params.URI
-	if g.subs.count(r.Session) >= maxSubscribed {
+	if !g.subs.enter(r.Session) {
 		return invalid("a client may hear of %d resources", maxSubscribed)
 	}
-	g.subs.asking.Lock()
-	defer g.subs.asking.Unlock()
-	server, err := g.hub.Subscribe(ctx, by, uri)
+	end, err := g.hub.Subscribe(ctx, by, r.Params.URI)
 	if err != nil {
+		g.subs.leave(r.Session)
 		return protocolError(err)
 	}
-	g.subs.mu.Lock()
-	defer g.subs.mu.Unlock()
-	if g.subs.by[uri] == nil {
-		g.subs.by[uri] = map[*mcp.ServerSession]string{}
+	if !g.subs.add(r.Params.URI, r.Session, end) { // it hears of it already
+		end(ctx)
+		g.subs.leave(r.Session)
 	}
-	g.subs.by[uri][r.Session] = server
 	return nil
 }
 
-// unsubscribe ends that; the upstream is left alone when the last client goes.
+// unsubscribe ends that.
 func (g *Gateway) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) error {
 	g.subs.drop(ctx, r.Params.URI, r.Session)
 	return nil
 }
 
-func (s *subscriptions) count(of *mcp.ServerSession) (n int) {
+// enter takes a place for one more resource of a client, where it may hear of one more.
+func (s *subscriptions) enter(of *mcp.ServerSession) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sessions := range s.by {
-		if _, ok := sessions[of]; ok {
-			n++
-		}
+	if s.of[of] >= maxSubscribed {
+		return false
 	}
-	return n
+	s.of[of]++
+	return true
+}
+
+// leave gives a place back.
+func (s *subscriptions) leave(of *mcp.ServerSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[of]--; s.of[of] <= 0 {
+		delete(s.of, of)
+	}
+}
+
+// add notes a subscription that has a place, unless the client has it already.
+func (s *subscriptions) add(uri string, of *mcp.ServerSession, end func(context.Context)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.by[uri][of] != nil {
+		return false
+	}
+	if s.by[uri] == nil {
+		s.by[uri] = map[*mcp.ServerSession]func(context.Context){}
+	}
+	s.by[uri][of] = end
+	return true
 }
 
 // drop ends a client's subscription.
 func (s *subscriptions) drop(ctx context.Context, uri string, of *mcp.ServerSession) {
-	s.asking.Lock()
-	defer s.asking.Unlock()
 	s.mu.Lock()
-	server, ok := s.by[uri][of]
+	end := s.by[uri][of]
 	delete(s.by[uri], of)
-	last := len(s.by[uri]) == 0
-	if last {
+	if len(s.by[uri]) == 0 {
 		delete(s.by, uri)
 	}
 	s.mu.Unlock()
-	if !ok || !last {
-		return
-	}
-	if err := s.g.hub.Unsubscribe(context.WithoutCancel(ctx), server, uri); err != nil {
-		s.g.log.Debug("an upstream goes on telling of a resource", "upstream", server, "error", err)
+	if end != nil {
+		s.leave(of)
+		end(ctx)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"comet/internal/dialect"
 	"comet/internal/errs"
 	"comet/models"
@@ -22,6 +24,8 @@ type signatory interface {
 	// Authenticate looks at the signature of an introduction, where there is one or must be
 	// one. Its error is for Refuse, errs.Unauthenticated for a signature that is wrong.
 	Authenticate(ctx context.Context, agentID string, raw []byte) error
+	// MustSign reports whether every message of an agent has to be signed, wherever it is.
+	MustSign(ctx context.Context, agentID string) (bool, error)
 	// HasKey returns errs.Unauthenticated for an agent that cannot sign.
 	HasKey(ctx context.Context, agentID string) error
 }
@@ -50,6 +54,58 @@ func (s *signing) first(ctx context.Context) context.Context {
 	}
 	s.vouched = false
 	return dialect.OnLine(ctx, dialect.Line{Far: s.far, Vouched: true})
+}
+
+// greetWithin is how long an agent that has to sign may take to say its first message.
+const greetWithin = 10 * time.Second
+
+// greeted is a connection whose first message has been read.
+type greeted struct {
+	conn
+	first []byte
+}
+
+func (c *greeted) read(ctx context.Context) ([]byte, error) {
+	if first := c.first; first != nil {
+		c.first = nil
+		return first, nil
+	}
+	return c.conn.read(ctx)
+}
+
+// introduced hears the first message of an agent that has to sign, and looks at its signature
+// before anything changes for the agent: not even its older line ends for one that is refused.
+// It reports false for a connection that has been turned away.
+func (s *socket) introduced() bool {
+	in, ok := s.speech.(signatory)
+	if !ok || !s.speech.Plain() {
+		return true
+	}
+	must, err := in.MustSign(s.l.ctx, s.agentID)
+	if err != nil {
+		s.turnAway(err, websocket.StatusTryAgainLater)
+		return false
+	}
+	if !must {
+		return true
+	}
+	ctx, done := context.WithTimeout(s.signing.on(s.l.ctx), greetWithin)
+	defer done()
+	first, err := s.conn.read(ctx)
+	if err != nil {
+		s.conn.cut()
+		return false
+	}
+	if err := in.Authenticate(ctx, s.agentID, first); err != nil {
+		if errs.Is(err, errs.Unauthenticated) {
+			s.l.doorman.forged(s.from, s.agentID, s.token)
+		}
+		_ = s.write(s.speech.Refuse(err, withoutToken(s.speech, first)).Body)
+		s.conn.close(websocket.StatusPolicyViolation, "")
+		return false
+	}
+	s.conn, s.vouched = &greeted{s.conn, first}, true
+	return true
 }
 
 // origin is where a connection comes from.

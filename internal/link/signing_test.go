@@ -242,6 +242,40 @@ func TestASignatureOnThisMachine(t *testing.T) {
 			require.NotContains(t, log.String(), secret)
 		}
 	})
+	plainRule(t, "that is wrong or missing does not end the line that there is", link.Options{}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
+		token := h.first(t, "ada")
+		h.signs(t, "ada", true)
+		g := h.enter(t, link.WebSocket, token)
+		g.say(sign(t, join, theKey, "00aa"))
+		require.Contains(t, g.hearSigned(), "registered;id=W1")
+		before := h.worker(t, "ada", online).Line
+		next := strings.Replace(join, "M1", "M2", 1)
+		for first, reason := range map[string]string{
+			next:                             wire.ReasonUnsigned,
+			sign(t, next, "another", "00aa"): wire.ReasonSignature,
+			sign(t, join, theKey, "00aa"):    wire.ReasonReplay,
+		} {
+			for _, way := range []string{link.WebSocket, link.TCP} {
+				if way == link.TCP && first == sign(t, join, theKey, "00aa") {
+					continue // said with a token it would be another line
+				}
+				other := h.enter(t, way, token)
+				said := first
+				if way == link.TCP && reason == wire.ReasonUnsigned {
+					said += ";token=" + token
+				}
+				other.say(said)
+				require.Contains(t, strings.Join(other.over(), ""), "|F|E90|0|S0|-|reason="+reason+";", "%s %s", way, first)
+			}
+		}
+		require.Equal(t, before, h.Known("ada").Line)
+		require.Empty(t, g.signedBarrier(t, 3), "and it goes on")
+
+		g = h.enter(t, link.WebSocket, token)
+		g.say(sign(t, next, theKey, "00ab"))
+		require.Contains(t, g.hearSigned(), "registered;id=W1")
+		h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.Line != before })
+	})
 	plainRule(t, "says who somebody is that has no token", link.Options{}, link.ListenerOptions{}, func(t *testing.T, h *inn) {
 		h.first(t, "ada")
 		h.signs(t, "ada", false)
@@ -336,11 +370,11 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		token := h.first(t, "ada")
 		h.signs(t, "ada", true)
 		g := h.enter(t, link.WebSocket, token)
-		g.say(sign(t, join, "another", "00aa"))
-		require.Contains(t, g.hear(), wire.ReasonSignature)
 		g.say(sign(t, join, theKey, "00aa"))
 		require.Contains(t, g.hearSigned(), "registered")
 		g.say(sign(t, fmt.Sprintf(heartbeat, 2), "another", "00aa"))
+		require.Contains(t, g.hear(), wire.ReasonSignature)
+		g.say(sign(t, fmt.Sprintf(heartbeat, 3), "another", "00aa"))
 		require.Contains(t, strings.Join(g.over(), "\n"), wire.ReasonSignature)
 	})
 }

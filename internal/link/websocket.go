@@ -81,6 +81,9 @@ func (l *Links) connect(w http.ResponseWriter, r *http.Request, who visitor, age
 		s.turnAway(refusal, websocket.StatusProtocolError)
 		return nil
 	}
+	if !s.introduced() {
+		return nil
+	}
 	if err := l.lines.enter(s.held); err != nil {
 		s.turnAway(err, websocket.StatusTryAgainLater)
 		return nil

@@ -123,6 +123,8 @@ type Hub struct {
 	runs     *runs
 	counts   counts
 
+	listeners listeners
+
 	// catalogue is all tools as they are; changing guards the parts it is made of.
 	catalogue atomic.Pointer[catalogue]
 	changing  sync.Mutex
@@ -153,7 +155,7 @@ func New(p Parts, opts *Options) *Hub {
 	h.meter = newMeter(p.Usage, h.opts.Clock)
 	h.trail = newTrail(h.store, h.meter, h.log)
 	h.meter.count = h.trail.Flush
-	h.runs = newRuns()
+	h.runs, h.listeners.count = newRuns(), map[heard]int{}
 	h.builtins = h.builtinTools()
 	h.agents = newAgents(h)
 	h.loader = newLoader(h, h.opts.File)

@@ -87,23 +87,6 @@ func (h *Hub) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp
 	return out, err
 }
 
-// Subscribe has UpstreamChanged hear of a resource's changes, and returns the upstream that
-// has it, which Unsubscribe needs.
-func (h *Hub) Subscribe(ctx context.Context, by Caller, uri string) (server string, err error) {
-	if server, err = h.serverOf(ctx, by, uri); err != nil {
-		return "", err
-	}
-	if err = h.upstreams.Subscribe(ctx, server, uri); err != nil {
-		return "", toError(h.upstreamError(uri, err))
-	}
-	return server, nil
-}
-
-// Unsubscribe ends what Subscribe began.
-func (h *Hub) Unsubscribe(ctx context.Context, server, uri string) error {
-	return h.upstreams.Unsubscribe(ctx, server, uri)
-}
-
 // serverOf finds the upstream that has a resource.
 func (h *Hub) serverOf(ctx context.Context, by Caller, uri string) (string, error) {
 	may, err := h.may(ctx, by)

@@ -153,6 +153,12 @@ func (d *Dialect) Authenticate(ctx context.Context, agentID string, raw []byte) 
 	return d.authenticate(ctx, agentID, m, raw)
 }
 
+// MustSign reports whether every message of an agent has to be signed, wherever it is.
+func (d *Dialect) MustSign(ctx context.Context, agentID string) (bool, error) {
+	key, err := d.keyOf(ctx, agentID)
+	return key.Required, err
+}
+
 // HasKey returns errs.Unauthenticated for an agent that has no key to sign with.
 func (d *Dialect) HasKey(ctx context.Context, agentID string) error {
 	key, err := d.keyOf(ctx, agentID)
