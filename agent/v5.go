@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -96,8 +95,8 @@ func (p *pipes) hear(life context.Context, data []byte) error {
 		p.log.Warn("the server sent what is no line", "error", err)
 		return nil
 	}
-	if err := p.signer.verify(text); err != nil {
-		return fmt.Errorf("the server's signature is not that of the key: %w", err)
+	if err := p.signer.verify(text, m); err != nil {
+		return err
 	}
 	switch {
 	case m.Type == pipe.Request || m.Type == pipe.Handoff:

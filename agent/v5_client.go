@@ -47,10 +47,10 @@ type LineReply struct {
 }
 
 // SayLines says lines of PROTOCOL_V5, at most 1,000, and returns what they are answered
-// with, whether that says yes or no. With SignWith those that are not signed are. An R is answered with another line where the work
-// ends, or asks something, within a time of at most a minute. task is the work that was
-// asked for last, uuid.Nil for none. An error that is a Refused is a server that answers
-// with no lines.
+// with, whether that says yes or no. With SignWith those that are not signed are. An R is
+// answered with another line where the work ends, or asks something, within a time of at
+// most a minute. task is the work that was asked for last, uuid.Nil for none. An error that
+// is a Refused is a server that answers with no lines.
 func (c *Client) SayLines(ctx context.Context, wait time.Duration, lines ...string) (answers []string, task uuid.UUID, err error) {
 	if c.signer != nil {
 		lines = slices.Clone(lines)
@@ -76,10 +76,16 @@ func (c *Client) sayOwn(ctx context.Context, wait time.Duration, lines []string)
 			return nil, task, 0, err
 		}
 	}
-	answers, task, later, err = c.say(ctx, wait, signed)
+	if answers, task, later, err = c.say(ctx, wait, signed); c.signer == nil {
+		return answers, task, later, err
+	}
 	for _, text := range answers {
-		if err := c.signer.verify(text); err != nil {
-			return nil, task, 0, fmt.Errorf("the server's signature is not that of the key: %w", err)
+		m, wrong := pipe.Parse(text)
+		if wrong == nil {
+			wrong = c.signer.verify(text, m)
+		}
+		if wrong != nil {
+			return nil, task, 0, fmt.Errorf("the server's answer cannot be believed: %w", wrong)
 		}
 	}
 	return answers, task, later, err

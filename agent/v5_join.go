@@ -45,8 +45,8 @@ func (p *pipes) join(ctx context.Context, conn *websocket.Conn) (h Hello, err er
 	if err != nil {
 		return h, fmt.Errorf("the server answers with no line: %w", err)
 	}
-	if err := p.signer.verify(string(data)); err != nil {
-		return h, fmt.Errorf("the server's signature is not that of the key: %w", err)
+	if err := p.signer.verify(string(data), m); err != nil {
+		return h, err
 	}
 	id, _ := m.Data.Get("id")
 	if m.Type == pipe.Failure {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	mrand "math/rand/v2"
 	"strconv"
 	"sync/atomic"
@@ -19,6 +20,8 @@ import (
 type signer struct {
 	key  []byte
 	last atomic.Int64
+	// mutual is that the server has signed what it said: it goes on doing so.
+	mutual atomic.Bool
 }
 
 // newSigner returns nil where there is no key.
@@ -58,16 +61,27 @@ func (s *signer) seal(text, session string) (string, error) {
 	return pipe.Sign(text, s.key, cmp.Or(session, pipe.SystemContext), hex.EncodeToString(nonce))
 }
 
-// verify returns an error for a line that has a signature which is not the key's. The server
-// signs where the key is required.
-func (s *signer) verify(text string) error {
+// verify returns an error for a line of the server's that is not to be acted upon: one with a
+// signature that is not the key's, or that is about another session than it says, and once
+// the server has signed, which it does where the key is required, one without. Only an E may
+// be, since it may answer what the server does not know to be the agent's.
+func (s *signer) verify(text string, m pipe.Message) error {
 	if s == nil {
 		return nil
 	}
 	err := pipe.Verify(text, s.key)
 	var refused *pipe.Error
-	if errors.As(err, &refused) && refused.Reason() == pipe.ReasonUnsigned {
+	switch {
+	case err == nil && m.Auth.Session != cmp.Or(m.Context, pipe.SystemContext):
+		return errors.New("the server's signature is that of another session")
+	case err == nil:
+		s.mutual.Store(true)
+		return nil
+	case errors.As(err, &refused) && refused.Reason() == pipe.ReasonUnsigned:
+		if s.mutual.Load() && m.Type != pipe.Failure {
+			return errors.New("the server signs, and this is not signed")
+		}
 		return nil
 	}
-	return err
+	return fmt.Errorf("the server's signature is not that of the key: %w", err)
 }

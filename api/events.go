@@ -141,6 +141,9 @@ type teller struct {
 	alive string
 }
 
+// lookAtToken is how often it is looked whether the token of a silent stream is still accepted.
+const lookAtToken = time.Second
+
 // tell writes events until the client goes, its token ends, or the server stops.
 func (s *Server) tell(r *http.Request, t *teller) {
 	ctx, stop := t.of.until(r.Context())
@@ -152,18 +155,24 @@ func (s *Server) tell(r *http.Request, t *teller) {
 	defer stop()
 	alive := time.NewTicker(s.opts.Heartbeat)
 	defer alive.Stop()
+	look := time.NewTicker(lookAtToken)
+	defer look.Stop()
 	for t.send() == nil {
 		select {
 		case <-ctx.Done():
 			return
 		case batch := <-batches:
+			if s.revoked(r) { // it is remembered for less than a second
+				return
+			}
 			if s.addEvents(ctx, t, batch) != nil {
 				return
 			}
-		case <-alive.C:
+		case <-look.C:
 			if s.revoked(r) {
 				return
 			}
+		case <-alive.C:
 			t.heartbeat()
 		}
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -222,7 +223,7 @@ type toolCallList struct {
 //	@Param			agent_id		query	string	false	"Only those this agent paid for"	maxlength(64)	example(finance-personal)
 //	@Param			token_id		query	string	false	"Only those of this token"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Param			server			query	string	false	"Only those of this upstream's tools"	maxlength(64)	example(filesystem)
-//	@Param			tool			query	string	false	"Only those of tools with this name"	maxlength(128)	example(read_file)
+//	@Param			tool			query	string	false	"Only those of tools with this name, or of one as server:tool"	maxlength(128)	example(read_file)
 //	@Param			task_id			query	string	false	"Only those of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8059)
 //	@Param			parent_id		query	string	false	"Only those that this run of code made"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8056)
 //	@Param			outcome			query	string	false	"Only those that ended so"	enums(success,error,refused)
@@ -242,6 +243,9 @@ func (s *Server) listToolCalls(w http.ResponseWriter, r *http.Request) error {
 		AgentID: text("agent_id", models.MaxIDLength), TokenID: text("token_id", models.MaxIDLength), Server: text("server", models.MaxIDLength),
 		Tool: text("tool", models.MaxToolName), TaskID: text("task_id", models.MaxIDLength), ParentID: text("parent_id", models.MaxIDLength),
 		Outcome: models.ToolOutcome(q.Enum("outcome", "", "success", "error", "refused")), Before: q.idCursor(),
+	}
+	if server, tool, both := strings.Cut(wanted.Tool, ":"); both && wanted.Server == "" { // as it is shown
+		wanted.Server, wanted.Tool = server, tool
 	}
 	limit := q.Int("limit", 1, maxLimit, defaultLimit)
 	if err := q.Err(); err != nil {

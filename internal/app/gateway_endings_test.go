@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
@@ -52,7 +51,8 @@ func (o lasting) requireEnds(t *testing.T) {
 	}
 }
 
-// TestGatewayATokenThatEnds ends what is open in its name, and nobody else's.
+// TestGatewayATokenThatEnds ends what is open in its name, and nobody else's. That its time ends
+// it too is in TestLapsed.
 func TestGatewayATokenThatEnds(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
@@ -77,13 +77,6 @@ func TestGatewayATokenThatEnds(t *testing.T) {
 				return h.holder(t, "leaver").client, func() {
 					h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/agents/leaver", nil)
 				}
-			},
-			"ByItsTime": func(t *testing.T) (*client, func()) {
-				t.Helper()
-				made := into[struct{ ID, Token string }](t, h.client, http.StatusCreated, http.MethodPost, "/api/v1/tokens", map[string]any{
-					"name": "brief", "scopes": []string{"tools:call"}, "expires_at": time.Now().Add(10 * time.Second),
-				})
-				return newClient(t, h.url, made.Token), func() {}
 			},
 		} {
 			t.Run(name, func(t *testing.T) {

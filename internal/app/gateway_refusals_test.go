@@ -85,7 +85,7 @@ func TestGatewayRefusals(t *testing.T) {
 			"WithAPassword":              {header: []string{"Authorization", "Basic bWU6bWU="}, status: 401, code: "UNAUTHENTICATED", also: map[string]string{"WWW-Authenticate": "resource_metadata="}},
 			"APreflight":                 {method: http.MethodOptions, header: []string{"Authorization", "", "Origin", "https://evil.example.com", "Access-Control-Request-Method", "POST"}, status: 401, code: "UNAUTHENTICATED"},
 			"FromAPageOfAnotherOrigin":   {header: []string{"Origin", "https://evil.example.com"}, status: 403, words: "mcp.origins"},
-			"UnderANameOfAnotherMachine": {header: []string{"Host", "evil.example.com"}, status: 403, code: "INVALID_HEADER", id: id, words: "evil.example.com"},
+			"UnderANameOfAnotherMachine": {header: []string{"Host", "evil.example.com"}, status: 403, code: "INVALID_HEADER", words: "evil.example.com"},
 			"WithAMethodThatThereIsNot":  {method: http.MethodPut, status: 405, code: "METHOD_NOT_ALLOWED", words: "POST", also: map[string]string{"Allow": "POST"}},
 			"WithMoreBytesThanItMay":     {body: long, status: 413, code: "BODY_TOO_LARGE", words: "4096"},
 			"WithABodyOfAnotherType":     {header: []string{"Content-Type", "text/plain"}, status: 415, code: "UNSUPPORTED_MEDIA_TYPE", id: id, words: "application/json"},
@@ -134,6 +134,11 @@ func TestGatewayRefusals(t *testing.T) {
 		requireRefused(t, h.raw(t, http.MethodGet, "/mcp", "", "Mcp-Protocol-Version", newest), http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "POST")
 	})
 
+	t.Run("ThatIsNeitherARequestNorAnAnswer", func(t *testing.T) {
+		t.Parallel()
+		requireRefused(t, h.say(t, `{"jsonrpc":"2.0","id":1}`, h.initialize(t)...), http.StatusBadRequest, "INVALID_REQUEST", "no method")
+	})
+
 	t.Run("AClientThatLostItsSessionKnowsIt", func(t *testing.T) {
 		t.Parallel()
 		who := h.holder(t, "")
@@ -160,6 +165,51 @@ func TestGatewayRefusals(t *testing.T) {
 		who.stream(t, http.MethodGet, "", header...)
 		requireRefused(t, who.raw(t, http.MethodGet, "/mcp", "", header...), http.StatusConflict, "CONFLICT")
 	})
+}
+
+// TestGatewayStreamsAreOfTheirRevision: what only the newest revision ends cannot be begun in a
+// session, whose clients may go without a word.
+func TestGatewayStreamsAreOfTheirRevision(t *testing.T) {
+	t.Parallel()
+	h := openHub(t, "sqlite", nil)
+	header := h.initialize(t)
+	const listening = `{"jsonrpc":"2.0","id":9,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true}}}`
+	for _, body := range []string{listening, "[" + listening + "]"} {
+		w := h.say(t, body, append(header, "Mcp-Protocol-Version", "2025-03-26")...)
+		require.Contains(t, w.body, "-32601", "%d", w.status)
+	}
+}
+
+// TestGatewayBatchesAreBounded: a batch counts as one request, and each of its messages may be
+// answered.
+func TestGatewayBatchesAreBounded(t *testing.T) {
+	t.Parallel()
+	h := openHub(t, "sqlite", nil)
+	batch := func(n int) wire {
+		return h.say(t, "["+strings.TrimSuffix(strings.Repeat("1,", n), ",")+"]", "Mcp-Protocol-Version", "2025-03-26")
+	}
+	require.Equal(t, 100, strings.Count(batch(100).body, "-32600"))
+	w := batch(101)
+	require.Equal(t, 1, strings.Count(w.body, "-32600"), w.body)
+	require.Contains(t, w.body, "a batch may have 100 messages")
+	require.Less(t, len(batch(1_000_000).body), 1000)
+}
+
+// TestGatewayUnderAnotherName: who leads a browser to this machine by a name of his own learns
+// nothing of it, with a token or without, and is repeated nowhere.
+func TestGatewayUnderAnotherName(t *testing.T) {
+	t.Parallel()
+	h := openHub(t, "sqlite", nil)
+	for _, c := range [][]string{{http.MethodPost, "/mcp"}, {http.MethodGet, "/.well-known/oauth-protected-resource/mcp"}} {
+		for _, token := range []string{"", "Bearer wrong", "Bearer " + h.token} {
+			w := h.raw(t, c[0], c[1], listTools, "Host", "evil.example.com", "Authorization", token)
+			requireRefused(t, w, http.StatusForbidden, "INVALID_HEADER", "mcp.hosts")
+			require.NotContains(t, w.header.Get("WWW-Authenticate"), "evil")
+		}
+	}
+	w := h.raw(t, http.MethodOptions, "/.well-known/oauth-protected-resource/mcp", "", "Authorization", "", "Origin", "https://app.example.com")
+	require.Equal(t, http.StatusNoContent, w.status)
+	require.Equal(t, "*", w.header.Get("Access-Control-Allow-Headers"))
 }
 
 // sleeper is a token of an agent that is deactivated.

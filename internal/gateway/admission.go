@@ -37,7 +37,7 @@ func (d *Door) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := bearerOf(r)
 		if !ok {
-			d.challenge(w, r, http.StatusUnauthorized, errs.Unauthenticated, "the request has no token: send Authorization: Bearer and the token")
+			d.challenge(w, r, http.StatusUnauthorized, errs.Unauthenticated, "the request has no token, or more than one: send Authorization: Bearer and the token, once")
 			return
 		}
 		p, err := d.tokens.Verify(r.Context(), token)
@@ -89,7 +89,11 @@ func (d *Door) challenge(w http.ResponseWriter, r *http.Request, status int, cod
 
 // bearerOf is the token of a request.
 func bearerOf(r *http.Request) (token string, ok bool) {
-	fields := strings.Fields(r.Header.Get("Authorization"))
+	all := r.Header.Values("Authorization")
+	if len(all) != 1 { // of two, nobody knows which is meant
+		return "", false
+	}
+	fields := strings.Fields(all[0])
 	if len(fields) != 2 || !strings.EqualFold(fields[0], "bearer") {
 		return "", false
 	}

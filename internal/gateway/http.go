@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -67,12 +68,11 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 	}
 	d.drained, d.close = context.WithCancel(context.Background())
 	server := func(*http.Request) *mcp.Server { return g.mcp }
-	named := len(d.opts.Hosts) > 0 // then it is known which names are no trick
 	without := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Stateless: true, Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true, DisableLocalhostProtection: named,
+		Stateless: true, Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true, DisableLocalhostProtection: true,
 	})
 	with := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, SessionTimeout: sessionIdle, DisableLocalhostProtection: named,
+		Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, SessionTimeout: sessionIdle, DisableLocalhostProtection: true,
 	})
 	pages := http.NewCrossOriginProtection()
 	for _, origin := range d.opts.Origins {
@@ -101,17 +101,17 @@ func Endless(r *http.Request) bool { return r.URL.Path == Path }
 
 // ServeHTTP implements http.Handler.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != Path {
-		d.metadata(w, r)
-		return
-	}
 	// A call takes as long as its tool, a stream as long as its client; but who has not said
 	// what he wants, and who he is, does not hold the connection.
 	a := &answer{patient: newPatient(w, d.patience), r: r}
 	defer a.finish()
 	a.hurry()
-	if !d.named(r.Host) {
-		refuse(a, http.StatusForbidden, nil, errs.InvalidHeader, "the server does not go by the name "+clip(r.Host)+"; mcp.hosts says by which it does")
+	if !d.named(r) {
+		refuse(a, http.StatusForbidden, nil, errs.InvalidHeader, "the server does not go by the name "+clip(r.Host)+"; behind a proxy that says so, mcp.hosts has to name it")
+		return
+	}
+	if r.URL.Path != Path {
+		d.metadata(a, r)
 		return
 	}
 	d.handler.ServeHTTP(a, r)
@@ -124,21 +124,41 @@ func (d *Door) Drain() {
 	d.guests.drain()
 }
 
-// named reports whether the server goes by a name. Without a list the SDK refuses names that
-// are not of this machine at an address that is.
-func (d *Door) named(host string) bool {
-	if len(d.opts.Hosts) == 0 {
-		return true
-	}
+// named reports whether the server goes by the name that a request has for it. Without a list
+// those are refused that are not of this machine at an address that is: a name of another's
+// leads there by a trick (DNS rebinding).
+func (d *Door) named(r *http.Request) bool {
+	host := r.Host
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
 		name = host
 	}
+	if len(d.opts.Hosts) == 0 {
+		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		return at == nil || !loopback(at.String()) || loopback(name)
+	}
 	return slices.ContainsFunc(d.opts.Hosts, func(h string) bool { return strings.EqualFold(h, host) || strings.EqualFold(h, name) })
+}
+
+// loopback reports whether an address, with a port or without, is of this machine only.
+func loopback(address string) bool {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
+	}
+	address = strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
+	ip, err := netip.ParseAddr(address)
+	return strings.EqualFold(address, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
 // metadata says what the resource is and how it wants to be asked (RFC 9728).
 func (d *Door) metadata(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodOptions { // the browser of any page may ask, and says its revision with it
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Access-Control-Allow-Methods", "GET, OPTIONS")
+		w.Header().Set("Access-Control-Allow-Headers", "*")
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	sdkauth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
 		Resource: d.base(r) + Path, AuthorizationServers: d.opts.AuthorizationServers,
 		ScopesSupported: []string{string(models.ScopeToolsCall)}, BearerMethodsSupported: []string{"header"},

@@ -59,6 +59,10 @@ func (d *Door) judged(w http.ResponseWriter, r *http.Request, body []byte) bool 
 		answerError(w, http.StatusBadRequest, rawID(id), problem)
 		return true
 	}
+	if said, ok := msg.(*jsonrpc.Response); ok && said.Result == nil && said.Error == nil {
+		answerError(w, http.StatusBadRequest, said.ID.Raw(), badMessage("the message has no method, and no result or error of a request that it answers"))
+		return true
+	}
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok {
 		return false

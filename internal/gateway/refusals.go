@@ -107,8 +107,6 @@ func inOwnWords(r *http.Request, status int, said string) (code errs.Code, sente
 		}
 	}
 	switch status {
-	case http.StatusForbidden: // only a name is left
-		return errs.InvalidHeader, fmt.Sprintf("the server does not go by the name %s at a loopback address; behind a proxy that says so, mcp.hosts has to name it", clip(r.Host))
 	case http.StatusNotFound:
 		return errs.NotFound, "the session is not known: it has ended, or the server was started again; begin one with initialize"
 	case http.StatusMethodNotAllowed:

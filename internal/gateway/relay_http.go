@@ -228,7 +228,7 @@ func (r *relay) reopen(forgotten string) error {
 		return err
 	}
 	if isError(answer) {
-		return errors.New("it does not begin the session again")
+		return fmt.Errorf("it does not begin the session again: %w", refusedBy(res, answer))
 	}
 	if s.opened != nil {
 		if _, _, err := r.post(ctx, s.opened); err != nil {

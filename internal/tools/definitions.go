@@ -163,7 +163,7 @@ func (h *Hub) Approve(ctx context.Context, by models.Principal, server, name, di
 		return tx.Emit(models.EventToolApproved, toolID(server, name), models.ToolChanged{Server: server, Tool: name, Digest: d.Digest, Actor: by.Name})
 	})
 	if err == nil {
-		h.refreshSoon(server)
+		h.refreshNow(context.WithoutCancel(ctx), server)
 	}
 	return d, err
 }
@@ -184,7 +184,7 @@ func (h *Hub) Classify(ctx context.Context, by models.Principal, server, name st
 		return tx.Emit(models.EventToolClassified, toolID(server, name), models.ToolChanged{Server: server, Tool: name, Digest: d.Digest, Class: class, Actor: by.Name})
 	})
 	if err == nil {
-		h.refreshSoon(server)
+		h.refreshNow(context.WithoutCancel(ctx), server)
 	}
 	return d, err
 }

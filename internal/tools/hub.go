@@ -128,8 +128,11 @@ type Hub struct {
 	// catalogue is all tools as they are; changing guards the parts it is made of.
 	catalogue atomic.Pointer[catalogue]
 	changing  sync.Mutex
-	parts     map[string][]*tool
-	builtins  []*tool
+	// refreshing is held by who looks at the tools of a server, so that what was read earlier
+	// does not come later.
+	refreshing sync.Mutex
+	parts      map[string][]*tool
+	builtins   []*tool
 
 	// stale are the servers whose tools are to be looked at again, nudge has one when there
 	// are any.

@@ -74,6 +74,8 @@ func (h *Hub) refreshAll(ctx context.Context) (again bool) {
 // refresh takes over a server's tools as they are, none where it is not up, and reports
 // whether they are others than before.
 func (h *Hub) refresh(ctx context.Context, id string) (differs bool, err error) {
+	h.refreshing.Lock()
+	defer h.refreshing.Unlock()
 	s, known := h.status(id)
 	var tools []*tool
 	if known && s.State == upstream.Ready {
@@ -96,6 +98,17 @@ func (h *Hub) refresh(ctx context.Context, id string) (differs bool, err error) 
 	return differs, h.agents.settle(ctx, id, known && s.State == upstream.Ready, tools)
 }
 
+// refreshNow has what was said about a server's tools count before that is answered.
+func (h *Hub) refreshNow(ctx context.Context, id string) {
+	differs, err := h.refresh(ctx, id)
+	if err != nil {
+		h.refreshSoon(id)
+	}
+	if differs {
+		h.publish()
+	}
+}
+
 // sameTool reports whether two tools are the same to whoever calls them.
 func sameTool(a, b *tool) bool {
 	return a.id == b.id && a.digest == b.digest && a.class == b.class && a.quarantined == b.quarantined
@@ -104,9 +117,8 @@ func sameTool(a, b *tool) bool {
 // publish makes the catalogue of what there is, and tells the doors.
 func (h *Hub) publish() {
 	h.changing.Lock()
-	next := newCatalogue(h.builtins, h.parts)
+	h.catalogue.Store(newCatalogue(h.builtins, h.parts))
 	h.changing.Unlock()
-	h.catalogue.Store(next)
 	h.opts.Changed(Change{Kind: ToolsChanged})
 }
 

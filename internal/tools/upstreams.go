@@ -155,7 +155,7 @@ func (h *Hub) defined(id string, config json.RawMessage) (upstream.Server, error
 	}
 	servers, _, err := upstream.ParseServers(file)
 	if err != nil {
-		return upstream.Server{}, withoutLines(err)
+		return upstream.Server{}, withoutFile(id, err)
 	}
 	if len(servers) != 1 {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "the definition must be one object")
@@ -179,12 +179,14 @@ func refersElsewhere(config json.RawMessage) bool {
 	return false
 }
 
-// withoutLines is an error of a definition that came without a file.
-func withoutLines(err error) error {
+// withoutFile is an error of a definition that came without a file: there are no lines in it,
+// and it is the whole document.
+func withoutFile(id string, err error) error {
 	e := errs.From(err)
 	for i := range e.Fields {
 		f := &e.Fields[i]
 		f.Detail, f.Line = strings.TrimSuffix(f.Detail, fmt.Sprintf(" (line %d)", f.Line)), 0
+		f.Pointer = strings.TrimPrefix(f.Pointer, "/mcpServers/"+id)
 		e.Detail = strings.ReplaceAll(e.Detail, " (line 1)", "")
 	}
 	return e

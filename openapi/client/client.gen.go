@@ -6015,7 +6015,7 @@ type ListToolCallsParams struct {
 	// Server Only those of this upstream's tools
 	Server *string `form:"server,omitempty" json:"server,omitempty" yaml:"server,omitempty"`
 
-	// Tool Only those of tools with this name
+	// Tool Only those of tools with this name, or of one as server:tool
 	Tool *string `form:"tool,omitempty" json:"tool,omitempty" yaml:"tool,omitempty"`
 
 	// TaskID Only those of this task
