@@ -110,7 +110,7 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	}
 	found, err := s.tools.Search(r.Context(), callerOf(r), q)
 	if err != nil {
-		return tools.Err(err)
+		return toolProblem(err)
 	}
 	return s.writeJSON(w, r, http.StatusOK, found)
 }
@@ -176,7 +176,7 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	res, err := s.tools.Call(ctx, callerOf(r), d.Tool, args, &opts)
 	done()
 	if err != nil {
-		return tools.Err(err)
+		return toolProblem(err)
 	}
 	content := res.Content
 	if content == nil {

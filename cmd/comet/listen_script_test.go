@@ -93,14 +93,20 @@ func awaits(ts *testscript.TestScript, neg bool, args []string) {
 
 func waitFor(ts *testscript.TestScript, file, expression string) []string {
 	wanted := regexp.MustCompile("(?m)" + expression)
+	said := func() string {
+		if _, err := os.Stat(ts.MkAbs(file)); err != nil { // who writes it has not come to that
+			return ""
+		}
+		return ts.ReadFile(file)
+	}
 	for late := time.After(patience); ; {
-		if found := wanted.FindStringSubmatch(ts.ReadFile(file)); found != nil {
+		if found := wanted.FindStringSubmatch(said()); found != nil {
 			return found
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-late:
-			ts.Fatalf("%s never had %s, but:\n%s", file, expression, ts.ReadFile(file))
+			ts.Fatalf("%s never had %s, but:\n%s", file, expression, said())
 		}
 	}
 }

@@ -1,12 +1,9 @@
 package gateway
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,9 +14,9 @@ import (
 )
 
 const (
-	// maxLine is how long a message of a client over stdio may be, in bytes, and maxUnderway
-	// how many of its requests may wait for their answers; further ones wait to be read.
-	maxLine, maxUnderway = 16 << 20, 1000
+	// maxUnderway is how many requests of a client may wait for their answers; further ones
+	// wait to be read.
+	maxUnderway = 1000
 	// lastAnswers is for how long a client that says no more may hear what it has asked.
 	lastAnswers = 10 * time.Second
 	// takeFor is for how long the server may take what needs no work: the beginning of a
@@ -39,8 +36,11 @@ func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token stri
 	}
 	defer r.running.Wait()
 	defer cancel()
-	lines, ended := make(chan json.RawMessage), make(chan error, 1)
-	go func() { ended <- read(ctx, in, lines) }() // a read of a terminal or pipe is not to be interrupted
+	lines, ended := make(chan json.RawMessage), make(chan struct{})
+	go func() { // a read of a terminal or pipe is not to be interrupted
+		defer close(ended)
+		r.read(ctx, in, lines)
+	}()
 	for {
 		select {
 		case <-ctx.Done():
@@ -48,10 +48,10 @@ func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token stri
 			return nil
 		case line := <-lines:
 			r.line(ctx, line)
-		case err := <-ended:
+		case <-ended:
 			r.drain(ctx)
 			r.leave()
-			return err
+			return nil
 		}
 	}
 }
@@ -120,11 +120,11 @@ func messageOf(line json.RawMessage) (*message, error) {
 // asks reports whether the message wants an answer.
 func (m *message) asks() bool { return m.Method != "" && len(m.ID) > 0 && string(m.ID) != "null" }
 
-// read reads what the client says, until it says no more.
-func read(ctx context.Context, in io.Reader, to chan<- json.RawMessage) error {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
+// read hands on the lines of the client until there are no more. One that is too long is
+// answered, and left out.
+func (r *relay) read(ctx context.Context, in io.Reader, to chan<- json.RawMessage) {
+	lines := linesOf(in, maxLine, func() { r.fail(nil, jsonrpc.CodeInvalidRequest, lineTooLong()) })
+	for lines.Scan() { // a client that is gone is no failure
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
 			continue
@@ -132,13 +132,9 @@ func read(ctx context.Context, in io.Reader, to chan<- json.RawMessage) error {
 		select {
 		case to <- bytes.Clone(line):
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("a message of the client has more than %d bytes", maxLine)
-	}
-	return nil // a client that is gone is no failure
 }
 
 // line carries a message of the client to the server.

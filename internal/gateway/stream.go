@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"sync"
 	"time"
@@ -32,8 +31,12 @@ type stream struct {
 
 // overStream is the transport of a connection of one client.
 func overStream(in io.Reader, out io.WriteCloser) mcp.Transport {
-	s := &stream{lines: bufio.NewScanner(in), out: out, gone: make(chan struct{}), idle: make(chan struct{}, 1), batches: true, grammar: newGrammar()}
-	s.lines.Buffer(nil, maxLine)
+	s := &stream{out: out, gone: make(chan struct{}), idle: make(chan struct{}, 1), batches: true, grammar: newGrammar()}
+	s.lines = linesOf(in, maxLine, func() {
+		s.writing.Lock()
+		defer s.writing.Unlock()
+		s.refuse(errorMessage(nil, badMessage("%s", lineTooLong())))
+	})
 	return &mcp.IOTransport{Reader: io.NopCloser(s), Writer: streamWriter{s}}
 }
 
@@ -43,9 +46,6 @@ func (s *stream) Read(p []byte) (int, error) {
 	for len(s.next) == 0 {
 		if !s.lines.Scan() {
 			s.drain()
-			if errors.Is(s.lines.Err(), bufio.ErrTooLong) {
-				return 0, s.lines.Err()
-			}
 			return 0, io.EOF // a client that is gone is no failure
 		}
 		if line := bytes.TrimSpace(s.lines.Bytes()); len(line) > 0 && s.takes(line) {

@@ -1,34 +1,35 @@
-package tools
+package api
 
 import (
 	"errors"
 	"strings"
 
 	"comet/internal/errs"
+	"comet/internal/tools"
 )
 
-// Err is an error of a verb as doors other than MCP tell it: a problem whose tool_error is
-// the name that MCP clients see.
-func Err(err error) error {
-	var e *Error
+// toolProblem is an error of a call of a tool as this door tells it: a problem whose tool_error
+// is the name that MCP clients see.
+func toolProblem(err error) error {
+	var e *tools.Error
 	if !errors.As(err, &e) {
 		return err
 	}
 	code := errs.CodeFailed
 	switch {
-	case e.Code == CodeToolNotFound:
+	case e.Code == tools.CodeToolNotFound:
 		code = errs.NotFound
-	case e.Code == CodeBudgetExceeded:
+	case e.Code == tools.CodeBudgetExceeded:
 		code = errs.BudgetExceeded
-	case e.Code == CodePermissionDenied:
+	case e.Code == tools.CodePermissionDenied:
 		code = errs.ToolDenied
-	case e.Code == CodeInvalidArguments:
+	case e.Code == tools.CodeInvalidArguments:
 		code = errs.InvalidRequest
-	case e.Code == CodeServerError:
+	case e.Code == tools.CodeServerError:
 		code = errs.UpstreamFailed
-	case e.Code == CodeUnavailable:
+	case e.Code == tools.CodeUnavailable:
 		code = errs.Unavailable
-	case e.Code == CodeInternal:
+	case e.Code == tools.CodeInternal:
 		code = errs.Internal
 	case strings.HasSuffix(e.Code, "_BUSY"):
 		code = errs.Busy
