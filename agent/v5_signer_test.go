@@ -2,7 +2,9 @@ package agent
 
 import (
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/wire/pipe"
@@ -31,4 +33,33 @@ func TestWhatIsBelieved(t *testing.T) {
 	require.ErrorContains(t, believed(work), "this is not signed", "it has been taken away")
 	require.NoError(t, believed(refusal), "which it does not sign")
 	require.NoError(t, newSigner("").verify(work, pipe.Message{}), "without a key nothing is looked at")
+}
+
+// TestARepetitionByChance: a line that was refused because another had its number and NONCE is
+// said again, under others.
+func TestARepetitionByChance(t *testing.T) {
+	t.Parallel()
+	a, err := New("http://127.0.0.1:1", "token", &Options{Dialect: DialectV5, Key: "a key that was agreed on"})
+	require.NoError(t, err)
+	p := a.speech.(*pipes)
+	p.self = pipe.NthWorker(1)
+	text, err := p.about(pipe.Message{Type: pipe.Update, State: pipe.Running, Task: pipe.TaskOf(1), Context: "S1", Data: "log=1;text=x"})
+	require.NoError(t, err)
+	l := &line{request: uuid.New()}
+	require.NoError(t, a.outbox.put(t.Context(), l.parcel(text)))
+	out := func() string {
+		sent, ok := a.outbox.next(time.Now())
+		require.True(t, ok, "it waits for an answer")
+		signed, err := p.seal(sent.data)
+		require.NoError(t, err)
+		return string(signed)
+	}
+	first := out()
+	p.refusedBy(l, pipe.Message{Type: pipe.Failure, Err: pipe.E90, Data: "reason=auth_replay;desc=taken before"})
+	require.Len(t, a.retry, 1, "soon")
+	a.outbox.rewind()
+	require.NotEqual(t, first, out())
+	p.refusedBy(l, pipe.Message{Type: pipe.Failure, Err: pipe.E90, Data: "reason=auth_signature;desc=wrong"})
+	_, ok := a.outbox.next(time.Now())
+	require.False(t, ok, "what is refused for good is not said again")
 }
