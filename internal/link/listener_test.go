@@ -219,6 +219,7 @@ func TestAnAgentWithoutAToken(t *testing.T) {
 		g, _ := h.dialLine(t)
 		g.say(join + ";name=ada")
 		require.Contains(t, g.hear(), "registered")
+		h.worker(t, "ada", online) // who is not yet is told why he will not be
 		h.deactivate(t, "ada")
 		require.Empty(t, g.over())
 	})

@@ -202,6 +202,7 @@ func TestAnAgentOnAnotherMachine(t *testing.T) {
 		g, _ := h.dialLine(t)
 		g.say(sign(t, join, theKey, "00aa"))
 		require.Contains(t, g.hearSigned(), "registered")
+		h.worker(t, "ada", online)
 		require.NoError(t, h.keys.Revoke(t.Context(), models.System(), "ada"))
 		require.Empty(t, g.over())
 	})
