@@ -29,27 +29,7 @@ func startListener(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("usage: listener [flags...]")
 	}
-	out, err := os.Create(ts.MkAbs("listen.out"))
-	ts.Check(err)
-	notes, err := os.Create(ts.MkAbs("listen.err"))
-	ts.Check(err)
-	cmd := exec.Command("comet", append([]string{"webhooks", "listen"}, args...)...)
-	cmd.Stdout, cmd.Stderr = out, notes
-	for _, name := range []string{"HOME", "COMET_SERVER", "COMET_TOKEN"} {
-		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
-	}
-	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
-	ts.Check(cmd.Start())
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // its exit code tells
-		close(ended)
-	}()
-	*listenerOf(ts) = &process{cmd, ended, "listen.err"}
-	ts.Defer(func() {
-		_ = cmd.Process.Kill()
-		_, _ = out.Close(), notes.Close()
-	})
+	startAside(ts, "listen", "comet", append([]string{"webhooks", "listen"}, args...)...)
 	found := waitFor(ts, "listen.err", `listening on (\S+) as webhook (\S+); Ctrl-C removes it`)
 	ts.Setenv("LISTENER", found[1])
 	ts.Setenv("WEBHOOK", found[2])
@@ -81,6 +61,33 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	if got := strconv.Itoa(p.cmd.ProcessState.ExitCode()); got != args[1] {
 		ts.Fatalf("exit code %s, want %s:\n%s", got, args[1], ts.ReadFile(p.notes))
 	}
+}
+
+// startAside starts a command that goes on beside the script, until that ends. What it says goes
+// to the files name.out and name.err.
+func startAside(ts *testscript.TestScript, name, command string, args ...string) {
+	out, err := os.Create(ts.MkAbs(name + ".out"))
+	ts.Check(err)
+	notes, err := os.Create(ts.MkAbs(name + ".err"))
+	ts.Check(err)
+	cmd := exec.Command(command, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = ts.MkAbs("."), out, notes
+	for _, variable := range []string{"HOME", "COMET_SERVER", "COMET_TOKEN"} {
+		cmd.Env = append(cmd.Env, variable+"="+ts.Getenv(variable))
+	}
+	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
+	ts.Check(cmd.Start())
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // its exit code tells
+		close(ended)
+	}()
+	*listenerOf(ts) = &process{cmd, ended, name + ".err"}
+	ts.Defer(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+		_, _ = out.Close(), notes.Close()
+	})
 }
 
 // awaits waits until a file holds what an expression matches: awaits FILE REGEXP.

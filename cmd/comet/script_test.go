@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 
 			"receiver":  startReceiver,
 			"listener":  startListener,
-			"aside":     startAside,
+			"aside":     aside,
 			"interrupt": interrupt,
 			"awaits":    awaits,
 

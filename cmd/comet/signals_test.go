@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,34 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// startAside runs a command beside the script until "interrupt" or the end of the script:
+// aside runs a command beside the script until "interrupt" or the end of the script:
 // aside comet tools call demo:slow. What it prints goes to aside.out and aside.err.
-func startAside(ts *testscript.TestScript, neg bool, args []string) {
+func aside(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: aside command [args...]")
 	}
-	out, err := os.Create(ts.MkAbs("aside.out"))
-	ts.Check(err)
-	notes, err := os.Create(ts.MkAbs("aside.err"))
-	ts.Check(err)
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = ts.MkAbs("."), out, notes
-	for _, name := range []string{"HOME", "COMET_SERVER", "COMET_TOKEN"} {
-		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
-	}
-	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
-	ts.Check(cmd.Start())
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // its exit code tells
-		close(ended)
-	}()
-	*listenerOf(ts) = &process{cmd, ended, "aside.err"}
-	ts.Defer(func() {
-		_ = cmd.Process.Kill()
-		<-ended
-		_, _ = out.Close(), notes.Close()
-	})
+	startAside(ts, "aside", args[0], args[1:]...)
 }
 
 func TestInterruption(t *testing.T) {

@@ -123,7 +123,9 @@ type Hub struct {
 	runs     *runs
 	counts   counts
 
-	listeners listeners
+	// asking is held by who asks an upstream to tell of a resource, so that the end of one's
+	// subscription does not cross the beginning of another's.
+	asking sync.Mutex
 
 	// catalogue is all tools as they are; changing guards the parts it is made of.
 	catalogue atomic.Pointer[catalogue]
@@ -158,7 +160,7 @@ func New(p Parts, opts *Options) *Hub {
 	h.meter = newMeter(p.Usage, h.opts.Clock)
 	h.trail = newTrail(h.store, h.meter, h.log)
 	h.meter.count = h.trail.Flush
-	h.runs, h.listeners.count = newRuns(), map[heard]int{}
+	h.runs = newRuns()
 	h.builtins = h.builtinTools()
 	h.agents = newAgents(h)
 	h.loader = newLoader(h, h.opts.File)
