@@ -10,7 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/wire/envelope"
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // subprotocolV5 is PROTOCOL_V5 on a WebSocket.
@@ -31,8 +31,8 @@ type pipes struct {
 	talks *lru.Cache[uuid.UUID, *talk]
 
 	mu     sync.Mutex
-	self   pipe.Address // what the server calls this agent
-	number int          // of the newest message
+	self   v5.Address // what the server calls this agent
+	number int        // of the newest message
 	// work are requests that were not acknowledged yet, by the ids of their envelopes.
 	work map[uuid.UUID]place
 	// reading are requests whose parameters are being fetched.
@@ -44,17 +44,17 @@ type pipes struct {
 // place is what a line names a task by.
 type place struct {
 	context string
-	task    pipe.Task
+	task    v5.Task
 	depth   int
 }
 
-func placeOf(m pipe.Message) place { return place{m.Context, m.Task, m.Depth} }
+func placeOf(m v5.Message) place { return place{m.Context, m.Task, m.Depth} }
 
 // talk is what was said of a task on the wire.
 type talk struct {
 	mu       sync.Mutex
-	head     pipe.Message // the R, or X, that came last
-	progress int          // as it was told last, -1 for not yet
+	head     v5.Message // the R, or X, that came last
+	progress int        // as it was told last, -1 for not yet
 	step     string
 	logged   int // pieces of the log
 }
@@ -65,32 +65,32 @@ type line struct {
 	request uuid.UUID
 	place   place
 	log     bool // it is a piece of the log
-	reply   chan pipe.Message
+	reply   chan v5.Message
 }
 
 func newPipes(a *Agent) *pipes {
 	talks, _ := lru.New[uuid.UUID, *talk](knownTasks) // fails only for a size that is not positive
 	return &pipes{
-		Agent: a, signer: newSigner(a.opts.Key), talks: talks, number: rand.IntN(pipe.MaxNumber), //nolint:gosec // a number to begin with
+		Agent: a, signer: newSigner(a.opts.Key), talks: talks, number: rand.IntN(v5.MaxNumber), //nolint:gosec // a number to begin with
 		work: map[uuid.UUID]place{}, reading: map[Key]envelope.Envelope{}, due: map[place][]*line{},
 	}
 }
 
 // orchestrator is the server.
-func orchestrator() pipe.Address { return pipe.Address{Role: pipe.Orchestrator, Number: 1} }
+func orchestrator() v5.Address { return v5.Address{Role: v5.Orchestrator, Number: 1} }
 
 // next is who this agent is, and the number of its next message.
-func (p *pipes) next() (self pipe.Address, number int) {
+func (p *pipes) next() (self v5.Address, number int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.number = p.number%pipe.MaxNumber + 1
+	p.number = p.number%v5.MaxNumber + 1
 	return p.self, p.number
 }
 
 // hear implements speech.
 func (p *pipes) hear(life context.Context, data []byte) error {
 	text := strings.Clone(string(data))
-	m, err := pipe.Parse(text)
+	m, err := v5.Parse(text)
 	if err != nil {
 		p.log.Warn("the server sent what is no line", "error", err)
 		return nil
@@ -99,9 +99,9 @@ func (p *pipes) hear(life context.Context, data []byte) error {
 		return err
 	}
 	switch {
-	case m.Type == pipe.Request || m.Type == pipe.Handoff:
+	case m.Type == v5.Request || m.Type == v5.Handoff:
 		p.receiveWork(life, m)
-	case m.Type == pipe.Update && m.State == pipe.Cancelled:
+	case m.Type == v5.Update && m.State == v5.Cancelled:
 		p.withdraw(m)
 	default:
 		p.answered(m)
@@ -110,7 +110,7 @@ func (p *pipes) hear(life context.Context, data []byte) error {
 }
 
 // withdraw ends work that was taken back.
-func (p *pipes) withdraw(m pipe.Message) {
+func (p *pipes) withdraw(m v5.Message) {
 	task := p.ids(m).Task
 	p.mu.Lock()
 	for k, e := range p.reading {
@@ -133,7 +133,7 @@ func (p *pipes) receipts(ids []uuid.UUID) (all [][]byte) {
 		if !known { // it needs no answer
 			continue
 		}
-		text, err := p.about(pipe.Message{Type: pipe.Ack, Task: at.task, Context: at.context, Depth: at.depth, State: pipe.Running, Data: "ack"})
+		text, err := p.about(v5.Message{Type: v5.Ack, Task: at.task, Context: at.context, Depth: at.depth, State: v5.Running, Data: "ack"})
 		if err != nil {
 			p.log.Error("a line cannot be written", "error", err)
 			continue
@@ -145,10 +145,10 @@ func (p *pipes) receipts(ids []uuid.UUID) (all [][]byte) {
 }
 
 // about writes a line about a task.
-func (p *pipes) about(m pipe.Message) ([]byte, error) {
+func (p *pipes) about(m v5.Message) ([]byte, error) {
 	m.From, m.Number = p.next()
 	m.To = orchestrator()
-	text, err := pipe.Format(m)
+	text, err := v5.Format(m)
 	return []byte(text), err
 }
 

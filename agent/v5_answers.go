@@ -6,13 +6,13 @@ import (
 	"github.com/coder/websocket"
 	"github.com/google/uuid"
 
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // answered hears what became of a line: the first about its task that waits for that.
-func (p *pipes) answered(m pipe.Message) {
+func (p *pipes) answered(m v5.Message) {
 	if n, ok := m.Task.Number(); !ok || n == 0 { // about the agent itself
-		if m.Type == pipe.Failure {
+		if m.Type == v5.Failure {
 			p.log.Warn("the server refuses a line", "code", m.Err, "error", string(m.Data))
 		}
 		return
@@ -21,7 +21,7 @@ func (p *pipes) answered(m pipe.Message) {
 	switch {
 	case l == nil:
 		p.log.Warn("the server answers what was not said", "line", string(m.Data))
-	case m.Type == pipe.Failure:
+	case m.Type == v5.Failure:
 		p.refusedBy(l, m)
 	default:
 		p.deliver(l, m)
@@ -46,7 +46,7 @@ func (p *pipes) oldest(at place) *line {
 
 // deliver is done with a line. A line that was sent twice has two answers, and the first
 // counts.
-func (p *pipes) deliver(l *line, m pipe.Message) {
+func (p *pipes) deliver(l *line, m v5.Message) {
 	if l.reply != nil {
 		select {
 		case l.reply <- m:
@@ -61,9 +61,9 @@ func (p *pipes) deliver(l *line, m pipe.Message) {
 // refusedBy hears that the server does not take a line. One that it cannot take at the
 // moment stays in the outbox and is sent again in a while, and with it those behind it,
 // which lack it. Output that is too much is not sent any more.
-func (p *pipes) refusedBy(l *line, m pipe.Message) {
+func (p *pipes) refusedBy(l *line, m v5.Message) {
 	switch {
-	case m.Err == pipe.E30 || m.Err == pipe.E31 || m.Err == pipe.E99 || isReplay(m):
+	case m.Err == v5.E30 || m.Err == v5.E31 || m.Err == v5.E99 || isReplay(m):
 		p.Agent.log.Warn("the server cannot take a line at the moment", "code", m.Err, "ctx", m.Context, "tid", m.Task, "error", string(m.Data))
 		if l.id != uuid.Nil && p.outbox.hold(l.request) {
 			p.again()
@@ -73,7 +73,7 @@ func (p *pipes) refusedBy(l *line, m pipe.Message) {
 		return
 	}
 	p.Agent.log.Info("the server refuses a line", "code", m.Err, "ctx", m.Context, "tid", m.Task, "error", string(m.Data))
-	if l.log && m.Err == pipe.E10 {
+	if l.log && m.Err == v5.E10 {
 		p.Agent.mu.Lock()
 		for k, j := range p.jobs {
 			if k.Request == l.request {

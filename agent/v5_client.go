@@ -18,7 +18,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/google/uuid"
 
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // maxSaid is the longest answer to lines that is read, in bytes.
@@ -43,7 +43,7 @@ type LineReply struct {
 	Code, Message string
 	Question      string
 
-	request pipe.Message
+	request v5.Message
 }
 
 // SayLines says lines of PROTOCOL_V5, at most 1,000, and returns what they are answered
@@ -55,8 +55,8 @@ func (c *Client) SayLines(ctx context.Context, wait time.Duration, lines ...stri
 	if c.signer != nil {
 		lines = slices.Clone(lines)
 		for i, text := range lines {
-			m, err := pipe.Parse(text)
-			if err != nil || m.Auth != (pipe.Auth{}) {
+			m, err := v5.Parse(text)
+			if err != nil || m.Auth != (v5.Auth{}) {
 				continue // for the server to judge
 			}
 			if lines[i], err = c.signer.seal(text, m.Context); err != nil {
@@ -80,7 +80,7 @@ func (c *Client) sayOwn(ctx context.Context, wait time.Duration, lines []string)
 		return answers, task, later, err
 	}
 	for _, text := range answers {
-		m, wrong := pipe.Parse(text)
+		m, wrong := v5.Parse(text)
 		if wrong == nil {
 			wrong = c.signer.verify(text, m)
 		}
@@ -151,7 +151,7 @@ func (c *Client) AskLine(ctx context.Context, r *LineRequest) (LineReply, error)
 func (c *Client) AwaitLine(ctx context.Context, reply LineReply, asked func(LineReply)) (LineReply, error) {
 	m := reply.request
 	m.Context = reply.Context
-	m.Task, _ = pipe.ParseTask(reply.TID)
+	m.Task, _ = v5.ParseTask(reply.TID)
 	pause := lineBackoff()
 	question := ""
 	for {
@@ -185,9 +185,9 @@ func (c *Client) AwaitLine(ctx context.Context, reply LineReply, asked func(Line
 
 // CancelLine takes work back. A task that has ended stays as it is.
 func (c *Client) CancelLine(ctx context.Context, reply LineReply) error {
-	m := pipe.Message{Number: 2, From: reply.request.From, To: orchestrator(), Type: pipe.Update, State: pipe.Cancelled, Context: reply.Context, Data: "-"}
-	m.Task, _ = pipe.ParseTask(reply.TID)
-	text, err := pipe.Format(m)
+	m := v5.Message{Number: 2, From: reply.request.From, To: orchestrator(), Type: v5.Update, State: v5.Cancelled, Context: reply.Context, Data: "-"}
+	m.Task, _ = v5.ParseTask(reply.TID)
+	text, err := v5.Format(m)
 	if err != nil {
 		return err
 	}
@@ -195,16 +195,16 @@ func (c *Client) CancelLine(ctx context.Context, reply LineReply) error {
 	if err != nil {
 		return err
 	}
-	said, err := pipe.Parse(answers[0])
-	if err == nil && said.Type == pipe.Failure && said.Err != pipe.E15 {
+	said, err := v5.Parse(answers[0])
+	if err == nil && said.Type == v5.Failure && said.Err != v5.E15 {
 		err = refusedLine(said)
 	}
 	return err
 }
 
 // ask says an R and reads what it is answered with.
-func (c *Client) ask(ctx context.Context, m pipe.Message, wait time.Duration) (reply LineReply, later time.Duration, err error) {
-	text, err := pipe.Format(m)
+func (c *Client) ask(ctx context.Context, m v5.Message, wait time.Duration) (reply LineReply, later time.Duration, err error) {
+	text, err := v5.Format(m)
 	if err != nil {
 		return reply, 0, err
 	}
@@ -213,7 +213,7 @@ func (c *Client) ask(ctx context.Context, m pipe.Message, wait time.Duration) (r
 		return reply, 0, err
 	}
 	last := answers[len(answers)-1]
-	said, err := pipe.Parse(last)
+	said, err := v5.Parse(last)
 	if err != nil {
 		return reply, 0, fmt.Errorf("the server's answer cannot be understood: %w", err)
 	}
@@ -223,22 +223,22 @@ func (c *Client) ask(ctx context.Context, m pipe.Message, wait time.Duration) (r
 }
 
 // lineReplyOf reads what O1 says of work.
-func lineReplyOf(m pipe.Message, text string) LineReply {
+func lineReplyOf(m v5.Message, text string) LineReply {
 	r := LineReply{Context: m.Context, TID: m.Task.String(), Line: text, Type: m.Type.String(), Code: string(m.Err)}
 	switch {
-	case m.Type == pipe.Success:
+	case m.Type == v5.Success:
 		r.Ended, r.Succeeded, r.Output = true, true, string(m.Data)
 		if r.Output == "-" {
 			r.Output = ""
 		}
-	case m.Type == pipe.Failure:
+	case m.Type == v5.Failure:
 		r.Ended, r.Message = true, wordsOf(m)
 		text, _ := m.Data.Get("exit_code")
 		r.ExitCode, _ = strconv.Atoi(text)
-	case m.Type == pipe.Update && m.State == pipe.Cancelled:
+	case m.Type == v5.Update && m.State == v5.Cancelled:
 		r.Ended = true
 		r.Message, _ = m.Data.Get("reason")
-	case m.Type == pipe.Disambiguate:
+	case m.Type == v5.Disambiguate:
 		r.Question = string(m.Data)
 	}
 	return r

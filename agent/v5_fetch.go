@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // The bounds of what is fetched: so many pages, and so many of them at a time.
@@ -31,7 +31,7 @@ func (p *pipes) fetch(ctx context.Context, request uuid.UUID, at place, field st
 		return "", errors.Join(err, tooManyPages(of))
 	}
 	for begin := 2; begin <= of; begin += pagesAhead {
-		var replies []<-chan pipe.Message
+		var replies []<-chan v5.Message
 		for n := begin; n <= of && n < begin+pagesAhead; n++ {
 			reply, err := p.ask(ctx, request, at, field, n)
 			if err != nil {
@@ -56,13 +56,13 @@ func tooManyPages(of int) error {
 }
 
 // ask sends a Q for one page.
-func (p *pipes) ask(ctx context.Context, request uuid.UUID, at place, field string, page int) (<-chan pipe.Message, error) {
-	data, err := new(pipe.Writer).Add("ref", at.task.String()+":"+field).Number("page", int64(page)).Data()
+func (p *pipes) ask(ctx context.Context, request uuid.UUID, at place, field string, page int) (<-chan v5.Message, error) {
+	data, err := new(v5.Writer).Add("ref", at.task.String()+":"+field).Number("page", int64(page)).Data()
 	if err != nil {
 		return nil, err
 	}
-	l := &line{request: request, place: at, reply: make(chan pipe.Message, 1)}
-	text, err := p.about(pipe.Message{Type: pipe.Query, Task: at.task, Context: at.context, Depth: at.depth, Data: data})
+	l := &line{request: request, place: at, reply: make(chan v5.Message, 1)}
+	text, err := p.about(v5.Message{Type: v5.Query, Task: at.task, Context: at.context, Depth: at.depth, Data: data})
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (p *pipes) ask(ctx context.Context, request uuid.UUID, at place, field stri
 }
 
 // readPage waits for a page and writes its text.
-func readPage(ctx context.Context, reply <-chan pipe.Message, page int, out *strings.Builder) (of int, err error) {
+func readPage(ctx context.Context, reply <-chan v5.Message, page int, out *strings.Builder) (of int, err error) {
 	select {
 	case m := <-reply:
 		return pageIn(m, page, out)
@@ -80,8 +80,8 @@ func readPage(ctx context.Context, reply <-chan pipe.Message, page int, out *str
 }
 
 // pageIn writes the text of the page that an answer to Q is, and returns how many there are.
-func pageIn(m pipe.Message, page int, out *strings.Builder) (of int, err error) {
-	if m.Type != pipe.Success {
+func pageIn(m v5.Message, page int, out *strings.Builder) (of int, err error) {
+	if m.Type != v5.Success {
 		return 0, refusedLine(m)
 	}
 	number := func(key string) int {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // The names of a line have no room for a UUID, so that the ids of a task are made here. They
@@ -27,7 +27,7 @@ import (
 const contextBase = 36
 
 // ids are those of the work that a line is about.
-func (p *pipes) ids(m pipe.Message) Key {
+func (p *pipes) ids(m v5.Message) Key {
 	task := p.taskID(placeOf(m))
 	data := m.Data
 	for _, key := range []string{"retry", "max", "fallback", "fallback_from", "reason"} { // which differ in each attempt
@@ -37,7 +37,7 @@ func (p *pipes) ids(m pipe.Message) Key {
 }
 
 // trimmed is DATA without what is left of pairs that were cut off its end.
-func trimmed(data pipe.Data) string {
+func trimmed(data v5.Data) string {
 	for len(data) > 0 && (data[len(data)-1] == ';' || data[len(data)-1] == ' ') {
 		data = data[:len(data)-1]
 	}
@@ -71,7 +71,7 @@ func (p *pipes) placeIn(id uuid.UUID) (at place, ok bool) {
 	copy(wide[3:], id[:5])
 	at = place{
 		context: "S" + strconv.FormatUint(binary.BigEndian.Uint64(wide[:]), contextBase),
-		task:    pipe.TaskOf(int(id[5]&3)<<8 | int(id[7])), depth: int(id[5] >> 2),
+		task:    v5.TaskOf(int(id[5]&3)<<8 | int(id[7])), depth: int(id[5] >> 2),
 	}
 	return at, p.taskID(at) == id
 }

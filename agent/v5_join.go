@@ -9,7 +9,7 @@ import (
 	"github.com/coder/websocket"
 
 	"comet/internal/wire/envelope"
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // dial implements speech: the agent says J, and is told its number.
@@ -41,7 +41,7 @@ func (p *pipes) join(ctx context.Context, conn *websocket.Conn) (h Hello, err er
 	if err != nil {
 		return h, err
 	}
-	m, err := pipe.Parse(string(data))
+	m, err := v5.Parse(string(data))
 	if err != nil {
 		return h, fmt.Errorf("the server answers with no line: %w", err)
 	}
@@ -49,11 +49,11 @@ func (p *pipes) join(ctx context.Context, conn *websocket.Conn) (h Hello, err er
 		return h, err
 	}
 	id, _ := m.Data.Get("id")
-	if m.Type == pipe.Failure {
+	if m.Type == v5.Failure {
 		return h, refusedLine(m)
 	}
-	self, err := pipe.ParseAddress(id)
-	if err != nil || m.Type != pipe.Ack {
+	self, err := v5.ParseAddress(id)
+	if err != nil || m.Type != v5.Ack {
 		return h, fmt.Errorf("the server has not registered the agent: %s", data)
 	}
 	p.mu.Lock()
@@ -64,8 +64,8 @@ func (p *pipes) join(ctx context.Context, conn *websocket.Conn) (h Hello, err er
 
 // joining is the J. Capabilities that there is no room for are those of the registry.
 func (p *pipes) joining() (string, error) {
-	places := func() *pipe.Writer {
-		return new(pipe.Writer).Add("version", "V5").Number("places", int64(p.opts.Concurrency))
+	places := func() *v5.Writer {
+		return new(v5.Writer).Add("version", "V5").Number("places", int64(p.opts.Concurrency))
 	}
 	data, err := places().List("caps", p.supported()...).Data()
 	if err != nil {
@@ -74,17 +74,17 @@ func (p *pipes) joining() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return p.system(pipe.Join, data)
+	return p.system(v5.Join, data)
 }
 
 // system is a line about the agent itself.
-func (p *pipes) system(t pipe.Type, data pipe.Data) (string, error) {
+func (p *pipes) system(t v5.Type, data v5.Data) (string, error) {
 	from, number := p.next()
 	if from.Role == 0 {
-		from = pipe.NthWorker(1) // whoever joins may say any number
+		from = v5.NthWorker(1) // whoever joins may say any number
 	}
-	return pipe.Format(pipe.Message{
-		Number: number, From: from, To: orchestrator(), Type: t, Task: pipe.TaskOf(0), Context: pipe.SystemContext, Data: data,
+	return v5.Format(v5.Message{
+		Number: number, From: from, To: orchestrator(), Type: t, Task: v5.TaskOf(0), Context: v5.SystemContext, Data: data,
 	})
 }
 
@@ -95,10 +95,10 @@ func (p *pipes) beat(h envelope.Heartbeat) ([]byte, error) {
 	if h.Status != envelope.PresenceOnline {
 		load = 100
 	}
-	data, err := new(pipe.Writer).Add("load", strconv.Itoa(load)+"%").Number("queue", int64(*h.Queue)).Data()
+	data, err := new(v5.Writer).Add("load", strconv.Itoa(load)+"%").Number("queue", int64(*h.Queue)).Data()
 	if err != nil {
 		return nil, err
 	}
-	text, err := p.system(pipe.Heartbeat, data)
+	text, err := p.system(v5.Heartbeat, data)
 	return []byte(text), err
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/base64"
 	"strings"
 
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // The sizes of pieces, as those of the pages of Q: characters, and bytes of what goes in
@@ -17,8 +17,8 @@ const (
 )
 
 // piece begins the DATA of a piece. The server is asked to answer it.
-func (s *saying) piece(key string, number int) *pipe.Writer {
-	return new(pipe.Writer).Number(key, int64(number)).Flag("ack")
+func (s *saying) piece(key string, number int) *v5.Writer {
+	return new(v5.Writer).Number(key, int64(number)).Flag("ack")
 }
 
 // text says the first piece of a text, and returns the rest.
@@ -29,7 +29,7 @@ func (s *saying) text(key string, number int, text string) (rest string) {
 		first = text[:min(len(text), pieceBytes)]
 		w = s.piece(key, number).Add("enc", "base64").Add("text", base64.StdEncoding.EncodeToString([]byte(first)))
 	}
-	s.add(pipe.Message{Type: pipe.Update, State: pipe.Running}, w, key == "log")
+	s.add(v5.Message{Type: v5.Update, State: v5.Running}, w, key == "log")
 	return text[len(first):]
 }
 
@@ -45,8 +45,8 @@ func firstRunes(text string, most int) string {
 }
 
 // asData is a result that DATA can say: it is read as nothing else.
-func asData(text string) (pipe.Data, bool) {
-	data := pipe.Data(text)
+func asData(text string) (v5.Data, bool) {
+	data := v5.Data(text)
 	if text == "" {
 		return "-", true
 	}
@@ -55,14 +55,14 @@ func asData(text string) (pipe.Data, bool) {
 			return "", false
 		}
 	}
-	m := pipe.Message{Number: 1, From: pipe.NthWorker(1), To: orchestrator(), Type: pipe.Success, Task: pipe.TaskOf(1), Data: data}
-	line, err := pipe.Format(m)
+	m := v5.Message{Number: 1, From: v5.NthWorker(1), To: orchestrator(), Type: v5.Success, Task: v5.TaskOf(1), Data: data}
+	line, err := v5.Format(m)
 	return data, err == nil && text != "-" && strings.HasSuffix(line, "|"+text)
 }
 
 // pieces says a text in pieces, and refers to them. It reports whether the text is not too
 // long for that.
-func (s *saying) pieces(text string, w *pipe.Writer) bool {
+func (s *saying) pieces(text string, w *v5.Writer) bool {
 	n := 0
 	for rest := text; rest != "" && s.err == nil; {
 		if n++; n > maxPieces {
@@ -71,7 +71,7 @@ func (s *saying) pieces(text string, w *pipe.Writer) bool {
 		rest = s.text("part", n, rest)
 	}
 	if n > 0 {
-		w.Ref("src", pipe.Ref{Kind: pipe.RefTask, Task: s.head.Task, Field: "raw"}).Number("bytes", int64(len(text))).Number("parts", int64(n))
+		w.Ref("src", v5.Ref{Kind: v5.RefTask, Task: s.head.Task, Field: "raw"}).Number("bytes", int64(len(text))).Number("parts", int64(n))
 	}
 	return true
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // LineRequest is work that is asked for in a line of PROTOCOL_V5.
@@ -34,39 +34,39 @@ type LineRequest struct {
 }
 
 // message is the R. Its errors say what a line cannot.
-func (r *LineRequest) message() (m pipe.Message, err error) {
-	m = pipe.Message{Number: 1, Type: pipe.Request, State: pipe.New}
-	if m.From, err = pipe.ParseAddress(cmp.Or(r.From, "User")); err != nil {
+func (r *LineRequest) message() (m v5.Message, err error) {
+	m = v5.Message{Number: 1, Type: v5.Request, State: v5.New}
+	if m.From, err = v5.ParseAddress(cmp.Or(r.From, "User")); err != nil {
 		return m, err
 	}
-	if m.To, err = pipe.ParseAddress(cmp.Or(r.To, orchestrator().String())); err != nil {
+	if m.To, err = v5.ParseAddress(cmp.Or(r.To, orchestrator().String())); err != nil {
 		return m, err
 	}
 	switch r.Priority {
 	case "", "P1":
-		m.Priority = pipe.P1
+		m.Priority = v5.P1
 	case "P0":
-		m.Priority = pipe.P0
+		m.Priority = v5.P0
 	case "P2":
-		m.Priority = pipe.P2
+		m.Priority = v5.P2
 	default:
 		return m, fmt.Errorf("the priority must be P0, P1 or P2, not %s", r.Priority)
 	}
 	switch {
-	case r.Budget < 0 || r.Budget > pipe.MaxBudget:
-		return m, fmt.Errorf("the budget must be from 1 to %d tokens, not %d", pipe.MaxBudget, r.Budget)
+	case r.Budget < 0 || r.Budget > v5.MaxBudget:
+		return m, fmt.Errorf("the budget must be from 1 to %d tokens, not %d", v5.MaxBudget, r.Budget)
 	case r.Budget > 0:
-		m.Budget = pipe.BudgetOf(r.Budget)
+		m.Budget = v5.BudgetOf(r.Budget)
 	}
 	if m.Data, err = r.data(); err != nil {
 		return m, err
 	}
-	_, err = pipe.Format(m)
+	_, err = v5.Format(m)
 	return m, err
 }
 
-func (r *LineRequest) data() (pipe.Data, error) {
-	w := new(pipe.Writer)
+func (r *LineRequest) data() (v5.Data, error) {
+	w := new(v5.Writer)
 	if r.Capability != "" {
 		w.Add("call", r.Capability)
 	}
@@ -80,7 +80,7 @@ func (r *LineRequest) data() (pipe.Data, error) {
 }
 
 // writePairs writes the members of an object so that the worker gets the very ones.
-func writePairs(w *pipe.Writer, object json.RawMessage) error {
+func writePairs(w *v5.Writer, object json.RawMessage) error {
 	if len(object) == 0 {
 		return nil
 	}
@@ -115,7 +115,7 @@ func writePairs(w *pipe.Writer, object json.RawMessage) error {
 }
 
 // writeText writes a text, in quotes where it would be read as something else.
-func writeText(w *pipe.Writer, key, text string) {
+func writeText(w *v5.Writer, key, text string) {
 	if text == "" || jsontext.Value(text).IsValid() {
 		w.Quoted(key, text)
 		return

@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strings"
 
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // pagesAtOnce is how many pages one request asks for.
@@ -16,12 +16,12 @@ const pagesAtOnce = 500
 
 // result fetches what DATA has no room for: a result that is src=#REF:<its TID>:raw.
 func (c *Client) result(ctx context.Context, reply *LineReply) error {
-	m, err := pipe.Parse(reply.Line)
+	m, err := v5.Parse(reply.Line)
 	if err != nil {
 		return err
 	}
 	src, _ := m.Data.Get("src")
-	if src != (pipe.Ref{Kind: pipe.RefTask, Task: m.Task, Field: "raw"}).String() {
+	if src != (v5.Ref{Kind: v5.RefTask, Task: m.Task, Field: "raw"}).String() {
 		return nil
 	}
 	// Where it is only DATA that refers to itself (PROTOCOL_V5 §12.1), that is what comes.
@@ -45,7 +45,7 @@ func (c *Client) whole(ctx context.Context, task string) (string, error) {
 }
 
 // text reads the pages of a task's result.
-func (c *Client) text(ctx context.Context, from pipe.Address, of pipe.Message) (string, error) {
+func (c *Client) text(ctx context.Context, from v5.Address, of v5.Message) (string, error) {
 	var out strings.Builder
 	pages := 1
 	for next := 1; next <= pages; {
@@ -65,7 +65,7 @@ func (c *Client) text(ctx context.Context, from pipe.Address, of pipe.Message) (
 			return "", fmt.Errorf("the server answers %d lines with %d", len(lines), len(answers))
 		}
 		for _, answer := range answers {
-			m, err := pipe.Parse(answer)
+			m, err := v5.Parse(answer)
 			if err != nil {
 				return "", fmt.Errorf("the server's answer cannot be understood: %w", err)
 			}
@@ -79,12 +79,12 @@ func (c *Client) text(ctx context.Context, from pipe.Address, of pipe.Message) (
 }
 
 // pageLine asks for one page.
-func pageLine(from pipe.Address, of pipe.Message, page int) (string, error) {
-	data, err := new(pipe.Writer).Add("ref", of.Task.String()+":raw").Number("page", int64(page)).Data()
+func pageLine(from v5.Address, of v5.Message, page int) (string, error) {
+	data, err := new(v5.Writer).Add("ref", of.Task.String()+":raw").Number("page", int64(page)).Data()
 	if err != nil {
 		return "", err
 	}
-	return pipe.Format(pipe.Message{
-		Number: page%pipe.MaxNumber + 1, From: from, To: orchestrator(), Type: pipe.Query, Task: of.Task, Context: of.Context, Data: data,
+	return v5.Format(v5.Message{
+		Number: page%v5.MaxNumber + 1, From: from, To: orchestrator(), Type: v5.Query, Task: of.Task, Context: of.Context, Data: data,
 	})
 }

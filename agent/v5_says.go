@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/wire/envelope"
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // parcels implements speech. What is about a task that is not known here any more is not
@@ -43,7 +43,7 @@ type saying struct {
 }
 
 // add adds a line. budget is what is left.
-func (s *saying) add(m pipe.Message, w *pipe.Writer, log bool) {
+func (s *saying) add(m v5.Message, w *v5.Writer, log bool) {
 	if s.err != nil {
 		return
 	}
@@ -51,7 +51,7 @@ func (s *saying) add(m pipe.Message, w *pipe.Writer, log bool) {
 		m.Data, s.err = w.Data()
 	}
 	m.Task, m.Context, m.Depth, m.Priority = s.head.Task, s.head.Context, s.head.Depth, s.head.Priority
-	if m.Budget == (pipe.Budget{}) {
+	if m.Budget == (v5.Budget{}) {
 		m.Budget = s.head.Budget
 	}
 	var text []byte
@@ -77,7 +77,7 @@ func (s *saying) status(body envelope.WorkStatus) {
 		if step != "" {
 			w.Text("step", step)
 		}
-		s.add(pipe.Message{Type: pipe.Update, State: pipe.Running}, w, false)
+		s.add(v5.Message{Type: v5.Update, State: v5.Running}, w, false)
 	}
 	for rest := output; rest != ""; {
 		rest = s.text("log", s.nextLog(), rest)
@@ -97,11 +97,11 @@ func (s *saying) result(r envelope.WorkResult) {
 	if text := strings.TrimSuffix(r.Output, "\n"); done {
 		left, told := s.left(r.Resources.Tokens)
 		if data, ok := asData(text); ok && told {
-			s.add(pipe.Message{Type: pipe.Success, State: pipe.Done, Budget: left, Data: data}, nil, false)
+			s.add(v5.Message{Type: v5.Success, State: v5.Done, Budget: left, Data: data}, nil, false)
 			return
 		}
 	}
-	w := new(pipe.Writer)
+	w := new(v5.Writer)
 	if !done {
 		w.Add("desc", "the work "+string(r.Status)).Number("exit_code", r.ExitCode)
 	}
@@ -110,30 +110,30 @@ func (s *saying) result(r envelope.WorkResult) {
 	}
 	if !s.pieces(r.Output, w) {
 		s.all, done = nil, false
-		w = new(pipe.Writer).Text("desc", fmt.Sprintf("a result of %d bytes is too long for this protocol", len(r.Output)))
+		w = new(v5.Writer).Text("desc", fmt.Sprintf("a result of %d bytes is too long for this protocol", len(r.Output)))
 	}
 	if done {
-		s.add(pipe.Message{Type: pipe.Success, State: pipe.Done}, w, false)
+		s.add(v5.Message{Type: v5.Success, State: v5.Done}, w, false)
 		return
 	}
-	s.add(pipe.Message{Type: pipe.Failure, State: pipe.Failed, Err: pipe.E99}, w, false)
+	s.add(v5.Message{Type: v5.Failure, State: v5.Failed, Err: v5.E99}, w, false)
 }
 
 // left is the budget that is left when so many tokens were used; told is whether that says
 // how many.
-func (s *saying) left(tokens int64) (left pipe.Budget, told bool) {
+func (s *saying) left(tokens int64) (left v5.Budget, told bool) {
 	had, ok := s.head.Budget.Tokens()
 	if tokens == 0 || !ok {
 		return s.head.Budget, tokens == 0
 	}
-	return pipe.BudgetOf(int64(had) - tokens), tokens <= int64(had)
+	return v5.BudgetOf(int64(had) - tokens), tokens <= int64(had)
 }
 
 // failure says E.
 func (s *saying) failure(f envelope.Failure) {
-	w := new(pipe.Writer).Text("desc", f.Message)
+	w := new(v5.Writer).Text("desc", f.Message)
 	if len(f.Context) > 0 {
 		w.Text("details", string(f.Context))
 	}
-	s.add(pipe.Message{Type: pipe.Failure, State: pipe.Failed, Err: codeOf(f.Code)}, w, false)
+	s.add(v5.Message{Type: v5.Failure, State: v5.Failed, Err: codeOf(f.Code)}, w, false)
 }

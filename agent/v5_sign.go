@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // signer signs lines (PROTOCOL_V5 §11). The server takes a line that is signed once, also on
@@ -30,7 +30,7 @@ func newSigner(key string) *signer {
 		return nil
 	}
 	s := &signer{key: []byte(key)}
-	s.last.Store(mrand.Int64N(pipe.MaxNumber)) //nolint:gosec // a number to begin with
+	s.last.Store(mrand.Int64N(v5.MaxNumber)) //nolint:gosec // a number to begin with
 	return s
 }
 
@@ -40,15 +40,15 @@ func (s *signer) sign(text string) (string, error) {
 	if s == nil {
 		return text, nil
 	}
-	m, err := pipe.Parse(text)
+	m, err := v5.Parse(text)
 	if err != nil {
 		return "", err
 	}
-	m.Number = int(s.last.Add(1)%pipe.MaxNumber) + 1
-	if m.Type == pipe.Heartbeat || m.Type == pipe.Join {
-		m.Data += pipe.Data(";at=" + strconv.FormatInt(time.Now().UnixMilli(), 10))
+	m.Number = int(s.last.Add(1)%v5.MaxNumber) + 1
+	if m.Type == v5.Heartbeat || m.Type == v5.Join {
+		m.Data += v5.Data(";at=" + strconv.FormatInt(time.Now().UnixMilli(), 10))
 	}
-	if text, err = pipe.Format(m); err != nil {
+	if text, err = v5.Format(m); err != nil {
 		return "", err
 	}
 	return s.seal(text, m.Context)
@@ -58,27 +58,27 @@ func (s *signer) sign(text string) (string, error) {
 func (s *signer) seal(text, session string) (string, error) {
 	nonce := make([]byte, 2)
 	_, _ = rand.Read(nonce) // never fails; it ends the program where there is no randomness
-	return pipe.Sign(text, s.key, cmp.Or(session, pipe.SystemContext), hex.EncodeToString(nonce))
+	return v5.Sign(text, s.key, cmp.Or(session, v5.SystemContext), hex.EncodeToString(nonce))
 }
 
 // verify returns an error for a line of the server's that is not to be acted upon: one with a
 // signature that is not the key's, or that is about another session than it says, and once
 // the server has signed, which it does where the key is required, one without. Only an E may
 // be, since it may answer what the server does not know to be the agent's.
-func (s *signer) verify(text string, m pipe.Message) error {
+func (s *signer) verify(text string, m v5.Message) error {
 	if s == nil {
 		return nil
 	}
-	err := pipe.Verify(text, s.key)
-	var refused *pipe.Error
+	err := v5.Verify(text, s.key)
+	var refused *v5.Error
 	switch {
-	case err == nil && m.Auth.Session != cmp.Or(m.Context, pipe.SystemContext):
+	case err == nil && m.Auth.Session != cmp.Or(m.Context, v5.SystemContext):
 		return errors.New("the server's signature is that of another session")
 	case err == nil:
 		s.mutual.Store(true)
 		return nil
-	case errors.As(err, &refused) && refused.Reason() == pipe.ReasonUnsigned:
-		if s.mutual.Load() && m.Type != pipe.Failure {
+	case errors.As(err, &refused) && refused.Reason() == v5.ReasonUnsigned:
+		if s.mutual.Load() && m.Type != v5.Failure {
 			return errors.New("the server signs, and this is not signed")
 		}
 		return nil

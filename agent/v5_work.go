@@ -8,12 +8,12 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/wire/envelope"
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // receiveWork takes an R or X. Its parameters are fetched as the server has them, so that
 // references stand for what they mean and numbers are numbers.
-func (p *pipes) receiveWork(life context.Context, m pipe.Message) {
+func (p *pipes) receiveWork(life context.Context, m v5.Message) {
 	k := p.ids(m)
 	e := p.requestOf(m, k)
 	p.note(k, m)
@@ -36,7 +36,7 @@ func (p *pipes) receiveWork(life context.Context, m pipe.Message) {
 }
 
 // isBare reports whether a request has no parameters.
-func isBare(data pipe.Data) bool {
+func isBare(data v5.Data) bool {
 	for pair := range data.Pairs() {
 		if !data.Own(pair.Key) || pair.Key == "params" {
 			return false
@@ -46,12 +46,12 @@ func isBare(data pipe.Data) bool {
 }
 
 // requestOf is a line as the envelope that it would be.
-func (p *pipes) requestOf(m pipe.Message, k Key) envelope.Envelope {
+func (p *pipes) requestOf(m v5.Message, k Key) envelope.Envelope {
 	work := envelope.WorkRequest{TaskID: k.Task, WorkType: m.Data.Call(), Parameters: json.RawMessage("{}")}
 	if names := p.supported(); work.WorkType == "" && len(names) == 1 {
 		work.WorkType = names[0] // a request to one agent need not say
 	}
-	if n, ok := m.Budget.Tokens(); ok && n < pipe.MaxBudget { // which may be more
+	if n, ok := m.Budget.Tokens(); ok && n < v5.MaxBudget { // which may be more
 		work.Hints.MaxTokens = int64(n)
 	}
 	return envelope.Envelope{
@@ -61,7 +61,7 @@ func (p *pipes) requestOf(m pipe.Message, k Key) envelope.Envelope {
 }
 
 // note remembers what the newest line about a task says.
-func (p *pipes) note(k Key, m pipe.Message) {
+func (p *pipes) note(k Key, m v5.Message) {
 	t := &talk{head: m, progress: -1}
 	if before, ok := p.talks.Get(k.Request); ok {
 		before.mu.Lock()
@@ -74,12 +74,12 @@ func (p *pipes) note(k Key, m pipe.Message) {
 // recall implements speech.
 func (p *pipes) recall(k Key) {
 	if at, ok := p.placeIn(k.Task); ok {
-		p.note(k, pipe.Message{Context: at.context, Task: at.task, Depth: at.depth})
+		p.note(k, v5.Message{Context: at.context, Task: at.task, Depth: at.depth})
 	}
 }
 
 // fetchWork fetches the parameters of a request and begins it, unless it was taken back.
-func (p *pipes) fetchWork(life context.Context, k Key, m pipe.Message) {
+func (p *pipes) fetchWork(life context.Context, k Key, m v5.Message) {
 	parameters, err := p.fetch(life, k.Request, placeOf(m), "params")
 	p.mu.Lock()
 	e, wanted := p.reading[k]

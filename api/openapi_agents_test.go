@@ -13,9 +13,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/dialect"
-	"comet/internal/dialect/envelope"
-	"comet/internal/link"
+	"comet/internal/protocol"
+	"comet/internal/protocol/envelope"
+	"comet/internal/transport"
 	"comet/models"
 )
 
@@ -57,7 +57,7 @@ func TestAnswersOfTheAgentsDoorAreAsDescribed(t *testing.T) {
 		{"post", message, "", asker, letter(t, map[string]any{"protocol_version": "9.0"}), "", 422},
 		{"post", message, "", asker, letter(t, map[string]any{"payload": map[string]any{"task_id": uuid.NewString(), "work_type": "fly", "parameters": map[string]any{}}}), "", 422},
 		{"post", message, "", asker, letter(t, nil), "text/plain", 415},
-		{"post", message, "", asker, strings.Repeat(" ", link.MaxMessage+1), "", 413},
+		{"post", message, "", asker, strings.Repeat(" ", transport.MaxMessage+1), "", 413},
 		{"post", message, "", nobody, letter(t, nil), "", 401},
 		{"post", message, "", "wrong", letter(t, nil), "", 401},
 		{"get", inbox, "", agent, "", "", 200},
@@ -98,11 +98,11 @@ func TestAdmitCountsForTheWholeServer(t *testing.T) {
 	d := openDescribedDoor(t)
 	var log bytes.Buffer
 	var server *Server
-	lines := link.New(link.Core{
-		Work: d.work, Auth: d.auth, Dialects: []dialect.Dialect{envelope.New(d.work, nil)},
-	}, &link.Options{Admit: func(w http.ResponseWriter, r *http.Request, tokenID string) error { return server.Admit(w, r, tokenID) }})
+	lines := transport.New(transport.Core{
+		Work: d.work, Auth: d.auth, Dialects: []protocol.Dialect{envelope.New(d.work, nil)},
+	}, &transport.Options{Admit: func(w http.ResponseWriter, r *http.Request, tokenID string) error { return server.Admit(w, r, tokenID) }})
 	server = New(d.core, &Options{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), RateLimit: 2, RateWindow: time.Hour, MountPublic: lines.Mount, Endless: link.Endless,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), RateLimit: 2, RateWindow: time.Hour, MountPublic: lines.Mount, Endless: transport.Endless,
 	})
 	d.Server = server
 	issued, err := d.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("ci"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)

@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/auth"
-	"comet/internal/dialect"
-	"comet/internal/dialect/envelope"
-	"comet/internal/dialect/pipe"
 	"comet/internal/events"
-	"comet/internal/link"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	"comet/internal/protocol/envelope"
+	"comet/internal/protocol/v5"
 	"comet/internal/registry"
+	"comet/internal/transport"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/openapi"
@@ -75,15 +75,15 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	core := Core{
 		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
 		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{
-			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), pipe.Class: pipe.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
+			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
 		}),
 	}
 	core.Tools = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
-	lines := link.New(link.Core{
-		Work: core.Orchestrator, Auth: tokens, Dialects: []dialect.Dialect{envelope.New(core.Orchestrator, nil), pipe.New(core.Orchestrator, nil)},
-	}, &link.Options{MaxFailures: 1000})
+	lines := transport.New(transport.Core{
+		Work: core.Orchestrator, Auth: tokens, Dialects: []protocol.Dialect{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, nil)},
+	}, &transport.Options{MaxFailures: 1000})
 	d := &describedDoor{
-		Server: New(core, &Options{Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Endless: link.Endless}), core: core, store: s, auth: tokens,
+		Server: New(core, &Options{Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Endless: transport.Endless}), core: core, store: s, auth: tokens,
 	}
 	d.admin = d.token(t, models.ScopeAdmin)
 	return d

@@ -10,8 +10,8 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/sandbox"
-	"comet/internal/toolindex"
 	"comet/internal/tools"
+	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 	"comet/internal/usage"
 	"comet/store"
@@ -26,7 +26,7 @@ func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *
 	box, err := sandbox.New(&sandbox.Options{Warm: -1})
 	require.NoError(t, err)
 	hub = tools.New(tools.Parts{
-		Store: s, Registry: reg, Usage: ledger, Work: work, Feed: feed, Upstreams: up, Index: toolindex.New(s, nil), Sandbox: box,
+		Store: s, Registry: reg, Usage: ledger, Work: work, Feed: feed, Upstreams: up, Index: toolsearch.New(s, nil), Sandbox: box,
 	}, &tools.Options{Clock: s.Now})
 	for _, service := range []interface {
 		Start(context.Context) error

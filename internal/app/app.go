@@ -20,18 +20,18 @@ import (
 	"comet/internal/auth"
 	"comet/internal/bus"
 	"comet/internal/config"
-	"comet/internal/dialect/pipe"
 	"comet/internal/events"
-	"comet/internal/gateway"
 	"comet/internal/jobs"
 	"comet/internal/journal"
 	"comet/internal/lifecycle"
-	"comet/internal/link"
+	"comet/internal/mcp"
 	"comet/internal/netguard"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol/v5"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
 	"comet/internal/tools"
+	"comet/internal/transport"
 	"comet/internal/usage"
 	"comet/store"
 	"comet/webhooks"
@@ -86,9 +86,9 @@ type App struct {
 	tracing  *telemetry.Tracing
 	services lifecycle.Group
 	http     *httpServer
-	lines    *link.Listener // nil for none
+	lines    *transport.Listener // nil for none
 	tools    *tools.Hub
-	gateway  *gateway.Gateway
+	gateway  *mcp.Gateway
 
 	// freshToken is the admin token of a first start, shown once.
 	freshToken string
@@ -141,7 +141,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	work, wakes := a.newOrchestrator(reg, ledger, feed, motion)
 	said := journal.New(a.store, &journal.Options{Registerer: a.metrics.Registerer(), Logger: a.log})
-	v5 := pipe.New(work, &pipe.Options{Keys: a.keys, Journal: said, Logger: a.log})
+	v5 := v5.New(work, &v5.Options{Keys: a.keys, Journal: said, Logger: a.log})
 	var door *api.Server
 	admit := func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) }
 	tooling, err := a.newTooling(reg, ledger, work, feed, admit)
@@ -152,7 +152,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Journal: said, Tools: tooling.hub}
 	lines := a.newLinks(work, motion, v5, admit)
 	options := a.apiOptions(relay, motion, work, v5)
-	options.Endless = endless(link.Endless, gateway.Endless)
+	options.Endless = endless(transport.Endless, mcp.Endless)
 	options.MountPublic = func(r chi.Router) {
 		lines.Mount(r)
 		tooling.mount(r)
@@ -176,7 +176,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	tooling.add(a)
 	a.services.Add("the lines to agents", lines)
 	if a.cfg.Links.V5Listen != "" {
-		a.lines = link.NewListener(lines, a.cfg.Links.V5Listen, &link.ListenerOptions{Enroll: enrolling(reg), Enrolled: hasEnrolled})
+		a.lines = transport.NewListener(lines, a.cfg.Links.V5Listen, &transport.ListenerOptions{Enroll: enrolling(reg), Enrolled: hasEnrolled})
 		a.services.Add("the lines of text", a.lines)
 	}
 	if a.cfg.Listen != "" {
@@ -253,7 +253,7 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	return r
 }
 
-func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, v5 *pipe.Dialect) *api.Options {
+func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, v5 *v5.Dialect) *api.Options {
 	return &api.Options{
 		Logger:       a.log,
 		AccessSample: a.cfg.Log.Sample,

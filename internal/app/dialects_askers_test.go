@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/wire/envelope"
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 func decode(t *testing.T, raw []byte, v any) {
@@ -213,7 +213,7 @@ type pipeAsker struct{ h *babel }
 func (pipeAsker) name() string { return "pipe" }
 
 // say posts lines and returns the lines that answer them.
-func (a pipeAsker) say(t *testing.T, lines string, wait bool) (answers []pipe.Message, location string) {
+func (a pipeAsker) say(t *testing.T, lines string, wait bool) (answers []v5.Message, location string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.h.url+"/api/v5/messages", bytes.NewBufferString(lines))
 	require.NoError(t, err)
@@ -227,7 +227,7 @@ func (a pipeAsker) say(t *testing.T, lines string, wait bool) (answers []pipe.Me
 	defer func() { _ = resp.Body.Close() }()
 	in := bufio.NewScanner(resp.Body)
 	for in.Scan() {
-		m, err := pipe.Parse(in.Text())
+		m, err := v5.Parse(in.Text())
 		require.NoError(t, err, in.Text())
 		answers = append(answers, m)
 	}
@@ -238,57 +238,57 @@ func (a pipeAsker) say(t *testing.T, lines string, wait bool) (answers []pipe.Me
 
 func (a pipeAsker) ask(t *testing.T, q question) outcome {
 	t.Helper()
-	budget, also := pipe.Budget{}, ""
+	budget, also := v5.Budget{}, ""
 	if q.budget > 0 {
-		budget = pipe.BudgetOf(q.budget)
+		budget = v5.BudgetOf(q.budget)
 	}
 	if q.silent {
 		also = ";timeout=1"
 	}
 	data := fmt.Sprintf("call=%s;do=%s;n=5%s", q.work, q.do, also)
-	var answers []pipe.Message
+	var answers []v5.Message
 	var location string
 	eventually(t, func() bool { // a busy machine may ask to come again
 		answers, location = a.say(t, fmt.Sprintf("M1|User>O1|R|-|P1|N|-|0|-|%s|%s", budget, data), q.cancel == nil)
 		code := answers[0].Err
-		return location != "" || code != pipe.E30 && code != pipe.E31 && code != pipe.E99
+		return location != "" || code != v5.E30 && code != v5.E31 && code != v5.E99
 	}, "it is taken on or refused")
 	first, last := answers[0], answers[len(answers)-1]
 	task := strings.TrimPrefix(location, "/api/v1/tasks/")
 	if q.cancel != nil {
 		q.isBegun(t)
 		gone, _ := a.say(t, fmt.Sprintf("M2|User>O1|U|%s|P1|X|-|0|%s|-|reason=changed my mind", first.Task, first.Context), false)
-		require.Equal(t, pipe.Ack, gone[0].Type, "%+v", gone)
+		require.Equal(t, v5.Ack, gone[0].Type, "%+v", gone)
 		return outcome{task: task}
 	}
 	if q.answer != "" {
-		require.Equal(t, pipe.Disambiguate, last.Type, "%+v", answers)
+		require.Equal(t, v5.Disambiguate, last.Type, "%+v", answers)
 		require.EqualValues(t, "question=which format?;opt1=json;opt2=txt", last.Data)
 		answers, _ = a.say(t, fmt.Sprintf("M2|User>O1|C|%s|P1|R|-|0|%s|-|choice=opt2", first.Task, first.Context), true)
 		last = answers[len(answers)-1]
 	}
 	eventually(t, func() bool { // the same request again is answered with where it is
-		if last.Type == pipe.Ack || last.Type == pipe.Update {
+		if last.Type == v5.Ack || last.Type == v5.Update {
 			answers, _ = a.say(t, fmt.Sprintf("M3|User>O1|R|%s|P1|N|-|0|%s|%s|%s", first.Task, first.Context, budget, data), true)
-			if again := answers[len(answers)-1]; again.Type != pipe.Failure || !strings.Contains(string(again.Data), "comet cannot take this now") {
+			if again := answers[len(answers)-1]; again.Type != v5.Failure || !strings.Contains(string(again.Data), "comet cannot take this now") {
 				last = again
 			}
 		}
-		return last.Type != pipe.Ack && last.Type != pipe.Update
+		return last.Type != v5.Ack && last.Type != v5.Update
 	}, "it ends")
 	return a.outcome(t, last, task)
 }
 
-func (a pipeAsker) outcome(t *testing.T, last pipe.Message, task string) outcome {
+func (a pipeAsker) outcome(t *testing.T, last v5.Message, task string) outcome {
 	t.Helper()
-	if last.Type == pipe.Failure {
-		state, ok := map[pipe.Code]string{pipe.E17: "too dear", pipe.E19: "unsupported", pipe.E21: "timeout", pipe.E32: "limited"}[last.Err]
+	if last.Type == v5.Failure {
+		state, ok := map[v5.Code]string{v5.E17: "too dear", v5.E19: "unsupported", v5.E21: "timeout", v5.E32: "limited"}[last.Err]
 		if !ok {
 			state = "failed"
 		}
 		return outcome{state, string(last.Data), task}
 	}
-	require.Equal(t, pipe.Success, last.Type, "%+v", last)
+	require.Equal(t, v5.Success, last.Type, "%+v", last)
 	if ref, ok := last.Data.Get("src"); ok {
 		return outcome{"done", a.fetch(t, last, ref), task}
 	}
@@ -296,7 +296,7 @@ func (a pipeAsker) outcome(t *testing.T, last pipe.Message, task string) outcome
 }
 
 // fetch reads what a reference stands for, page by page, as many as a request may ask for.
-func (a pipeAsker) fetch(t *testing.T, m pipe.Message, ref string) string {
+func (a pipeAsker) fetch(t *testing.T, m v5.Message, ref string) string {
 	t.Helper()
 	var all strings.Builder
 	for page, of := 1, 1; page <= of; {
@@ -307,7 +307,7 @@ func (a pipeAsker) fetch(t *testing.T, m pipe.Message, ref string) string {
 		answers, _ := a.say(t, strings.Join(lines, "\n"), false)
 		require.Len(t, answers, len(lines))
 		for _, answer := range answers {
-			require.Equal(t, pipe.Success, answer.Type, "%+v", answer)
+			require.Equal(t, v5.Success, answer.Type, "%+v", answer)
 			count, _ := answer.Data.Get("of")
 			var err error
 			of, err = strconv.Atoi(count)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	comet "comet/agent"
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // hand is a worker of one kind. It tells of work that it hangs at, and that it was told
@@ -29,8 +29,8 @@ type hand struct {
 	over         chan struct{} // closed when its test is
 
 	mu     sync.Mutex
-	orders []pipe.Message
-	asked  pipe.Message // what it has asked something about
+	orders []v5.Message
+	asked  v5.Message   // what it has asked something about
 	runs   atomic.Int64 // of the function, where it is one of the package
 }
 
@@ -38,7 +38,7 @@ type hand struct {
 func (w *hand) isPlain() bool { return slices.Contains(byHand(), w.kind) }
 
 // told is the work that it was given, where it reads the lines itself.
-func (w *hand) told() []pipe.Message {
+func (w *hand) told() []v5.Message {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.orders)
@@ -174,7 +174,7 @@ func (h *babel) pipeWorker(t *testing.T, w *hand, token string) {
 	require.NoError(t, err)
 	require.Contains(t, first, "|A|T0|")
 	require.NotContains(t, first, token)
-	joined, err := pipe.Parse(first)
+	joined, err := v5.Parse(first)
 	require.NoError(t, err)
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -183,18 +183,18 @@ func (h *babel) pipeWorker(t *testing.T, w *hand, token string) {
 			if err != nil {
 				return
 			}
-			m, err := pipe.Parse(text)
+			m, err := v5.Parse(text)
 			if err != nil {
 				w.ended <- "a line that is none: " + text
 				return
 			}
-			if m.Type == pipe.Failure {
+			if m.Type == v5.Failure {
 				w.ended <- "it is refused: " + text
 				return
 			}
 			for _, answer := range w.respond(m) {
 				answer.From, answer.To, answer.Number = joined.To, m.From, n
-				said, err := pipe.Format(answer)
+				said, err := v5.Format(answer)
 				if err == nil {
 					err = line.send(said)
 				}
@@ -212,17 +212,17 @@ func (h *babel) pipeWorker(t *testing.T, w *hand, token string) {
 }
 
 // respond is what the worker says to a message.
-func (w *hand) respond(m pipe.Message) []pipe.Message {
+func (w *hand) respond(m v5.Message) []v5.Message {
 	switch {
-	case m.Type == pipe.Update && m.State == pipe.Cancelled:
+	case m.Type == v5.Update && m.State == v5.Cancelled:
 		w.ended <- w.id
 		return nil
-	case m.Type == pipe.Clarify:
+	case m.Type == v5.Clarify:
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		answer, _ := m.Data.Get("answer")
-		return []pipe.Message{saying(w.asked, pipe.Success, pipe.Done, "in "+answer)}
-	case m.Type != pipe.Request:
+		return []v5.Message{saying(w.asked, v5.Success, v5.Done, "in "+answer)}
+	case m.Type != v5.Request:
 		return nil
 	}
 	w.mu.Lock()
@@ -230,18 +230,18 @@ func (w *hand) respond(m pipe.Message) []pipe.Message {
 	w.orders = append(w.orders, m)
 	do, _ := m.Data.Get("do")
 	if do == "retry" && len(w.orders) == 1 {
-		return []pipe.Message{failing(m, pipe.E32, "desc=not now")}
+		return []v5.Message{failing(m, v5.E32, "desc=not now")}
 	}
 	switch do {
 	case "ok", "retry":
-		return []pipe.Message{done(m)}
+		return []v5.Message{done(m)}
 	case "progress":
-		return []pipe.Message{saying(m, pipe.Update, pipe.Running, "progress=50%;step=half of it"), done(m)}
+		return []v5.Message{saying(m, v5.Update, v5.Running, "progress=50%;step=half of it"), done(m)}
 	case "ask":
 		w.asked = m
-		return []pipe.Message{saying(m, pipe.Clarify, pipe.Running, "question=which format?;options=json,txt")}
+		return []v5.Message{saying(m, v5.Clarify, v5.Running, "question=which format?;options=json,txt")}
 	case "too much":
-		return []pipe.Message{failing(m, pipe.E17, "desc=budget insufficient;needed=150;have=20")}
+		return []v5.Message{failing(m, v5.E17, "desc=budget insufficient;needed=150;have=20")}
 	case "long":
 		return inPieces(m, strings.Repeat(long1, 300), 108, func(text string) string {
 			return "enc=base64;text=" + base64.StdEncoding.EncodeToString([]byte(text))
@@ -252,37 +252,37 @@ func (w *hand) respond(m pipe.Message) []pipe.Message {
 		return nil
 	case "hang":
 		w.begun <- w.id
-		return []pipe.Message{saying(m, pipe.Ack, pipe.Running, "-")}
+		return []v5.Message{saying(m, v5.Ack, v5.Running, "-")}
 	}
-	return []pipe.Message{failing(m, pipe.E99, "desc=no luck")}
+	return []v5.Message{failing(m, v5.E99, "desc=no luck")}
 }
 
-func saying(m pipe.Message, t pipe.Type, s pipe.State, data string) pipe.Message {
-	out := pipe.Reply(m, m.To, 1, t, pipe.Data(data))
+func saying(m v5.Message, t v5.Type, s v5.State, data string) v5.Message {
+	out := v5.Reply(m, m.To, 1, t, v5.Data(data))
 	out.State = s
 	return out
 }
 
-func failing(m pipe.Message, code pipe.Code, data string) pipe.Message {
-	out := saying(m, pipe.Failure, pipe.Failed, data)
+func failing(m v5.Message, code v5.Code, data string) v5.Message {
+	out := saying(m, v5.Failure, v5.Failed, data)
 	out.Err = code
 	return out
 }
 
 // done is a result for which 30 tokens of the budget were used.
-func done(m pipe.Message) pipe.Message {
+func done(m v5.Message) v5.Message {
 	n, _ := m.Data.Get("n")
-	out := saying(m, pipe.Success, pipe.Done, "n is "+n)
+	out := saying(m, v5.Success, v5.Done, "n is "+n)
 	if left, ok := m.Budget.Tokens(); ok {
-		out.Budget = pipe.BudgetOf(int64(left) - 30)
+		out.Budget = v5.BudgetOf(int64(left) - 30)
 	}
 	return out
 }
 
 // inPieces is a result that DATA has no room for, in pieces of so many characters.
-func inPieces(m pipe.Message, text string, size int, written func(string) string) (all []pipe.Message) {
+func inPieces(m v5.Message, text string, size int, written func(string) string) (all []v5.Message) {
 	for piece := range slices.Chunk([]rune(text), size) {
-		all = append(all, saying(m, pipe.Update, pipe.Running, fmt.Sprintf("part=%d;%s", len(all)+1, written(string(piece)))))
+		all = append(all, saying(m, v5.Update, v5.Running, fmt.Sprintf("part=%d;%s", len(all)+1, written(string(piece)))))
 	}
-	return append(all, saying(m, pipe.Success, pipe.Done, fmt.Sprintf("src=#REF:%s:raw;parts=%d", m.Task, len(all))))
+	return append(all, saying(m, v5.Success, v5.Done, fmt.Sprintf("src=#REF:%s:raw;parts=%d", m.Task, len(all))))
 }

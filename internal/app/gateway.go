@@ -9,13 +9,13 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/events"
-	"comet/internal/gateway"
+	"comet/internal/mcp"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/sandbox"
-	"comet/internal/toolindex"
-	"comet/internal/toolindex/embeddings"
 	"comet/internal/tools"
+	"comet/internal/toolsearch"
+	"comet/internal/toolsearch/embeddings"
 	"comet/internal/upstream"
 	"comet/internal/usage"
 )
@@ -23,11 +23,11 @@ import (
 // tooling is the tools and the MCP door, with what they stand on.
 type tooling struct {
 	upstreams *upstream.Manager
-	index     *toolindex.Index
+	index     *toolsearch.Index
 	sandbox   *sandbox.Sandbox
 	hub       *tools.Hub
-	gateway   *gateway.Gateway
-	door      *gateway.Door
+	gateway   *mcp.Gateway
+	door      *mcp.Door
 }
 
 // newTooling puts the tools and the MCP door together. admit is asked for every request to
@@ -38,7 +38,7 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	t.upstreams = upstream.New(&upstream.Options{
 		Logger: a.log, Version: version, Lookup: lookup, Changed: func(c upstream.Change) { t.hub.UpstreamChanged(c) },
 	})
-	index := &toolindex.Options{Logger: a.log, Changed: func(c toolindex.Change) { t.hub.GraphChanged(c) }}
+	index := &toolsearch.Options{Logger: a.log, Changed: func(c toolsearch.Change) { t.hub.GraphChanged(c) }}
 	if index.Embedder, err = a.embedder(); err != nil {
 		return nil, err
 	}
@@ -47,15 +47,15 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 		cache = -1
 	}
 	index.Cache = cache
-	t.index = toolindex.New(a.store, index)
+	t.index = toolsearch.New(a.store, index)
 	if t.sandbox, err = sandbox.New(a.sandboxOptions(cache)); err != nil {
 		return nil, err
 	}
 	t.hub = tools.New(tools.Parts{
 		Store: a.store, Registry: reg, Usage: ledger, Work: work, Feed: feed, Upstreams: t.upstreams, Index: t.index, Sandbox: t.sandbox,
 	}, a.toolsOptions(func(c tools.Change) { t.gateway.Changed(c) }))
-	t.gateway = gateway.New(t.hub, &gateway.Options{Version: version, Logger: a.log})
-	t.door, err = gateway.NewDoor(t.gateway, a.tokens, &gateway.DoorOptions{
+	t.gateway = mcp.New(t.hub, &mcp.Options{Version: version, Logger: a.log})
+	t.door, err = mcp.NewDoor(t.gateway, a.tokens, &mcp.DoorOptions{
 		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
 		MaxBody: a.cfg.MCP.MaxBodyBytes, Admit: admit,
 	})
@@ -99,7 +99,7 @@ func (a *App) sandboxOptions(cache int) *sandbox.Options {
 
 // embedder returns what makes vectors of texts, nil for nothing. Its address is the
 // operator's own and may be on this machine.
-func (a *App) embedder() (toolindex.Embedder, error) {
+func (a *App) embedder() (toolsearch.Embedder, error) {
 	c := a.cfg.Tools.Embeddings
 	if c.URL == "" {
 		return nil, nil

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"comet/internal/bus"
-	"comet/internal/dialect"
-	"comet/internal/dialect/envelope"
-	"comet/internal/dialect/pipe"
-	"comet/internal/link"
 	"comet/internal/netguard"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	"comet/internal/protocol/envelope"
+	"comet/internal/protocol/v5"
+	"comet/internal/transport"
 )
 
 // admission counts a request of a token, and may refuse it.
@@ -26,19 +26,19 @@ func (a *App) silence() time.Duration { return max(3*a.cfg.Links.Heartbeat, leas
 
 // classes are the policies of the dialects' tasks.
 func classes() map[string]orchestrator.Policy {
-	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), pipe.Class: pipe.Policy()}
+	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}
 }
 
 // newLinks returns the lines to agents, on which envelopes and PROTOCOL_V5 are spoken. admit is asked for
 // every request to them.
-func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *pipe.Dialect, admit admission) *link.Links {
-	return link.New(link.Core{
+func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.Dialect, admit admission) *transport.Links {
+	return transport.New(transport.Core{
 		Work: work, Auth: a.tokens, Bus: motion,
-		Dialects: []dialect.Dialect{
+		Dialects: []protocol.Dialect{
 			envelope.New(work, &envelope.Options{Logger: a.log}),
 			v5,
 		},
-	}, &link.Options{
+	}, &transport.Options{
 		Heartbeat:   a.cfg.Links.Heartbeat,
 		Redeliver:   a.cfg.Links.RedeliverAfter,
 		MaxLines:    a.cfg.Links.MaxLines,

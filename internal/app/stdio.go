@@ -9,7 +9,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/config"
-	"comet/internal/gateway"
+	"comet/internal/mcp"
 	"comet/models"
 )
 
@@ -68,5 +68,5 @@ func operator() models.Principal {
 // RelayStdio connects one MCP client over in and out with a server.
 func RelayStdio(ctx context.Context, server, token string, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
 	o := opts.orDefaults()
-	return gateway.Relay(ctx, in, out, server+gateway.Path, token, o.Logger)
+	return mcp.Relay(ctx, in, out, server+mcp.Path, token, o.Logger)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/app"
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 	"comet/store/storetest"
 )
 
@@ -108,14 +108,14 @@ func dig(conn net.Conn, in *bufio.Reader) (came bool) {
 		if err != nil {
 			return came
 		}
-		m, err := pipe.Parse(line)
-		if err != nil || m.Type != pipe.Request {
+		m, err := v5.Parse(line)
+		if err != nil || m.Type != v5.Request {
 			continue
 		}
 		came = true
 		n, _ := m.Data.Get("n")
-		said, err := pipe.Format(pipe.Message{
-			Number: 2, From: m.To, To: m.From, Type: pipe.Success, Task: m.Task, State: pipe.Done, Context: m.Context, Data: pipe.Data("hole " + n),
+		said, err := v5.Format(v5.Message{
+			Number: 2, From: m.To, To: m.From, Type: v5.Success, Task: m.Task, State: v5.Done, Context: m.Context, Data: v5.Data("hole " + n),
 		})
 		if err == nil {
 			_, err = conn.Write([]byte(said + "\n"))

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/app"
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // agreedKey is one that was agreed on elsewhere.
@@ -21,7 +21,7 @@ const agreedKey = "a key that was agreed on"
 // signedLine is a line of system traffic as somebody sends it who has the key.
 func signedLine(t *testing.T, line, key string) string {
 	t.Helper()
-	signed, err := pipe.Sign(line, []byte(key), "S0", "beef")
+	signed, err := v5.Sign(line, []byte(key), "S0", "beef")
 	require.NoError(t, err)
 	return signed
 }
@@ -71,8 +71,8 @@ func TestASignatureIsNotKept(t *testing.T) {
 		tcp.say(line)
 		told += tcp.over()
 	}
-	require.Contains(t, told, "reason="+pipe.ReasonReplay)
-	require.Contains(t, told, "reason="+pipe.ReasonSignature)
+	require.Contains(t, told, "reason="+v5.ReasonReplay)
+	require.Contains(t, told, "reason="+v5.ReasonSignature)
 	require.NoError(t, a.Stop(t.Context()))
 	for place, text := range map[string]string{"a row": rows(t, cfg), "a file": contents(t, cfg.Data), "the log": log.String(), "what was answered": told} {
 		require.NotContains(t, text, ":beef:", place)
@@ -81,6 +81,6 @@ func TestASignatureIsNotKept(t *testing.T) {
 	require.Contains(t, rows(t, cfg), agreedKey, "where it is kept")
 
 	again := listening(t, cfg, opts)
-	require.Contains(t, posted(t, again.URL(), own, taken), "reason="+pipe.ReasonReplay)
+	require.Contains(t, posted(t, again.URL(), own, taken), "reason="+v5.ReasonReplay)
 	require.NoError(t, again.Stop(context.Background()))
 }

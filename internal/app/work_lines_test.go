@@ -8,7 +8,7 @@ import (
 	"time"
 
 	comet "comet/agent"
-	"comet/internal/wire/pipe"
+	"comet/internal/wire/v5"
 )
 
 // textHand does jobs in lines of PROTOCOL_V5 over TCP, past whatever becomes of its line.
@@ -19,14 +19,14 @@ type textHand struct {
 
 	address, token string
 	places, number int
-	done           map[string]pipe.Message // results
-	unheard        map[string]bool         // those that are not noted
+	done           map[string]v5.Message // results
+	unheard        map[string]bool       // those that are not noted
 }
 
 // workInText has an agent work over TCP until its test ends.
 func (j *jobs) workInText(t *testing.T, address, token string, places int) {
 	t.Helper()
-	h := &textHand{jobs: j, address: address, token: token, places: places, done: map[string]pipe.Message{}, unheard: map[string]bool{}}
+	h := &textHand{jobs: j, address: address, token: token, places: places, done: map[string]v5.Message{}, unheard: map[string]bool{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -60,7 +60,7 @@ func (h *textHand) line(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		m, err := pipe.Parse(text)
+		m, err := v5.Parse(text)
 		if err != nil {
 			continue
 		}
@@ -73,24 +73,24 @@ func (h *textHand) line(ctx context.Context) {
 }
 
 // hear returns what is to be said to a message.
-func (h *textHand) hear(m pipe.Message) (all []pipe.Message) {
+func (h *textHand) hear(m v5.Message) (all []v5.Message) {
 	place := fmt.Sprintf("%s %s %d", m.Context, m.Task, m.Depth)
 	switch _, joined := m.Data.Get("id"); {
-	case m.Type == pipe.Ack && joined:
+	case m.Type == v5.Ack && joined:
 		for place := range h.unheard {
 			all = append(all, h.done[place])
 		}
-	case m.Type == pipe.Ack || m.Type == pipe.Failure:
+	case m.Type == v5.Ack || m.Type == v5.Failure:
 		delete(h.unheard, place)
-	case m.Type == pipe.Request:
+	case m.Type == v5.Request:
 		result, known := h.done[place]
 		if !known {
 			h.runs.Add(1)
-			all = append(all, saying(m, pipe.Update, pipe.Running, "progress=50%;step=half"))
+			all = append(all, saying(m, v5.Update, v5.Running, "progress=50%;step=half"))
 			n, _ := m.Data.Get("n")
-			result = saying(m, pipe.Success, pipe.Done, "job "+n)
+			result = saying(m, v5.Success, v5.Done, "job "+n)
 			if left, ok := m.Budget.Tokens(); ok {
-				result.Budget = pipe.BudgetOf(int64(left) - h.tokens)
+				result.Budget = v5.BudgetOf(int64(left) - h.tokens)
 			}
 			h.done[place] = result
 		}
@@ -100,10 +100,10 @@ func (h *textHand) hear(m pipe.Message) (all []pipe.Message) {
 	return all
 }
 
-func (h *textHand) say(line pipeLine, m pipe.Message) error {
-	h.number = h.number%pipe.MaxNumber + 1
+func (h *textHand) say(line pipeLine, m v5.Message) error {
+	h.number = h.number%v5.MaxNumber + 1
 	m.Number = h.number
-	text, err := pipe.Format(m)
+	text, err := v5.Format(m)
 	if err != nil {
 		return err
 	}

@@ -11,22 +11,22 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"comet/api"
 	"comet/internal/auth"
 	"comet/internal/bus"
-	"comet/internal/dialect/envelope"
 	"comet/internal/events"
-	"comet/internal/gateway"
 	"comet/internal/jobs"
 	"comet/internal/lifecycle"
+	"comet/internal/mcp"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol/envelope"
 	"comet/internal/sandbox"
 	"comet/internal/telemetry"
-	"comet/internal/toolindex"
 	"comet/internal/tools"
+	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 	"comet/models"
 	"comet/webhooks"
@@ -44,7 +44,7 @@ type workshop struct {
 	*house
 	auth     *auth.Auth
 	tools    *tools.Hub
-	gateway  *gateway.Gateway
+	gateway  *mcp.Gateway
 	url      string // of the door
 	upstream string // address of the one over HTTP
 }
@@ -66,14 +66,14 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 	messages, err := bus.New(nil)
 	require.NoError(b, err)
 	upstreams := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { w.tools.UpstreamChanged(c) }})
-	index := toolindex.New(w.store, &toolindex.Options{Changed: func(c toolindex.Change) { w.tools.GraphChanged(c) }})
+	index := toolsearch.New(w.store, &toolsearch.Options{Changed: func(c toolsearch.Change) { w.tools.GraphChanged(c) }})
 	box, err := sandbox.New(&sandbox.Options{Warm: warm})
 	require.NoError(b, err)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
 	w.tools = tools.New(tools.Parts{
 		Store: w.store, Registry: w.registry, Usage: w.ledger, Work: work, Feed: feed, Upstreams: upstreams, Index: index, Sandbox: box,
 	}, &tools.Options{Registerer: metrics.Registerer(), Logger: accessLog(b), Changed: func(c tools.Change) { w.gateway.Changed(c) }})
-	w.gateway = gateway.New(w.tools, &gateway.Options{Logger: accessLog(b)})
+	w.gateway = mcp.New(w.tools, &mcp.Options{Logger: accessLog(b)})
 	var all lifecycle.Group
 	all.Add("bus", messages)
 	all.Add("relay", events.NewRelay(w.store, feed, nil))
@@ -91,15 +91,15 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 		{ID: overHTTP, URL: w.upstream},
 	})
 	require.NoError(b, err)
-	door, err := gateway.NewDoor(w.gateway, w.auth, nil)
+	door, err := mcp.NewDoor(w.gateway, w.auth, nil)
 	require.NoError(b, err)
 	core := api.Core{Registry: w.registry, Auth: w.auth, Usage: w.ledger, Webhooks: webhooks.New(w.store, nil), Orchestrator: work, Feed: feed, Tools: w.tools}
 	w.chain = serve(b, api.New(core, &api.Options{
-		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: gateway.Endless,
-		MountPublic: func(r chi.Router) { r.Handle(gateway.Path, door) },
+		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: mcp.Endless,
+		MountPublic: func(r chi.Router) { r.Handle(mcp.Path, door) },
 	}))
 	b.Cleanup(door.Drain)
-	w.url = "http://" + w.chain + gateway.Path
+	w.url = "http://" + w.chain + mcp.Path
 	w.settled(b)
 	return w
 }
@@ -138,17 +138,17 @@ func (t bearing) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // dial connects a client of the SDK over Streamable HTTP, on connections of its own.
-func dial(b *testing.B, url, token, revision string) *mcp.ClientSession {
+func dial(b *testing.B, url, token, revision string) *sdk.ClientSession {
 	b.Helper()
 	base := &http.Transport{MaxIdleConnsPerHost: 4}
 	b.Cleanup(base.CloseIdleConnections)
-	return connect(b, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearing{token, base}}}, revision)
+	return connect(b, &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearing{token, base}}}, revision)
 }
 
 // dialAll connects one client a caller.
-func dialAll(b *testing.B, callers int, url, token, revision string) []*mcp.ClientSession {
+func dialAll(b *testing.B, callers int, url, token, revision string) []*sdk.ClientSession {
 	b.Helper()
-	all := make([]*mcp.ClientSession, callers)
+	all := make([]*sdk.ClientSession, callers)
 	for i := range all {
 		all[i] = dial(b, url, token, revision)
 	}
@@ -156,15 +156,15 @@ func dialAll(b *testing.B, callers int, url, token, revision string) []*mcp.Clie
 }
 
 // spawn starts an upstream of the client's own, over standard input and output.
-func spawn(b *testing.B) *mcp.ClientSession {
+func spawn(b *testing.B) *sdk.ClientSession {
 	b.Helper()
 	cmd := exec.CommandContext(background(), os.Args[0])
 	cmd.Env = []string{upstreamMode + "=" + overStdio}
-	return connect(b, &mcp.CommandTransport{Command: cmd}, newRevision)
+	return connect(b, &sdk.CommandTransport{Command: cmd}, newRevision)
 }
 
 // stream connects a client to the gateway as over standard input and output.
-func (w *workshop) stream(b *testing.B) *mcp.ClientSession {
+func (w *workshop) stream(b *testing.B) *sdk.ClientSession {
 	b.Helper()
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
@@ -174,13 +174,13 @@ func (w *workshop) stream(b *testing.B) *mcp.ClientSession {
 		_ = w.gateway.ServeStream(background(), by, toServer, fromServer)
 	})
 	b.Cleanup(serving.Wait) // after the client has gone
-	return connect(b, &mcp.IOTransport{Reader: toClient, Writer: fromClient}, newRevision)
+	return connect(b, &sdk.IOTransport{Reader: toClient, Writer: fromClient}, newRevision)
 }
 
-func connect(b *testing.B, t mcp.Transport, revision string) *mcp.ClientSession {
+func connect(b *testing.B, t sdk.Transport, revision string) *sdk.ClientSession {
 	b.Helper()
-	client := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
-	s, err := client.Connect(background(), t, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	client := sdk.NewClient(&sdk.Implementation{Name: "bench", Version: "1"}, nil)
+	s, err := client.Connect(background(), t, &sdk.ClientSessionOptions{ProtocolVersion: revision})
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = s.Close() })
 	return s
@@ -190,12 +190,12 @@ func connect(b *testing.B, t mcp.Transport, revision string) *mcp.ClientSession 
 func toolOver(transport string) string { return transport + "__read_file" }
 
 // call calls a tool and looks at what it answers.
-func call(s *mcp.ClientSession, tool string) error {
-	res, err := s.CallTool(background(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"path": "/srv/data/reports/2026/november.txt"}})
+func call(s *sdk.ClientSession, tool string) error {
+	res, err := s.CallTool(background(), &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"path": "/srv/data/reports/2026/november.txt"}})
 	if err != nil {
 		return err
 	}
-	text, ok := res.Content[0].(*mcp.TextContent)
+	text, ok := res.Content[0].(*sdk.TextContent)
 	if res.IsError || !ok || len(text.Text) != len(page()) {
 		return fmt.Errorf("%s answers %+v", tool, res.Content[0])
 	}

@@ -23,16 +23,16 @@ import (
 	"comet/api"
 	"comet/internal/auth"
 	"comet/internal/bus"
-	"comet/internal/dialect"
-	"comet/internal/dialect/envelope"
-	"comet/internal/dialect/pipe"
 	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/journal"
 	"comet/internal/lifecycle"
-	"comet/internal/link"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	"comet/internal/protocol/envelope"
+	"comet/internal/protocol/v5"
 	"comet/internal/telemetry"
+	"comet/internal/transport"
 	"comet/models"
 	"comet/store"
 	"comet/webhooks"
@@ -66,19 +66,19 @@ func openMillThat(b *testing.B, database string, keeps bool) *mill {
 	require.NoError(b, err)
 	feed := events.NewFeed(m.store, nil)
 	m.work = orchestrator.New(m.store, m.ledger, &orchestrator.Options{
-		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), pipe.Class: pipe.Policy()}, Registry: m.registry, Feed: feed, MaxLine: 1 << 30,
+		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Registry: m.registry, Feed: feed, MaxLine: 1 << 30,
 	})
 	runner := jobs.New(m.store, nil)
 	m.work.Register(runner)
 	m.bus, err = bus.New(nil)
 	require.NoError(b, err)
 	said := journal.New(m.store, nil)
-	speech := pipe.Options{Journal: said}
+	speech := v5.Options{Journal: said}
 	if !keeps {
 		speech.Journal = nil
 	}
-	spoken := []dialect.Dialect{envelope.New(m.work, nil), pipe.New(m.work, &speech)}
-	lines := link.New(link.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Dialects: spoken}, nil)
+	spoken := []protocol.Dialect{envelope.New(m.work, nil), v5.New(m.work, &speech)}
+	lines := transport.New(transport.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Dialects: spoken}, nil)
 	var all lifecycle.Group
 	all.Add("bus", m.bus)
 	all.Add("relay", events.NewRelay(m.store, feed, nil))
@@ -92,7 +92,7 @@ func openMillThat(b *testing.B, database string, keeps bool) *mill {
 	metrics := telemetry.NewMetrics(telemetry.Build{})
 	core := api.Core{Registry: m.registry, Auth: m.auth, Usage: m.ledger, Webhooks: webhooks.New(m.store, nil), Orchestrator: m.work, Feed: feed}
 	door := api.New(core, &api.Options{
-		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: link.Endless, MountPublic: func(r chi.Router) { lines.Mount(r) },
+		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: transport.Endless, MountPublic: func(r chi.Router) { lines.Mount(r) },
 	})
 	m.chain = serve(b, door)
 	b.Cleanup(func() {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/toolindex"
+	"comet/internal/toolsearch"
 	"comet/models"
 )
 
@@ -100,8 +100,8 @@ func classOf(d *mcp.Tool) models.ToolClass {
 }
 
 // indexed is a tool as the search knows it.
-func (t *tool) indexed() toolindex.Tool {
-	return toolindex.Tool{
+func (t *tool) indexed() toolsearch.Tool {
+	return toolsearch.Tool{
 		ID: t.id, Server: t.server, Name: t.name, Title: titleOf(t.def), Description: t.def.Description, InputSchema: schemaText(t.def.InputSchema),
 	}
 }
@@ -113,8 +113,8 @@ func titleOf(d *mcp.Tool) string {
 	return d.Title
 }
 
-func indexedOf(tools []*tool) []toolindex.Tool {
-	out := make([]toolindex.Tool, 0, len(tools))
+func indexedOf(tools []*tool) []toolsearch.Tool {
+	out := make([]toolsearch.Tool, 0, len(tools))
 	for _, t := range tools {
 		if !t.quarantined {
 			out = append(out, t.indexed())

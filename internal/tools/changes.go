@@ -1,7 +1,7 @@
 package tools
 
 import (
-	"comet/internal/toolindex"
+	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 	"comet/models"
 )
@@ -52,10 +52,10 @@ func (h *Hub) whyDown(server string) string {
 }
 
 // GraphChanged hears from the index what became of the usage graph; it does not block.
-func (h *Hub) GraphChanged(c toolindex.Change) {
-	kinds := map[toolindex.ChangeKind]models.EventType{
-		toolindex.EdgeCreated: models.EventEdgeCreated, toolindex.EdgeUpdated: models.EventEdgeUpdated,
-		toolindex.GraphSynced: models.EventGraphSynced, toolindex.MetricsUpdated: models.EventMetricsUpdated,
+func (h *Hub) GraphChanged(c toolsearch.Change) {
+	kinds := map[toolsearch.ChangeKind]models.EventType{
+		toolsearch.EdgeCreated: models.EventEdgeCreated, toolsearch.EdgeUpdated: models.EventEdgeUpdated,
+		toolsearch.GraphSynced: models.EventGraphSynced, toolsearch.MetricsUpdated: models.EventMetricsUpdated,
 	}
 	h.trail.tell(models.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: models.GraphChanged{
 		From: c.From, To: c.To, Runs: c.Runs, Nodes: c.Nodes, Edges: c.Edges, Communities: c.Communities, Density: c.Density,

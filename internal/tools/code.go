@@ -13,7 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/sandbox"
-	"comet/internal/toolindex"
+	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 )
 
@@ -153,7 +153,7 @@ func (h *Hub) injected(ctx context.Context, c *call, r CodeRun) ([]sandbox.Tool,
 		}
 	}
 	if r.Intent != "" {
-		answer, err := h.index.Search(ctx, toolindex.Query{Text: r.Intent, Limit: intentTools, Allowed: func(id string) bool {
+		answer, err := h.index.Search(ctx, toolsearch.Query{Text: r.Intent, Limit: intentTools, Allowed: func(id string) bool {
 			t := all.find(id)
 			return t != nil && t.server != agentCards && t.shown(c.policy)
 		}})

@@ -14,7 +14,7 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/sandbox"
-	"comet/internal/toolindex"
+	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 	"comet/internal/usage"
 	"comet/store"
@@ -101,7 +101,7 @@ type Parts struct {
 	Work      *orchestrator.Orchestrator
 	Feed      *events.Feed
 	Upstreams *upstream.Manager
-	Index     *toolindex.Index
+	Index     *toolsearch.Index
 	Sandbox   *sandbox.Sandbox
 }
 
@@ -112,7 +112,7 @@ type Hub struct {
 	work      *orchestrator.Orchestrator
 	feed      *events.Feed
 	upstreams *upstream.Manager
-	index     *toolindex.Index
+	index     *toolsearch.Index
 	sandbox   *sandbox.Sandbox
 	opts      Options
 	log       *slog.Logger

@@ -8,7 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/errs"
-	"comet/internal/toolindex"
+	"comet/internal/toolsearch"
 	"comet/models"
 )
 
@@ -94,10 +94,10 @@ func (h *Hub) Search(ctx context.Context, by Caller, q SearchQuery) (found Found
 }
 
 func (h *Hub) search(ctx context.Context, may *policy, q SearchQuery) (Found, error) {
-	limit := toolindex.DefaultLimit
+	limit := toolsearch.DefaultLimit
 	if q.Limit != nil {
-		if limit = *q.Limit; limit < 1 || limit > toolindex.MaxLimit {
-			return Found{}, badParameters("limit must be 1 to %d, not %d", toolindex.MaxLimit, limit)
+		if limit = *q.Limit; limit < 1 || limit > toolsearch.MaxLimit {
+			return Found{}, badParameters("limit must be 1 to %d, not %d", toolsearch.MaxLimit, limit)
 		}
 	}
 	all := h.catalogue.Load()
@@ -107,7 +107,7 @@ func (h *Hub) search(ctx context.Context, may *policy, q SearchQuery) (Found, er
 			used[i] = all.find(name).id
 		}
 	}
-	answer, err := h.index.Search(ctx, toolindex.Query{
+	answer, err := h.index.Search(ctx, toolsearch.Query{
 		Text: q.Query, Limit: limit, ContextTools: used, IncludeRelated: q.IncludeRelated,
 		Allowed: func(id string) bool { t := all.find(id); return t != nil && t.shown(may) },
 	})

@@ -1,0 +1,105 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"comet/internal/errs"
+)
+
+// defaultMaxBody is the longest request in bytes where nothing else is said: what the SDK has.
+const defaultMaxBody = 4 << 20
+
+// wellFormed answers what is no JSON, no message of JSON-RPC, or no request of MCP, with the
+// errors that the document names (AgentCards, “Codes d'erreur”: PARSE_ERROR, INVALID_REQUEST,
+// INVALID_PARAMS). The SDK says some of it in plain text, and some in the words of its library.
+func (d *Door) wellFormed(next http.Handler) http.Handler {
+	most := d.opts.MaxBody
+	if most <= 0 {
+		most = defaultMaxBody
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			next.ServeHTTP(w, r)
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+		var long *http.MaxBytesError
+		switch {
+		case errors.As(err, &long):
+			refuse(w, http.StatusRequestEntityTooLarge, nil, errs.BodyTooLarge, fmt.Sprintf("the request has more than %d bytes, which is as many as it may", most))
+			return
+		case err != nil:
+			refuse(w, http.StatusBadRequest, nil, errs.InvalidRequest, "the request ended before all of it had come")
+			return
+		}
+		if d.judged(w, r, body) {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// judged answers a body that is not what it should be.
+func (d *Door) judged(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' && json.Valid(trimmed) {
+		return d.judgedBatch(w, r, trimmed)
+	}
+	msg, err := jsonrpc.DecodeMessage(body)
+	if err != nil {
+		id, problem := unreadable(body)
+		answerError(w, http.StatusBadRequest, rawID(id), problem)
+		return true
+	}
+	if said, ok := msg.(*jsonrpc.Response); ok && said.Result == nil && said.Error == nil {
+		answerError(w, http.StatusBadRequest, said.ID.Raw(), badMessage("the message has no method, and no result or error of a request that it answers"))
+		return true
+	}
+	req, ok := msg.(*jsonrpc.Request)
+	if !ok {
+		return false
+	}
+	if a, ok := w.(*answer); ok && req.IsCall() {
+		a.id = req.ID.Raw()
+	}
+	revision := r.Header.Get("Mcp-Protocol-Version")
+	newest := revision >= stateless
+	if !newest && revision != "" && !slices.Contains(revisions(), revision) {
+		return false // which is the SDK's to say
+	}
+	if !newest && outOfPlace(w, r, req) {
+		return true
+	}
+	if problem := d.grammar.judge(req); problem != nil {
+		status := http.StatusOK // an answer of the protocol
+		if newest || !req.IsCall() || problem.Code == jsonrpc.CodeInvalidRequest {
+			status = http.StatusBadRequest
+		}
+		answerError(w, status, req.ID.Raw(), problem)
+		return true
+	}
+	return false
+}
+
+// judgedBatch answers a batch in which something is not what it should be: none of it is done.
+// Only the oldest revision of the path has batches.
+func (d *Door) judgedBatch(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	if v := r.Header.Get("Mcp-Protocol-Version"); v > lastWithBatches { // the SDK refuses it
+		return false
+	}
+	answers := d.grammar.judgeBatch(body)
+	if answers == nil {
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answers)
+	return true
+}

@@ -1,0 +1,257 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"runtime/debug"
+	"slices"
+
+	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/telemetry"
+	"comet/internal/tools"
+	"comet/internal/upstream"
+	"comet/models"
+)
+
+// stateless is the first revision of the protocol without sessions.
+const stateless = "2026-07-28"
+
+// Names of what the SDK's server is given so that it knows there are tools, prompts and
+// resources, and tells its clients when they change. No list shows them.
+const (
+	everyTool     = "comet-every-tool"
+	everyPrompt   = "comet-every-prompt"
+	everyResource = "comet:every-resource"
+)
+
+// principalKey is under which name the principal travels with a verified token.
+const principalKey = "principal"
+
+// newServer returns the MCP server: the SDK speaks the protocol, and what is asked of tools,
+// prompts and resources is answered here, each time for who asks. fixed is who that is on a
+// connection without tokens; nil has it read from the token of the request.
+func (g *Gateway) newServer(fixed *models.Principal) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "comet", Title: "comet", Version: g.opts.Version}, &mcp.ServerOptions{
+		Instructions: instructions,
+		Logger:       quiet(g.log),
+		Capabilities: &mcp.ServerCapabilities{
+			Completions: &mcp.CompletionCapabilities{},
+			Prompts:     &mcp.PromptCapabilities{ListChanged: true},
+			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
+			Tools:       &mcp.ToolCapabilities{ListChanged: true},
+		},
+		SubscribeHandler:   g.subscribe,
+		UnsubscribeHandler: g.unsubscribe,
+		CompletionHandler: func(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+			res, err := g.hub.Complete(ctx, callerOf(fixed, r, r.Session.ID()), r.Params)
+			return res, protocolError(err)
+		},
+	})
+	s.AddTool(&mcp.Tool{Name: everyTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.answerCall)
+	s.AddReceivingMiddleware(g.answer(fixed), seated)
+	g.serversMu.Lock()
+	defer g.serversMu.Unlock()
+	g.servers = append(g.servers, s)
+	return s
+}
+
+// everyServer returns the servers that speak with clients.
+func (g *Gateway) everyServer() []*mcp.Server {
+	g.serversMu.Lock()
+	defer g.serversMu.Unlock()
+	return slices.Clone(g.servers)
+}
+
+// drop has a server no longer hear of changes.
+func (g *Gateway) drop(s *mcp.Server) {
+	g.serversMu.Lock()
+	defer g.serversMu.Unlock()
+	g.servers = slices.DeleteFunc(g.servers, func(other *mcp.Server) bool { return other == s })
+}
+
+// ServeStream speaks with one client over a connection that is its own, such as stdio, on
+// behalf of by, until the client goes or ctx ends.
+func (g *Gateway) ServeStream(ctx context.Context, by models.Principal, in io.Reader, out io.WriteCloser) error {
+	s := g.newServer(&by)
+	defer g.drop(s)
+	return s.Run(ctx, overStream(in, out))
+}
+
+const instructions = `comet is a gateway to the tools of many MCP servers and to other agents. Few tools are listed. ` +
+	`Say what you want to do to agentcards:search_tools and it names the tools that can; run code over several of them with agentcards:execute_code, ` +
+	`which keeps intermediate results out of the conversation; hand work to an agent with comet:submit_task.`
+
+// answer takes what is asked about tools, prompts and resources before the SDK does.
+func (g *Gateway) answer(fixed *models.Principal) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+			defer func() {
+				if p := recover(); p != nil { // one request's mistake is not everybody's end
+					g.log.Error("a request of MCP panicked", "method", method, "panic", p, "stack", string(debug.Stack()))
+					res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "comet failed; its log says why"}
+				}
+			}()
+			session := ""
+			if s := req.GetSession(); s != nil {
+				session = s.ID()
+			}
+			if method == "subscriptions/listen" && revisionOf(req) < stateless { // the SDK takes it, and never ends it
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "subscriptions/listen is of " + stateless}
+			}
+			by := callerOf(fixed, req, session)
+			ctx = context.WithValue(ctx, callerKey{}, by)
+			switch p := req.GetParams().(type) {
+			case *mcp.CallToolParamsRaw:
+				if p.Name == "" {
+					return nil, invalid("params.name must say which tool to call")
+				}
+				// The SDK calls the one tool it knows, which finds here what was meant.
+				r := *req.(*mcp.CallToolRequest)
+				params := *p
+				params.Name = everyTool
+				r.Params = &params
+				return next(context.WithValue(ctx, meantKey{}, meant{by, p.Name}), method, &r)
+			case *mcp.ListToolsParams:
+				return g.listTools(ctx, by, orNew(p))
+			case *mcp.ListPromptsParams:
+				return g.listPrompts(ctx, by, orNew(p))
+			case *mcp.ListResourcesParams:
+				return g.listResources(ctx, by, orNew(p))
+			case *mcp.ListResourceTemplatesParams:
+				return g.listTemplates(ctx, by, orNew(p))
+			case *mcp.GetPromptParams:
+				res, err := g.hub.Prompt(ctx, by, p)
+				if err != nil {
+					return nil, protocolError(err)
+				}
+				return wholePrompt(revisionOf(req), res), nil
+			case *mcp.ReadResourceParams:
+				res, err := g.hub.ReadResource(ctx, by, p.URI)
+				if err != nil {
+					return nil, protocolError(err)
+				}
+				return wholeResource(revisionOf(req), res), nil
+			}
+			return next(ctx, method, req)
+		}
+	}
+}
+
+// revisionOf is the revision in which a request was made, "" where nobody said.
+func revisionOf(req mcp.Request) string {
+	if r, ok := req.(interface{ ProtocolVersion() string }); ok {
+		return r.ProtocolVersion()
+	}
+	return ""
+}
+
+// orNew is the parameters of a request that may have none.
+func orNew[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	return p
+}
+
+// callerKey is under which a request's context has its caller: the SDK makes subscriptions out
+// of one that say nothing of it.
+type callerKey struct{}
+
+type meantKey struct{}
+
+// meant is what a call to everyTool is really for.
+type meant struct {
+	by   tools.Caller
+	name string
+}
+
+// answerCall makes a call of a client.
+func (g *Gateway) answerCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	m, ok := ctx.Value(meantKey{}).(meant)
+	if !ok {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "a call without a name"}
+	}
+	res, err := g.callFor(ctx, m.by, m.name, req)
+	var failed *tools.Error
+	if errors.As(err, &failed) {
+		if failed.Parameters {
+			return nil, protocolError(failed)
+		}
+		return failed.Result(), nil
+	}
+	return res, err
+}
+
+// callFor makes a call in the way in which its client can be asked back.
+func (g *Gateway) callFor(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	opts := tools.CallOptions{}
+	if token := req.Params.GetProgressToken(); token != nil {
+		news := upstream.TellLatest(func(p upstream.Progress) {
+			told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
+			if err := req.Session.NotifyProgress(ctx, told); err != nil {
+				g.log.Debug("a client does not hear of progress", "error", err)
+			}
+		})
+		defer news.Close()
+		opts.Progress = news.Put
+	}
+	caps := req.ClientCapabilities()
+	asks := caps != nil && caps.Elicitation != nil
+	switch {
+	case req.Params.RequestState != "":
+		return g.parked.resume(ctx, by.Principal.TokenID, name, req.Params.RequestState, req.Params.InputResponses)
+	case asks && req.ProtocolVersion() >= stateless:
+		w := g.parked.run(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error) {
+			opts.Elicit = ask
+			return g.hub.Call(ctx, by, name, req.Params.Arguments, &opts)
+		})
+		return g.parked.next(ctx, w)
+	case asks:
+		opts.Elicit = req.Session.Elicit
+	}
+	return g.hub.Call(ctx, by, name, req.Params.Arguments, &opts)
+}
+
+// callerOf is who makes a request: the holder of its token, or fixed.
+func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Caller {
+	by := tools.Caller{Door: tools.DoorMCP, Session: session}
+	if fixed != nil {
+		by.Principal = *fixed
+	}
+	extra := req.GetExtra()
+	if extra == nil {
+		return by
+	}
+	if p, ok := principalOf(extra.TokenInfo); ok && fixed == nil {
+		by.Principal = p
+	}
+	if extra.Header != nil {
+		by.TraceID = telemetry.TraceID(extra.Header.Get("traceparent"))
+	}
+	if inMeta, ok := metaOf(req)["traceparent"].(string); ok && by.TraceID == "" { // where there are no headers
+		by.TraceID = telemetry.TraceID(inMeta)
+	}
+	return by
+}
+
+// metaOf is the _meta of a request, nil for none.
+func metaOf(req mcp.Request) mcp.Meta {
+	if p := req.GetParams(); p != nil && !reflect.ValueOf(p).IsNil() {
+		return p.GetMeta()
+	}
+	return nil
+}
+
+func principalOf(t *sdkauth.TokenInfo) (p models.Principal, ok bool) {
+	if t == nil {
+		return p, false
+	}
+	p, ok = t.Extra[principalKey].(models.Principal)
+	return p, ok
+}

@@ -1,0 +1,48 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/tools"
+)
+
+// Changed hears from the tools what clients are to be told; it does not block.
+func (g *Gateway) Changed(c tools.Change) {
+	switch c.Kind {
+	case tools.ToolsChanged:
+		g.notifyTools()
+	case tools.PromptsChanged:
+		g.notifyPrompts()
+	case tools.ResourcesChanged:
+		g.notifyResources()
+	case tools.ResourceUpdated:
+		g.subs.tell(c.URI)
+	}
+}
+
+// notifyTools, notifyPrompts and notifyResources have the SDK tell its clients that a list
+// changed: it does when it is given something.
+func (g *Gateway) notifyTools() {
+	for _, s := range g.everyServer() {
+		s.AddTool(&mcp.Tool{Name: everyTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.answerCall)
+	}
+}
+
+func (g *Gateway) notifyPrompts() {
+	for _, s := range g.everyServer() {
+		s.AddPrompt(&mcp.Prompt{Name: everyPrompt}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return nil, invalid("there is no such prompt")
+		})
+	}
+}
+
+func (g *Gateway) notifyResources() {
+	for _, s := range g.everyServer() {
+		s.AddResource(&mcp.Resource{URI: everyResource, Name: everyResource}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return nil, mcp.ResourceNotFoundError(r.Params.URI)
+		})
+	}
+}

@@ -1,0 +1,33 @@
+package mcp
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+)
+
+// quiet is a logger for the SDK, which tells of each connection at its beginning and its end:
+// without sessions that is three lines a request, and every request is in the access log.
+func quiet(log *slog.Logger) *slog.Logger { return slog.New(warnings{log.Handler()}) }
+
+// warnings lets through what is at least a warning.
+type warnings struct{ slog.Handler }
+
+func (h warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
+}
+
+// Handle implements slog.Handler. That a client has gone that was to be told of something, or
+// that comet is told to stop, is no failure.
+func (h warnings) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "server run cancelled" || strings.HasPrefix(r.Message, "calling notifications/") {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{h.Handler.WithAttrs(attrs)}
+}
+
+func (h warnings) WithGroup(name string) slog.Handler { return warnings{h.Handler.WithGroup(name)} }

@@ -1,0 +1,355 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// listenAgain is the pause before a stream of the server's own words is opened again.
+const listenAgain = time.Second
+
+// send carries one message to the server, and what is answered back. A request that gets no
+// answer there is answered here, with the reason.
+func (r *relay) send(ctx context.Context, m *message) {
+	sent := r.known().id
+	answered, status, err := r.post(ctx, m)
+	if status == http.StatusNotFound && sent != "" && m.revision("") < stateless {
+		if err = r.reopen(sent); err == nil {
+			answered, _, err = r.post(ctx, m)
+		}
+	}
+	if answered || ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		err = errors.New("it ended its answer too early")
+	}
+	r.lost(m, err)
+}
+
+// lost says that a message has not reached the server, or that its answer has not come.
+func (r *relay) lost(m *message, err error) {
+	if !m.asks() {
+		r.log.Warn("a message does not reach the server", "method", m.Method, "error", err)
+		return
+	}
+	r.fail(m.ID, jsonrpc.CodeInternalError, fmt.Sprintf("the comet server at %s does not answer: %v", r.url, err))
+}
+
+// known is the session as it is now.
+func (r *relay) known() session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.session
+}
+
+// revision is the one in which a message is said.
+func (m *message) revision(otherwise string) string {
+	if m.params.Meta.Revision != "" {
+		return m.params.Meta.Revision
+	}
+	return otherwise
+}
+
+// request is a message as the transport has it (MCP, Streamable HTTP).
+func (r *relay) request(ctx context.Context, method string, m *message, s session) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, r.url, bytes.NewReader(m.raw))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	revision := m.revision(s.revision)
+	if revision != "" && m.Method != "initialize" {
+		req.Header.Set("Mcp-Protocol-Version", revision)
+	}
+	switch {
+	case revision >= stateless:
+		req.Header.Set("Mcp-Method", m.Method)
+		switch m.Method {
+		case "tools/call", "prompts/get":
+			req.Header.Set("Mcp-Name", m.params.Name)
+		case "resources/read":
+			req.Header.Set("Mcp-Name", m.params.URI)
+		}
+	case s.id != "" && m.Method != "initialize":
+		req.Header.Set("Mcp-Session-Id", s.id)
+	}
+	return req, nil
+}
+
+// post sends a message and hands on what comes back. answered is whether the client has what
+// it asked for; a status above 399 that says nothing in the protocol is an error.
+func (r *relay) post(ctx context.Context, m *message) (answered bool, status int, err error) {
+	res, err := r.do(ctx, m)
+	if err != nil {
+		return false, 0, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	var refusal []byte
+	for msg := range messagesOf(res) {
+		if res.StatusCode == http.StatusNotFound && isError(msg) && m.revision("") < stateless {
+			break // of a session that is not known any more
+		}
+		if res.StatusCode >= http.StatusMultipleChoices && !answers(msg, m) {
+			refusal = bytes.Clone(msg) // of the request, which has an id that the server has not read
+			continue
+		}
+		answered = answered || answers(msg, m)
+		r.tell(msg)
+	}
+	if !answered && res.StatusCode >= http.StatusMultipleChoices {
+		err = refusedBy(res, refusal)
+	}
+	return answered || !m.asks() && err == nil, res.StatusCode, err
+}
+
+func (r *relay) do(ctx context.Context, m *message) (*http.Response, error) {
+	req, err := r.request(ctx, http.MethodPost, m, r.known())
+	if err != nil {
+		return nil, err
+	}
+	return r.http.Do(req)
+}
+
+// refusedBy says why the server did not take a message. refusal is what it said in the
+// protocol, nil for nothing.
+func refusedBy(res *http.Response, refusal []byte) error {
+	var said struct{ Error struct{ Message string } }
+	_ = json.Unmarshal(refusal, &said) // "" where it says nothing
+	switch {
+	case res.StatusCode == http.StatusUnauthorized:
+		return errors.New("it does not know the token (--token or COMET_TOKEN)")
+	case said.Error.Message != "":
+		return fmt.Errorf("it answers %s: %s", res.Status, said.Error.Message)
+	case res.StatusCode == http.StatusForbidden:
+		return errors.New("the token may not do this: it needs the scope tools:call")
+	}
+	rest, _ := io.ReadAll(io.LimitReader(res.Body, 2000))
+	var problem struct{ Detail string }
+	if json.Unmarshal(rest, &problem) == nil && problem.Detail != "" {
+		return fmt.Errorf("it answers %s: %s", res.Status, problem.Detail)
+	}
+	if text := strings.TrimSpace(string(rest)); text != "" && !json.Valid(rest) {
+		return fmt.Errorf("it answers %s: %s", res.Status, text)
+	}
+	return fmt.Errorf("it answers %s", res.Status)
+}
+
+// open begins a session: the client's own initialize.
+func (r *relay) open(ctx context.Context, m *message) {
+	res, err := r.do(ctx, m)
+	if err != nil {
+		r.lost(m, err)
+		return
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := r.begun(m, res)
+	if err != nil {
+		r.lost(m, err)
+		return
+	}
+	r.tell(answer)
+}
+
+// begun takes the answer to initialize, and hears from then on what the server says by itself.
+func (r *relay) begun(m *message, res *http.Response) (answer []byte, err error) {
+	var refusal []byte
+	for msg := range messagesOf(res) {
+		if answers(msg, m) {
+			answer = bytes.Clone(msg)
+			break
+		}
+		if res.StatusCode >= http.StatusMultipleChoices {
+			refusal = bytes.Clone(msg)
+			continue
+		}
+		r.tell(msg)
+	}
+	if answer == nil {
+		return nil, refusedBy(res, refusal)
+	}
+	if isError(answer) { // it has begun nothing
+		return answer, nil
+	}
+	var said struct {
+		Result struct {
+			ProtocolVersion string `json:"protocolVersion"`
+		} `json:"result"`
+	}
+	_ = json.Unmarshal(answer, &said) // it is JSON, and without a revision it is an error
+	id := res.Header.Get("Mcp-Session-Id")
+	r.mu.Lock()
+	r.session.id, r.session.revision = id, said.Result.ProtocolVersion
+	r.mu.Unlock()
+	if id != "" {
+		r.running.Go(func() { r.listen(r.life, id) })
+	}
+	return answer, nil
+}
+
+// reopen begins the session anew that the server does not know any more. It is for every call,
+// so the end of the one that found out does not end it half-way.
+func (r *relay) reopen(forgotten string) error {
+	r.opening.Lock()
+	defer r.opening.Unlock()
+	ctx, cancel := context.WithTimeout(r.life, takeFor)
+	defer cancel()
+	s := r.known()
+	if s.id != forgotten { // somebody else was first
+		return nil
+	}
+	if s.opener == nil {
+		return errors.New("it knows nothing of the session")
+	}
+	r.log.Info("the server has forgotten the session; it is begun again")
+	res, err := r.do(ctx, s.opener)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := r.begun(s.opener, res)
+	if err != nil {
+		return err
+	}
+	if isError(answer) {
+		return fmt.Errorf("it does not begin the session again: %w", refusedBy(res, answer))
+	}
+	if s.opened != nil {
+		if _, _, err := r.post(ctx, s.opened); err != nil {
+			return err
+		}
+	}
+	for _, list := range []string{"tools", "prompts", "resources"} { // they may be others
+		r.tell([]byte(`{"jsonrpc":"2.0","method":"notifications/` + list + `/list_changed"}`))
+	}
+	return nil
+}
+
+// listen reads what the server says by itself in a session, as long as that lasts.
+func (r *relay) listen(ctx context.Context, id string) {
+	again := time.NewTicker(listenAgain)
+	defer again.Stop()
+	for r.known().id == id && r.hear(ctx) {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// hear reads one stream to its end, and reports whether another one may be opened.
+func (r *relay) hear(ctx context.Context) bool {
+	s := r.known()
+	req, err := r.request(ctx, http.MethodGet, &message{}, s)
+	if err != nil {
+		return false
+	}
+	res, err := r.http.Do(req)
+	if err != nil {
+		return ctx.Err() == nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode == http.StatusNotFound {
+		return r.reopen(s.id) != nil // begun again it has a stream of its own
+	}
+	if res.StatusCode != http.StatusOK {
+		return res.StatusCode >= http.StatusInternalServerError
+	}
+	for msg := range messagesOf(res) {
+		r.tell(msg)
+	}
+	return ctx.Err() == nil
+}
+
+// leave tells the server that the session is over.
+func (r *relay) leave() {
+	s := r.known()
+	if s.id == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.life), time.Second)
+	defer cancel()
+	req, err := r.request(ctx, http.MethodDelete, &message{}, s)
+	if err != nil {
+		return
+	}
+	if res, err := r.http.Do(req); err == nil {
+		_ = res.Body.Close()
+	}
+}
+
+// answers reports whether a message is the answer to another.
+func answers(msg []byte, to *message) bool {
+	var m message
+	return json.Unmarshal(msg, &m) == nil && m.Method == "" && (to.raw[0] == '[' || bytes.Equal(m.ID, to.ID))
+}
+
+// isError reports whether a message is an answer that is an error.
+func isError(msg []byte) bool {
+	var m struct {
+		Error json.RawMessage `json:"error"`
+	}
+	return json.Unmarshal(msg, &m) == nil && len(m.Error) > 0
+}
+
+// messagesOf yields the messages of an answer, whichever form it has.
+func messagesOf(res *http.Response) iter.Seq[[]byte] {
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	switch kind {
+	case "text/event-stream":
+		return eventData(res.Body)
+	case "application/json":
+		return func(yield func([]byte) bool) {
+			var all []byte
+			all, err := io.ReadAll(io.LimitReader(res.Body, maxEvent))
+			if err == nil && bytes.Contains(all, []byte(`"jsonrpc"`)) && json.Valid(all) {
+				yield(all)
+			}
+		}
+	}
+	return func(func([]byte) bool) {}
+}
+
+// maxEvent is how long an event of a stream may be, in bytes.
+const maxEvent = 16 << 20
+
+// eventData yields the data of each event of a stream (Server-sent events).
+func eventData(stream io.Reader) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		lines := bufio.NewScanner(stream)
+		lines.Buffer(nil, maxEvent)
+		var data []byte
+		for lines.Scan() {
+			line := lines.Bytes()
+			switch value, ok := bytes.CutPrefix(line, []byte("data:")); {
+			case ok:
+				if len(data) > 0 {
+					data = append(data, '\n')
+				}
+				data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
+			case len(line) == 0 && len(data) > 0:
+				if !yield(data) {
+					return
+				}
+				data = nil
+			}
+		}
+	}
+}

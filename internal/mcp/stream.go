@@ -1,0 +1,171 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// stream is a client's own connection, such as stdio, a message a line. The SDK's ends at the
+// first line that is no message, and at the end of the input forgets what it was asked; here
+// such a line is answered, and the end waits for the answers.
+type stream struct {
+	lines *bufio.Scanner
+	out   io.WriteCloser
+	gone  chan struct{} // by Close
+	close sync.Once
+
+	next    []byte        // of the line that the SDK reads
+	writing sync.Mutex    // one line to the client at a time
+	open    int           // requests that are not answered yet; under writing
+	idle    chan struct{} // has one when there may be none
+	batches bool          // the client's revision has them
+	grammar grammar
+}
+
+// overStream is the transport of a connection of one client.
+func overStream(in io.Reader, out io.WriteCloser) mcp.Transport {
+	s := &stream{out: out, gone: make(chan struct{}), idle: make(chan struct{}, 1), batches: true, grammar: newGrammar()}
+	s.lines = linesOf(in, maxLine, func() {
+		s.writing.Lock()
+		defer s.writing.Unlock()
+		s.refuse(errorMessage(nil, badMessage("%s", lineTooLong())))
+	})
+	return &mcp.IOTransport{Reader: io.NopCloser(s), Writer: streamWriter{s}}
+}
+
+// Read implements io.Reader: lines that are messages, until there are no more and all that
+// was asked is answered.
+func (s *stream) Read(p []byte) (int, error) {
+	for len(s.next) == 0 {
+		if !s.lines.Scan() {
+			s.drain()
+			return 0, io.EOF // a client that is gone is no failure
+		}
+		if line := bytes.TrimSpace(s.lines.Bytes()); len(line) > 0 && s.takes(line) {
+			s.next = append(bytes.Clone(line), '\n')
+		}
+	}
+	n := copy(p, s.next)
+	s.next = s.next[n:]
+	return n, nil
+}
+
+// takes reports whether a line can be read as messages; the client is told what is wrong.
+func (s *stream) takes(line []byte) bool {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	list := []json.RawMessage{line}
+	if line[0] == '[' && json.Unmarshal(line, &list) == nil {
+		if !s.batches {
+			s.refuse(errorMessage(nil, badMessage("this revision has no batches: one message a line")))
+			return false
+		}
+		if answers := s.grammar.judgeBatch(line); answers != nil {
+			s.refuse(answers)
+			return false
+		}
+	}
+	asked := 0
+	for _, raw := range list {
+		msg, err := jsonrpc.DecodeMessage(raw)
+		if err != nil {
+			id, problem := unreadable(raw)
+			s.refuse(errorMessage(rawID(id), problem))
+			return false
+		}
+		req, ok := msg.(*jsonrpc.Request)
+		if !ok || !req.IsCall() {
+			continue
+		}
+		if problem := s.grammar.judge(req); problem != nil {
+			s.refuse(errorMessage(req.ID.Raw(), problem))
+			return false
+		}
+		if req.Method != "subscriptions/listen" { // which lasts
+			asked++
+		}
+	}
+	s.open += asked
+	return len(list) > 0
+}
+
+// refuse answers a line; s.writing is held.
+func (s *stream) refuse(answer any) {
+	text, _ := json.Marshal(answer) // of what came as JSON
+	_, _ = s.out.Write(append(text, '\n'))
+}
+
+// drain waits until what was asked is answered.
+func (s *stream) drain() {
+	late := time.NewTimer(lastAnswers)
+	defer late.Stop()
+	for {
+		s.writing.Lock()
+		answered := s.open <= 0
+		s.writing.Unlock()
+		if answered {
+			return
+		}
+		select {
+		case <-s.idle:
+		case <-late.C:
+			return
+		case <-s.gone:
+			return
+		}
+	}
+}
+
+// streamWriter is where the SDK writes.
+type streamWriter struct{ *stream }
+
+// Write implements io.Writer: a line, which is one message or a batch of them.
+func (w streamWriter) Write(line []byte) (int, error) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	n, err := w.out.Write(line)
+	var list []json.RawMessage
+	if len(line) == 0 || line[0] != '[' || json.Unmarshal(line, &list) != nil {
+		list = []json.RawMessage{line}
+	}
+	for _, raw := range list {
+		w.said(raw)
+	}
+	return n, err
+}
+
+// said takes note of a message to the client.
+func (w streamWriter) said(raw json.RawMessage) {
+	var m struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+		Result struct {
+			ProtocolVersion string `json:"protocolVersion"`
+		} `json:"result"`
+	}
+	if _ = json.Unmarshal(raw, &m); m.Method != "" || len(m.ID) == 0 {
+		return
+	}
+	if v := m.Result.ProtocolVersion; v != "" {
+		w.batches = v < "2025-06-18"
+	}
+	if w.open--; w.open <= 0 {
+		select {
+		case w.idle <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Close implements io.Closer.
+func (w streamWriter) Close() error {
+	w.stream.close.Do(func() { close(w.gone) })
+	return w.out.Close()
+}

@@ -1,0 +1,156 @@
+// Package envelope gives the messages of the Chiffon agent protocol 1.0 their meaning:
+// it turns envelopes into the orchestrator's verbs, and what comes of them, and what
+// agents must be told, into envelopes. It knows who may say what; how a message is
+// written is for wire/envelope, and how it travels for link.
+package envelope
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/envelope"
+	"comet/models"
+)
+
+// Name is what a worker that speaks it has as its dialect, and Subprotocol its name on a
+// WebSocket.
+const (
+	Name        = "envelope"
+	Subprotocol = "envelope.v1"
+)
+
+// maxInline is the longest output that goes into one message (Chiffon §Large Payloads).
+// What is longer goes ahead in chunks, or is left to be fetched where there is only one
+// message to answer with.
+const maxInline = 1 << 20
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Clock tells the time of our own messages, default time.Now.
+	Clock func() time.Time
+	// Logger hears why somebody was refused who is not told, and of our own failures;
+	// default discards.
+	Logger *slog.Logger
+}
+
+// Dialect implements protocol.Dialect. It is safe for concurrent use.
+type Dialect struct {
+	work  *orchestrator.Orchestrator
+	clock func() time.Time
+	log   *slog.Logger
+}
+
+var _ protocol.Dialect = (*Dialect)(nil)
+
+// New returns the dialect over the orchestrator.
+func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
+	d := &Dialect{work: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
+	if opts != nil && opts.Clock != nil {
+		d.clock = opts.Clock
+	}
+	if opts != nil && opts.Logger != nil {
+		d.log = opts.Logger
+	}
+	return d
+}
+
+// Name implements protocol.Dialect.
+func (d *Dialect) Name() string { return Name }
+
+// Subprotocol implements protocol.Dialect.
+func (d *Dialect) Subprotocol() string { return Subprotocol }
+
+// Plain implements protocol.Dialect.
+func (d *Dialect) Plain() bool { return false }
+
+// About implements protocol.Dialect: messages are about a task.
+func (d *Dialect) About(raw []byte) string { return wire.TaskOf(raw) }
+
+// Negotiate implements protocol.Dialect (Chiffon §Protocol Versioning).
+func (d *Dialect) Negotiate(versions []string) (string, error) {
+	if len(versions) == 0 {
+		return wire.Version, nil
+	}
+	version, ok := wire.Negotiate(versions, []string{wire.Version})
+	if !ok {
+		return "", errs.New(errs.UnsupportedWork, "none of the versions is spoken here").With("versions", versions)
+	}
+	return version, nil
+}
+
+// Accepts implements protocol.Dialect: agents are addressed by their type.
+func (d *Dialect) Accepts(agent models.Agent) error {
+	if agent.Type == "" {
+		return errs.New(errs.InvalidRequest, "the agent %q has no type, by which this protocol addresses agents; set one with PATCH /api/v1/agents/%s", agent.ID, agent.ID)
+	}
+	return nil
+}
+
+// Token implements protocol.Dialect (Chiffon §Authentication, “message field”).
+func (d *Dialect) Token(raw []byte) (token string, rest []byte) {
+	return wire.CutToken(raw)
+}
+
+// Receive implements protocol.Dialect.
+func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Answer {
+	e, err := wire.Parse(raw)
+	if err != nil {
+		return d.refuse(e, err)
+	}
+	e.TakeToken() // it is for message queues, and nobody else's business
+	s, err := d.speaker(ctx, from, e)
+	if err != nil {
+		return d.refuse(e, err)
+	}
+	answer, err := d.receive(ctx, s, e, wait)
+	if err != nil {
+		return d.refuse(e, err)
+	}
+	answer.MessageID = e.MessageID.String()
+	return answer
+}
+
+func (d *Dialect) receive(ctx context.Context, s speaker, e wire.Envelope, wait time.Duration) (protocol.Answer, error) {
+	switch p := e.Payload.(type) {
+	case wire.WorkRequest:
+		if p.WorkType == wire.WorkTypeCancel {
+			return d.cancel(ctx, s, e, p)
+		}
+		return d.submit(ctx, s, e, p, wait)
+	case wire.WorkStatus:
+		return d.progress(ctx, s, e, p)
+	case wire.Heartbeat:
+		return d.heartbeat(ctx, s, p)
+	case wire.WorkResult:
+		return d.complete(ctx, s, e, p)
+	case wire.Failure:
+		return d.failed(ctx, s, e, p)
+	}
+	return protocol.Answer{}, errors.New("an envelope without a payload was read as valid")
+}
+
+// accepted is the answer to a message whose effect is committed.
+func accepted(taskID string) protocol.Answer {
+	a := protocol.Answer{Status: http.StatusAccepted}
+	if taskID != "" {
+		a.Location = "/api/v1/tasks/" + taskID
+	}
+	return a
+}
+
+// newID returns the id of a message of our own.
+func newID() uuid.UUID {
+	id, err := uuid.NewV7()
+	if err != nil { // there is no randomness, which ends the program elsewhere
+		return uuid.New()
+	}
+	return id
+}

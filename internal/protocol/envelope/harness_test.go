@@ -1,0 +1,175 @@
+package envelope_test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"comet/internal/jobs"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	"comet/internal/protocol/envelope"
+	"comet/internal/registry"
+	"comet/internal/usage"
+	wire "comet/internal/wire/envelope"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// house is the dialect over an orchestrator on a database of its own.
+type house struct {
+	*envelope.Dialect
+	work *orchestrator.Orchestrator
+	db   *storetest.DB
+}
+
+// rule runs one case on a fresh database of every kind.
+func rule(t *testing.T, name string, fn func(t *testing.T, h *house)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, open(t, db)) })
+	})
+}
+
+func open(t *testing.T, db *storetest.DB) *house {
+	t.Helper()
+	require.NoError(t, registry.New(db.Store, nil).Bootstrap(t.Context()))
+	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{
+		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Poll: 2 * time.Millisecond,
+	})
+	runner := jobs.New(db.Store, &jobs.Options{Poll: 2 * time.Millisecond})
+	work.Register(runner)
+	require.NoError(t, work.Start(t.Context()))
+	require.NoError(t, runner.Start(t.Context()))
+	t.Cleanup(func() {
+		require.NoError(t, runner.Stop(context.Background()))
+		require.NoError(t, work.Stop(context.Background()))
+	})
+	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
+	return &house{envelope.New(work, nil), work, db}
+}
+
+// agent registers an agent of a type that offers the capabilities.
+func (h *house) agent(t *testing.T, id, kind string, capabilities ...string) {
+	t.Helper()
+	now, parent, sphere, budget := h.db.Now(), "orch-my-team", 8, int64(50_000)
+	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+		return tx.InsertAgent(models.Agent{
+			ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, Capabilities: capabilities, Type: kind, ParentID: &parent, TokenBudget: &budget,
+			IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
+		})
+	}))
+	require.NoError(t, h.work.Learn(t.Context(), id))
+}
+
+// worker is an agent that is there.
+func (h *house) worker(t *testing.T, id, kind string, capabilities ...string) {
+	t.Helper()
+	h.agent(t, id, kind, capabilities...)
+	_, err := h.work.Join(t.Context(), id, orchestrator.Joining{Dialect: envelope.Name, Link: "websocket", Places: 4})
+	require.NoError(t, err)
+}
+
+// asker is a token that belongs to no agent, of the agent a token that belongs to it.
+func asker(name string) models.Principal {
+	return models.Principal{TokenID: name, Name: name, Scopes: []models.Scope{models.ScopeMessagesSend}}
+}
+
+func of(agent string, scopes ...models.Scope) models.Principal {
+	return models.Principal{TokenID: "token-of-" + agent, Name: agent, Scopes: scopes, AgentID: &agent}
+}
+
+// message is an envelope with ids of its own; over replaces members.
+func message(t *testing.T, from, to string, kind wire.Type, payload map[string]any, over map[string]any) []byte {
+	t.Helper()
+	all := map[string]any{
+		"protocol_version": "1.0", "message_id": uuid.NewString(), "from_agent": from, "to_agent": to, "timestamp": "2026-01-19T04:21:04Z",
+		"trace_id": uuid.NewString(), "request_id": uuid.NewString(), "type": kind, "payload": payload,
+	}
+	maps.Copy(all, over)
+	text, err := json.Marshal(all)
+	require.NoError(t, err)
+	return text
+}
+
+// request is a work_request for a new task, whose id it returns.
+func request(t *testing.T, to, work string, hints, over map[string]any) (raw []byte, task string) {
+	t.Helper()
+	task = uuid.NewString()
+	payload := map[string]any{"task_id": task, "work_type": work, "parameters": map[string]any{"n": 1}}
+	if hints != nil {
+		payload["hints"] = hints
+	}
+	return message(t, "orchestrator", to, wire.TypeWorkRequest, payload, over), task
+}
+
+// says hands a message in.
+func (h *house) says(t *testing.T, who models.Principal, raw []byte) protocol.Answer {
+	t.Helper()
+	return h.Receive(t.Context(), who, raw, 0)
+}
+
+// accepted is says for a message that is.
+func (h *house) accepted(t *testing.T, who models.Principal, raw []byte) protocol.Answer {
+	t.Helper()
+	a := h.says(t, who, raw)
+	require.False(t, a.Refused, "%s", a.Body)
+	require.Contains(t, []int{200, 202}, a.Status)
+	return a
+}
+
+// refused is says for a message that is not, and returns the error.
+func (h *house) refused(t *testing.T, who models.Principal, raw []byte) (wire.Failure, protocol.Answer) {
+	t.Helper()
+	a := h.says(t, who, raw)
+	require.True(t, a.Refused, "%d %s", a.Status, a.Body)
+	e := read(t, a.Body)
+	f, ok := e.Payload.(wire.Failure)
+	require.True(t, ok, "%s", a.Body)
+	return f, a
+}
+
+func read(t *testing.T, raw []byte) wire.Envelope {
+	t.Helper()
+	e, err := wire.Parse(raw)
+	require.NoError(t, err, "%s", raw)
+	return e
+}
+
+// told returns what an agent is to be told, and acknowledges it.
+func (h *house) told(t *testing.T, id string) (out []wire.Envelope) {
+	t.Helper()
+	all, err := h.work.Messages(t.Context(), id, 100)
+	require.NoError(t, err)
+	agent, err := h.db.Agent(t.Context(), id)
+	require.NoError(t, err)
+	for _, m := range all {
+		lines, err := h.Render(t.Context(), agent, m, 0)
+		require.NoError(t, err)
+		for _, line := range lines {
+			out = append(out, read(t, line))
+		}
+		_, err = h.work.Acknowledge(t.Context(), id, []string{m.ID})
+		require.NoError(t, err)
+	}
+	return out
+}
+
+// ends waits for a task to end.
+func (h *house) ends(t *testing.T, id string) models.Task {
+	t.Helper()
+	task, err := h.work.Wait(t.Context(), "", id, time.Minute)
+	require.NoError(t, err)
+	require.True(t, task.State.Ended(), "%+v", task)
+	return task
+}

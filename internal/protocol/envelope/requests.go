@@ -1,0 +1,144 @@
+package envelope
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/envelope"
+	"comet/models"
+)
+
+// submit takes a work_request (Chiffon §work_request). The asker hears how far the work
+// is when it was taken, or, where it waits, how it ended.
+func (d *Dialect) submit(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkRequest, wait time.Duration) (protocol.Answer, error) {
+	if !s.mayAsk() {
+		return protocol.Answer{}, d.stranger(ctx, s, e, "the token lacks the scope messages:send")
+	}
+	sub, err := submission(s, e, p)
+	if err != nil {
+		return protocol.Answer{}, err
+	}
+	done, err := d.work.Submit(ctx, s.Principal, sub, nil)
+	if errs.Is(err, errs.TaskExists) {
+		return protocol.Answer{}, wrongField("/task_id", "task_id %s is taken by another request", p.TaskID)
+	}
+	if err != nil {
+		return protocol.Answer{}, requestError(err, e, p)
+	}
+	t := done.Task
+	if wait > 0 && !t.State.Ended() {
+		t, err = d.work.Wait(ctx, s.Principal.TokenID, t.ID, wait)
+		if err != nil && !errs.Is(err, errs.Busy) { // where too many wait, this one does not
+			return protocol.Answer{}, err
+		}
+	}
+	// Whoever waited too long, or whose server stops, is told where the task stands.
+	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	defer cancel()
+	return d.standing(told, e, p.TaskID, t)
+}
+
+// tellTimeout bounds how long it takes to read what an answer says.
+const tellTimeout = 5 * time.Second
+
+func submission(s speaker, e wire.Envelope, p wire.WorkRequest) (orchestrator.Submission, error) {
+	kept, err := metaOf(e, p.Hints)
+	if err != nil {
+		return orchestrator.Submission{}, err
+	}
+	sub := orchestrator.Submission{
+		ID: p.TaskID.String(), RequestID: e.RequestID.String(), Class: Class,
+		Capabilities: []string{p.WorkType}, AgentType: e.To, Parameters: p.Parameters, Priority: models.DefaultPriority,
+		Fingerprint: fingerprint(e), Meta: kept, Trace: traceparent(e),
+		Override: orchestrator.Override{TimeoutMS: p.Hints.MaxDurationSeconds * 1000, Notify: s.agent != ""},
+	}
+	if e.To == wire.Orchestrator { // whoever can do it
+		sub.AgentType = ""
+	}
+	if p.Hints.MaxTokens > 0 {
+		sub.Budget = &p.Hints.MaxTokens
+	}
+	return sub, nil
+}
+
+// requestError gives the core's refusals of a request the context that the protocol
+// wants to have with them.
+func requestError(err error, e wire.Envelope, p wire.WorkRequest) error {
+	switch {
+	case errs.Is(err, errs.RequestIDReused):
+		return refusal{wire.InvalidMessage(wire.Problem{
+			Field: "request_id", Detail: "request_id " + e.RequestID.String() + " was used before for another request",
+		}), err}
+	case errs.Is(err, errs.UnsupportedWork):
+		return refusal{wire.UnsupportedWorkType(p.WorkType, metaTexts(err, "supported")), err}
+	case errs.Is(err, errs.BudgetExceeded):
+		return refusal{wire.ResourceLimit(limitTokens, metaNumber(err, "remaining"), metaNumber(err, "requested")), err}
+	case errs.Is(err, errs.Busy):
+		return refusal{wire.Unavailable(e.To, nil), err}
+	}
+	return err
+}
+
+// cancel takes back a task that the same principal asked for (decisions: “Cancel is a
+// work_request”). One that has ended stays as it is.
+func (d *Dialect) cancel(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkRequest) (protocol.Answer, error) {
+	if !s.mayAsk() {
+		return protocol.Answer{}, d.stranger(ctx, s, e, "the token lacks the scope messages:send")
+	}
+	t, err := d.work.Task(ctx, p.TaskID.String())
+	if err == nil && t.Owner != s.TokenID && !s.Has(models.ScopeAdmin) {
+		err = errs.New(errs.NotFound, "there is no task %q", p.TaskID.String())
+	}
+	if err != nil {
+		return protocol.Answer{}, taskError(err)
+	}
+	t, err = d.work.Cancel(ctx, t.ID, "cancelled by the asker", nil)
+	if err != nil && !errs.Is(err, errs.TaskState) {
+		return protocol.Answer{}, taskError(err)
+	}
+	return d.standing(ctx, e, p.TaskID, t)
+}
+
+// standing tells an asker where its task stands: 202 with a work_status until it has
+// ended, then its result, or the error it ended with.
+func (d *Dialect) standing(ctx context.Context, to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Answer, error) {
+	if !t.State.Ended() {
+		return d.underway(to, id, t)
+	}
+	payload, err := d.end(ctx, asked{Order: orchestrator.Order{Task: t}, task: id})
+	if err != nil {
+		return protocol.Answer{}, err
+	}
+	answer := accepted(t.ID)
+	answer.Reply, answer.Status = true, http.StatusOK
+	if f, failed := payload.(wire.Failure); failed {
+		answer.Status, answer.Refused = f.Code.HTTPStatus(), true
+	}
+	return d.write(answer, wire.Reply(to, newID(), d.clock(), payload))
+}
+
+// underway answers with how far a task is.
+func (d *Dialect) underway(to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Answer, error) {
+	p := wire.WorkStatus{TaskID: id, Status: wire.StatusRunning, Progress: t.Progress}
+	if t.StepName != "" {
+		p.Step = &wire.Step{Number: t.Step, Name: t.StepName}
+	}
+	answer := accepted(t.ID)
+	answer.Reply = true
+	return d.write(answer, wire.Reply(to, newID(), d.clock(), p))
+}
+
+const contentType = "application/json"
+
+// write puts an envelope into an answer.
+func (d *Dialect) write(answer protocol.Answer, e wire.Envelope) (protocol.Answer, error) {
+	body, err := wire.Format(e)
+	answer.Body, answer.ContentType = body, contentType
+	return answer, err
+}

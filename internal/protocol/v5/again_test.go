@@ -1,0 +1,117 @@
+package v5_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+)
+
+// both join, and W1 is given what a user asks for before W2 can do it.
+const both = `
+agent left web_search
+agent right
+left > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=web_search
+< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5
+right > M1|W2>O1|J|T0|-|-|-|0|S0|-|-
+< M*|O1>W2|A|T0|-|D|-|0|S0|-|registered;id=W2;status=active;version=V5
+user > M1|User>O1|R|-|P1|-|-|0|-|B200|call=web_search;query=AI
+< M*|O1>User|A|T1|P1|N|-|0|S1|B200|accepted;worker=W1
+left < M*|O1>W1|R|T1|P1|N|-|0|S1|B200|call=web_search;query=AI
+right > M2|W2>O1|K|T0|-|-|-|0|S0|-|caps=web_search
+< M*|O1>W2|A|T0|-|-|-|0|S0|-|updated
+`
+
+// TestWorkIsTriedAgain (PROTOCOL_V5 §8.2): the parts of a conversation have the pause
+// before the next attempt between them.
+func TestWorkIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	after := func(name, first string, parts ...string) {
+		t.Helper()
+		rule(t, name, func(t *testing.T, h *house) {
+			h.transcript(t, first)
+			for i, part := range parts {
+				h.db.Clock.Advance(time.Duration(i+1) * time.Second)
+				h.transcript(t, part)
+			}
+		})
+	}
+	after("twice by the same worker after E21, and no further", `
+agent left web_search
+left > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=web_search
+< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5
+user > M1|User>O1|R|-|P1|-|-|0|-|B200|call=web_search;query=AI
+< M*|O1>User|A|T1|P1|N|-|0|S1|B200|accepted;worker=W1
+left < M*|O1>W1|R|T1|P1|N|-|0|S1|B200|call=web_search;query=AI
+left > M2|W1>O1|E|T1|P1|F|E21|0|S1|B150|desc=execution timeout
+< M*|O1>W1|A|T1|P1|F|-|0|S1|B150|noted
+`, `
+left < M*|O1>W1|R|T1|P1|N|-|0|S1|B150|call=web_search;query=AI;retry=1;max=2
+left > M3|W1>O1|E|T1|P1|F|E21|0|S1|B100|desc=execution timeout
+< M*|O1>W1|A|T1|P1|F|-|0|S1|B100|noted
+`, `
+left < M*|O1>W1|R|T1|P1|N|-|0|S1|B100|call=web_search;query=AI;retry=2;max=2
+left > M4|W1>O1|E|T1|P1|F|E21|0|S1|B50|desc=execution timeout
+< M*|O1>W1|A|T1|P1|F|-|0|S1|B50|noted
+user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
+< M*|O1>User|E|T1|P1|F|E21|0|S1|B50|desc=execution timeout
+`)
+	after("by the next worker after E31, which is told of the one before", both+`
+left > M2|W1>O1|E|T1|P1|F|E31|0|S1|B150|desc=agent saturated
+< M*|O1>W1|A|T1|P1|F|-|0|S1|B150|noted
+`, `
+right < M*|O1>W2|R|T1|P1|N|-|0|S1|B150|call=web_search;query=AI;retry=1;max=2;fallback_from=W1;reason=E31
+# who was asked before has nothing to say of it any more
+left > M3|W1>O1|U|T1|P1|R|-|0|S1|B150|progress=10%
+< M*|O1>W1|E|T1|P1|F|E15|0|S1|B150|reason=invalid_transition;desc=T1 is new and does not take U now
+right > M3|W2>O1|S|T1|P1|D|-|0|S1|B100|n=1
+< M*|O1>W2|A|T1|P1|D|-|0|S1|B100|noted
+user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
+< M*|O1>User|S|T1|P1|D|-|0|S1|B100|n=1
+`)
+	after("by another worker when the first one leaves", both+`
+left > M2|W1>O1|L|T0|-|-|-|0|S0|-|reason=lunch
+< M*|O1>W1|A|T0|-|-|-|0|S0|-|left
+`, `
+right < M*|O1>W2|R|T1|P1|N|-|0|S1|B200|call=web_search;query=AI;retry=1;max=2;fallback_from=W1;reason=E30
+right > M3|W2>O1|S|T1|P1|D|-|0|S1|-|n=1
+< M*|O1>W2|A|T1|P1|D|-|0|S1|-|noted
+`)
+	after("never after E19, which is said to the asker at once", both+`
+left > M2|W1>O1|E|T1|P1|F|E19|0|S1|B200|desc=not this one
+< M*|O1>W1|A|T1|P1|F|-|0|S1|B200|noted
+user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
+< M*|O1>User|E|T1|P1|F|E19|0|S1|B200|desc=not this one
+`)
+}
+
+// TestASessionThatOthersMade (§6): one that was made over the core, with facts and a task
+// of its own, has a short name as soon as somebody needs it.
+func TestASessionThatOthersMade(t *testing.T) {
+	t.Parallel()
+	rule(t, "is spoken in, and its facts are read", func(t *testing.T, h *house) {
+		_, err := h.work.OpenSession(t.Context(), principal("user"), "made-elsewhere", json.RawMessage(`{"lang":"fr","who":{"name":"Ada"}}`))
+		require.NoError(t, err)
+		n, err := h.work.Handle(t.Context(), "018f0000-0000-7000-8000-000000000001", "made-elsewhere")
+		require.NoError(t, err)
+		require.Equal(t, models.Handle{Context: 1, Task: 1}, n)
+		h.transcript(t, `
+agent writer summarize
+writer > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=summarize;places=2
+< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5
+user > M1|User>O1|R|T5|-|-|-|0|S1|-|call=summarize;lang=#CTX:lang;name=#CTX:who.name
+< M*|O1>User|A|T5|-|N|-|0|S1|-|accepted;worker=W1
+# {"lang":"fr","name":"Ada"}
+writer < M*|O1>W1|R|T5|P1|N|-|0|S1|-|call=summarize;lang=#CTX:lang;name=#CTX:who.name
+writer > M2|W1>O1|Q|T5|-|-|-|0|S1|-|ref=T5:params
+< M*|O1>W1|S|T5|-|D|-|0|S1|-|page=1;of=1;enc=base64;text=eyJsYW5nIjoiZnIiLCJuYW1lIjoiQWRhIn0=
+user > M2|User>O1|R|T6|-|-|-|0|S1|-|call=summarize;lang=#CTX:colour
+< M*|O1>User|E|T6|-|F|E43|0|S1|-|desc=the session has nothing under 'colour'
+stranger > M1|User>O1|R|T7|-|-|-|0|S1|-|call=summarize
+< M*|O1>User|E|T7|-|F|E42|0|S1|-|desc="there is no session S1; - has one made"
+`)
+	})
+}

@@ -1,0 +1,117 @@
+package v5
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"slices"
+	"strings"
+	"text/template"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+//go:embed prompts/*.txt
+var promptFiles embed.FS
+
+// prompt is what a prompt is filled in with.
+type prompt struct {
+	// Address and Caps are the agent's whose prompt it is, "" where there is none.
+	Address, Caps string
+	// Analyst is another worker for what a research agent does not do itself.
+	Analyst string
+	Workers []promptWorker
+}
+
+type promptWorker struct{ Address, Name, State, Caps string }
+
+// maxPrompted is how many workers a prompt lists.
+const maxPrompted = 200
+
+// Prompt is one of the system prompts of PROTOCOL_V5 §13, “orchestrator”, “worker” or
+// “research”, filled in with the live registry. language is “fr”, as documented with the
+// decided corrections, or “en”; agentID is whom it is for, "" for nobody in particular.
+// The error is errs.NotFound for a name, a language or an agent that there is not.
+func (d *Dialect) Prompt(ctx context.Context, name, language, agentID string) (string, error) {
+	text, err := promptFiles.ReadFile("prompts/" + name + "." + language + ".txt")
+	if err != nil || strings.ContainsAny(name+language, "/.") {
+		return "", errs.New(errs.NotFound, "there is no prompt %q in the language %q; there are orchestrator, worker and research in fr and en", name, language)
+	}
+	page, err := template.New(name).Parse(string(text))
+	if err != nil {
+		return "", err
+	}
+	p, err := d.prompted(ctx, name, agentID)
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	err = page.Execute(&out, p)
+	return out.String(), err
+}
+
+func (d *Dialect) prompted(ctx context.Context, name, agentID string) (p prompt, err error) {
+	if agentID != "" {
+		agent, err := d.work.Agent(ctx, agentID)
+		if err != nil {
+			return p, err
+		}
+		address, err := d.address(ctx, agentID)
+		if err != nil {
+			return p, err
+		}
+		p.Address, p.Caps = address.String(), capsOf(agent)
+	}
+	workers, err := d.work.Workers(ctx, "", maxPrompted)
+	for _, w := range workers {
+		if err != nil {
+			break
+		}
+		err = d.addWorker(ctx, &p, name, w, agentID)
+	}
+	return p, err
+}
+
+// The capabilities by which the prompt of a research agent finds whom it is about.
+const (
+	searches = "web_search"
+	analyses = "data_analysis"
+)
+
+// addWorker lists a worker that is there. The prompt of a research agent that is for nobody
+// in particular is for the first one that searches.
+func (d *Dialect) addWorker(ctx context.Context, p *prompt, name string, w models.Worker, agentID string) error {
+	if w.State == models.WorkerOffline {
+		return nil
+	}
+	agent, err := d.work.Agent(ctx, w.AgentID)
+	if err != nil || !agent.IsActive {
+		return err
+	}
+	address, err := d.address(ctx, w.AgentID)
+	if err != nil {
+		return err
+	}
+	p.Workers = append(p.Workers, promptWorker{address.String(), agent.Name, string(w.State), capsOf(agent)})
+	switch {
+	case name == "research" && agentID == "" && p.Address == "" && offers(agent, searches):
+		p.Address, p.Caps = address.String(), capsOf(agent)
+	case w.AgentID != agentID && p.Analyst == "" && offers(agent, analyses):
+		p.Analyst = address.String() + "-ANALYST"
+	}
+	return nil
+}
+
+func offers(a models.Agent, capability string) bool {
+	return slices.ContainsFunc(a.Capabilities, func(c string) bool { return models.CapabilityKey(c) == capability })
+}
+
+// capsOf is what an agent offers, as a join declares it.
+func capsOf(a models.Agent) string {
+	names := make([]string, len(a.Capabilities))
+	for i, c := range a.Capabilities {
+		names[i] = models.CapabilityKey(c)
+	}
+	return strings.Join(names, ",")
+}

@@ -1,0 +1,327 @@
+// Package v5 gives the lines of PROTOCOL_V5 their meaning: it turns them into the
+// orchestrator's verbs, and what comes of them, and what agents must be told, into lines.
+// The O1 that answers is this service. How a line is written is for wire/pipe, and how it
+// travels for link.
+//
+// A line names agents, sessions and tasks by short names (W3, S1, T1), which the
+// orchestrator keeps for whoever needs them. A task that was handed off has its source's
+// TID, one deeper, so that on the wire CTX, TID, DEPTH and the worker name it together.
+package v5
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/journal"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/v5"
+	"comet/models"
+)
+
+// Name is what a worker that speaks it has as its dialect, and Subprotocol its name on a
+// WebSocket.
+const (
+	Name        = "pipe"
+	Subprotocol = "v5"
+)
+
+// Version is the version that is spoken, as a join states it (PROTOCOL_V5 §14).
+const Version = "V5"
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Clock tells the time, default time.Now.
+	Clock func() time.Time
+	// Keys are what agents sign with; without them no agent has a key.
+	Keys *auth.Keys
+	// Journal keeps what is said; default: it is not kept, and no message can be referred
+	// to.
+	Journal *journal.Journal
+	// Logger hears of every line, and of our own failures; default discards.
+	Logger *slog.Logger
+}
+
+// Dialect implements protocol.Dialect. It is safe for concurrent use.
+type Dialect struct {
+	work    *orchestrator.Orchestrator
+	clock   func() time.Time
+	log     *slog.Logger
+	keys    *auth.Keys       // nil for none
+	journal *journal.Journal // nil for none
+	numbers *numbers
+	texts   texts
+}
+
+var _ protocol.Dialect = (*Dialect)(nil)
+
+// New returns the dialect over the orchestrator.
+func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
+	d := &Dialect{work: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
+	if opts != nil && opts.Clock != nil {
+		d.clock = opts.Clock
+	}
+	if opts != nil && opts.Logger != nil {
+		d.log = opts.Logger
+	}
+	if opts != nil {
+		d.keys, d.journal = opts.Keys, opts.Journal
+	}
+	d.numbers, d.texts = newNumbers(d.clock()), newTexts()
+	return d
+}
+
+// Name implements protocol.Dialect.
+func (d *Dialect) Name() string { return Name }
+
+// Subprotocol implements protocol.Dialect.
+func (d *Dialect) Subprotocol() string { return Subprotocol }
+
+// Plain implements protocol.Dialect: its lines hold nothing but its messages.
+func (d *Dialect) Plain() bool { return true }
+
+// About implements protocol.Dialect: TID and CTX, the fourth segment and the ninth. A join
+// is about everything, whatever it has there, and so is a line of V4, which has no CTX.
+func (d *Dialect) About(raw []byte) string {
+	var task string
+	for n := 1; ; n++ {
+		segment, rest, found := bytes.Cut(raw, []byte{'|'})
+		switch {
+		case !found || n == 3 && string(segment) == "J" || n == 4 && (len(segment) < 2 || string(segment) == "T0"):
+			return ""
+		case n == 4:
+			task = string(segment)
+		case n == 9:
+			return task + string(segment)
+		}
+		raw = rest
+	}
+}
+
+// Negotiate implements protocol.Dialect: the version is agreed on in the join.
+func (d *Dialect) Negotiate([]string) (string, error) { return Version, nil }
+
+// Accepts implements protocol.Dialect: every agent can have a number.
+func (d *Dialect) Accepts(models.Agent) error { return nil }
+
+// Token implements protocol.Dialect: the token of a join (decisions: “Who is speaking”).
+func (d *Dialect) Token(raw []byte) (token string, rest []byte) {
+	m, err := wire.Parse(string(raw))
+	if err != nil || m.Type != wire.Join {
+		return "", raw
+	}
+	data, token, found := m.Data.Cut(keyToken)
+	if !found {
+		return "", raw
+	}
+	m.Data = data
+	line, err := wire.Format(m)
+	if err != nil {
+		return "", raw
+	}
+	return token, []byte(line)
+}
+
+// Introduction returns the name that a join proposes with name=, for an agent that is not
+// registered yet. Its error is for Refuse: it is no join, or one whose token may be cut off.
+func (d *Dialect) Introduction(raw []byte) (name string, err error) {
+	m, err := parse(string(raw), isV4(raw))
+	if err != nil {
+		return "", err
+	}
+	if m.Type != wire.Join || m.From.Role != wire.Worker {
+		return "", refuse(wire.E13, "from", "the first line must be a worker's J, not %s of %s", m.Type, m.From)
+	}
+	if m.Warnings.Has(wire.DataTruncated) && !has(m.Data, keyToken) {
+		return "", refuse(wire.E10, "", "DATA has more than %d characters; a token behind them is lost", wire.MaxData)
+	}
+	name, _ = m.Data.Get("name")
+	_, err = checkJoin(m)
+	return name, err
+}
+
+// Receive implements protocol.Dialect.
+func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Answer {
+	old := d.hearsV4(from, raw)
+	m, s, err := d.hear(ctx, from, raw, old)
+	if err != nil {
+		return d.inVersion(old, d.unheard(ctx, from, d.answered(ctx, s, d.refuse(m, err))))
+	}
+	var answer protocol.Answer
+	if err = d.heed(ctx, &s, m, old); err == nil {
+		answer, err = d.receive(ctx, s, m, wait)
+	}
+	if err == nil {
+		s.said.taken(d.inContext(ctx, s, m))
+	} else {
+		answer = d.refuse(m, err)
+	}
+	return d.seal(ctx, s.agent, m, d.inVersion(old, d.answered(ctx, s, answer)))
+}
+
+// inVersion is an answer in the version that somebody is answered in.
+func (d *Dialect) inVersion(old bool, a protocol.Answer) protocol.Answer {
+	if old {
+		return d.down(a)
+	}
+	return a
+}
+
+// hear reads a message, of V4 where old is set, and finds out whose it is. What is wrong
+// with it behind that is for heed: it is known to have come from its sender then, and its
+// signature is taken.
+func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s speaker, err error) {
+	if m, err = parse(string(raw), old); err != nil {
+		return d.fromWhom(ctx, from, m), s, err
+	}
+	var told bool
+	if m.Data, _, told = m.Data.Cut(keyToken); told && protocol.LineOf(ctx).Far { // it is nobody else's business
+		return m, s, errToken()
+	}
+	if s, err = d.speaker(ctx, from, m); err == nil {
+		err = d.authenticate(ctx, s.agent, m, raw)
+	}
+	d.came(ctx, s, m, err)
+	if err == nil {
+		s.said = d.hearing(s, m)
+	}
+	return m, s, err
+}
+
+// heed finds out which task a message of V4 is about, and looks at its cause.
+func (d *Dialect) heed(ctx context.Context, s *speaker, m wire.Message, old bool) error {
+	if old {
+		if err := d.recall(ctx, s, m); err != nil {
+			return err
+		}
+	}
+	_, err := m.Data.Parent()
+	return err
+}
+
+func (d *Dialect) receive(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Answer, error) {
+	switch m.Type {
+	case wire.Query:
+		return d.query(ctx, s, m)
+	case wire.Request:
+		return d.request(ctx, s, m, wait)
+	}
+	if s.agent == "" {
+		return d.fromUser(ctx, s, m, wait)
+	}
+	return d.fromAgent(ctx, s, m)
+}
+
+// fromUser takes what somebody says of a task that he asked for.
+func (d *Dialect) fromUser(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Answer, error) {
+	switch {
+	case m.Type == wire.Clarify:
+		return d.answer(ctx, s, m, wait)
+	case m.Type == wire.Update && m.State == wire.Cancelled:
+		return d.cancel(ctx, s, m)
+	case m.Type == wire.Broadcast:
+		return d.broadcast(ctx, s, m)
+	}
+	return protocol.Answer{}, refuse(wire.E14, "", "a user sends R, C, B, Q and U with the state X, not %s", m.Type)
+}
+
+// fromAgent takes what an agent says of itself, and of the work it has.
+func (d *Dialect) fromAgent(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+	if err := checkState(m); err != nil {
+		return protocol.Answer{}, err
+	}
+	switch m.Type {
+	case wire.Join:
+		return d.join(ctx, s, m)
+	case wire.Leave:
+		return d.leave(ctx, s, m)
+	case wire.Caps:
+		return d.caps(ctx, s, m)
+	case wire.Heartbeat:
+		return d.heartbeat(ctx, s, m)
+	case wire.Ack:
+		return d.ack(ctx, s, m)
+	case wire.Update:
+		if m.State == wire.Cancelled {
+			return d.cancel(ctx, s, m) // of what it asked for itself
+		}
+		return d.update(ctx, s, m)
+	case wire.Success:
+		return d.success(ctx, s, m)
+	case wire.Failure:
+		return d.failure(ctx, s, m)
+	case wire.Clarify:
+		if has(m.Data, "answer") || has(m.Data, "choice") {
+			return d.answer(ctx, s, m, 0)
+		}
+		return d.question(ctx, s, m)
+	case wire.Handoff:
+		return d.handOff(ctx, s, m)
+	}
+	return protocol.Answer{}, refuse(wire.E14, "", "%s is for O1 to send", m.Type)
+}
+
+// checkState refuses a report whose STATE says something else than its type (PROTOCOL_V5
+// §4.1); none says nothing.
+func checkState(m wire.Message) error {
+	want := wire.Running
+	switch m.Type {
+	case wire.Success:
+		want = wire.Done
+	case wire.Failure:
+		want = wire.Failed
+	case wire.Update, wire.Clarify, wire.Handoff:
+	default:
+		return nil
+	}
+	if m.State == 0 || m.State == want || m.Type == wire.Update && m.State == wire.Cancelled {
+		return nil
+	}
+	return refuse(wire.E15, wire.ReasonTransition, "the state of %s is %s, not %s", m.Type, want, m.State)
+}
+
+const contentType = "text/plain; charset=utf-8"
+
+// say answers a message with one of our own. Over a line that stays open it is sent
+// where reply is set.
+func (d *Dialect) say(to wire.Message, t wire.Type, s wire.State, data *wire.Writer, reply bool) (protocol.Answer, error) {
+	text, err := data.Data()
+	if err != nil {
+		return protocol.Answer{}, err
+	}
+	m := wire.Reply(to, self, d.numbers.next(to.Context), t, text)
+	m.State = s
+	line, err := wire.Format(m)
+	if err != nil {
+		return protocol.Answer{}, err
+	}
+	return protocol.Answer{Status: http.StatusOK, Body: []byte(line), ContentType: contentType, Reply: reply}, nil
+}
+
+// noted is the answer to a message whose effect is committed.
+func (d *Dialect) noted(to wire.Message, word string, reply bool) (protocol.Answer, error) {
+	return d.say(to, wire.Ack, to.State, flag(word, to), reply || to.Warnings != 0) // what was put right is told in any case
+}
+
+// flag begins the DATA of an answer: a word, and what was put right in the message.
+func flag(word string, to wire.Message) *wire.Writer {
+	w := new(wire.Writer).Flag(word)
+	if to.Warnings != 0 {
+		w.List("warn", strings.Split(to.Warnings.String(), ",")...)
+	}
+	return w
+}
+
+// orNotFound gives the core's errs.NotFound its code in the protocol.
+func orNotFound(err error, code wire.Code, format string, args ...any) error {
+	if errs.Is(err, errs.NotFound) {
+		return refuse(code, "", format, args...)
+	}
+	return err
+}

@@ -1,0 +1,165 @@
+package v5
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/v5"
+	"comet/models"
+)
+
+// The bounds of what a join declares.
+const (
+	maxDeclaredDepth = 6
+	// maxCaps bounds a declaration; DATA has no room for more.
+	maxCaps = 100
+)
+
+// join takes J (PROTOCOL_V5 §2.4, §12.4, §14.3): the agent says what it can do, and gets
+// the number it has for good. places= is how many tasks it takes at a time.
+func (d *Dialect) join(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+	places, err := checkJoin(m)
+	if err != nil {
+		return protocol.Answer{}, err
+	}
+	if p, ok := m.Data.Pair("caps"); ok {
+		if err := d.declare(ctx, s.agent, slices.Collect(p.List())); err != nil {
+			return protocol.Answer{}, err
+		}
+	}
+	w := new(wire.Writer).Flag("registered").Add("id", s.address.String()).Add("status", "active")
+	if asksForV4(m) {
+		w.Add("version", VersionV4).Add("mode", "compat")
+	} else {
+		w.Add("version", Version)
+	}
+	m.From = s.address // whatever it has proposed
+	a, err := d.say(m, wire.Ack, wire.Done, w, true)
+	a.Present, a.Places = err == nil, places
+	a.MaxDepth, _ = numberIn(m.Data, "max_depth", 1, maxDeclaredDepth, 0) // checkJoin has judged it
+	if asksForV4(m) {
+		a.Version, a.Places = VersionV4, placesV4
+	}
+	return a, err
+}
+
+// checkJoin judges a join by itself, and returns how many tasks the agent takes at a
+// time, 0 where it does not say.
+func checkJoin(m wire.Message) (places int, err error) {
+	if v, ok := m.Data.Get("version"); ok && !strings.EqualFold(v, Version) && !asksForV4(m) {
+		return 0, refuse(wire.E90, wire.ReasonVersion, "version %s is not spoken here; V5 and V4 are", v)
+	}
+	if _, err := numberIn(m.Data, "max_depth", 1, maxDeclaredDepth, 1); err != nil {
+		return 0, err
+	}
+	if p, ok := m.Data.Pair("caps"); ok && len(slices.Collect(p.List())) > maxCaps {
+		return 0, refuse(wire.E10, "", "caps must have at most %d entries", maxCaps)
+	}
+	return numberIn(m.Data, "places", 1, orchestrator.MaxPlaces, 0)
+}
+
+// numberIn reads a number of DATA, otherwise where there is none.
+func numberIn(data wire.Data, key string, low, high, otherwise int) (int, error) {
+	text, ok := data.Get(key)
+	if !ok {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < low || n > high {
+		return 0, refuse(wire.E10, "", "%s must be a number from %d to %d, not %s", key, low, high, text)
+	}
+	return n, nil
+}
+
+// declare has an agent offer what it says, in the place of what it did before. The
+// agent itself says so, which no right to change agents is needed for.
+func (d *Dialect) declare(ctx context.Context, agentID string, caps []string) error {
+	agent, err := d.work.Agent(ctx, agentID)
+	if err != nil || sameCaps(agent.Capabilities, caps) {
+		return err
+	}
+	_, err = d.work.UpdateCapabilities(ctx, models.System(), agentID, caps)
+	return err
+}
+
+// sameCaps reports whether two lists name the same, with or without "custom:".
+func sameCaps(a, b []string) bool {
+	keys := func(names []string) []string {
+		out := make([]string, len(names))
+		for i, name := range names {
+			out[i] = models.CapabilityKey(name)
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	return slices.Equal(keys(a), keys(b))
+}
+
+// leave takes L: the agent takes no work any more, and what it has goes to others.
+func (d *Dialect) leave(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+	if err := d.work.Leave(ctx, s.agent, true); err != nil {
+		return protocol.Answer{}, err
+	}
+	return d.noted(m, "left", true)
+}
+
+// caps takes K.
+func (d *Dialect) caps(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+	p, ok := m.Data.Pair("caps")
+	if !ok {
+		return protocol.Answer{}, refuse(wire.E10, "", "DATA must have caps, a list such as caps=web_search,summarize")
+	}
+	if err := d.declare(ctx, s.agent, slices.Collect(p.List())); err != nil {
+		return protocol.Answer{}, err
+	}
+	return d.noted(m, "updated", true)
+}
+
+// heartbeat takes H: load in percent, and how many tasks wait at the agent. One whose
+// load is 100 is busy.
+func (d *Dialect) heartbeat(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+	beat := orchestrator.Heartbeat{State: models.WorkerOnline, Present: true}
+	if text, ok := m.Data.Get("load"); ok {
+		load, ok := percent(text)
+		if !ok {
+			return protocol.Answer{}, refuse(wire.E10, "", "load must be 0%% to 100%%, not %s", text)
+		}
+		beat.Load = &load
+		if load == 100 {
+			beat.State = models.WorkerBusy
+		}
+	}
+	if _, err := numberIn(m.Data, "queue", 0, wire.MaxNumber, 0); err != nil {
+		return protocol.Answer{}, err
+	}
+	_, err := d.work.Heartbeat(ctx, s.agent, beat)
+	if errs.Is(err, errs.NotFound) {
+		return protocol.Answer{}, refuse(wire.E41, "", "%s is not there: send J first", s.address)
+	}
+	if err != nil {
+		return protocol.Answer{}, err
+	}
+	return d.noted(m, "alive", false)
+}
+
+// ack takes A: an agent has what it was told about a task, and works on what it was
+// given.
+func (d *Dialect) ack(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+	if tid, ok := m.Task.Number(); !ok || tid == 0 {
+		return d.noted(m, "noted", false)
+	}
+	t, err := d.had(ctx, s, m)
+	if err != nil {
+		return protocol.Answer{}, err
+	}
+	if _, err := d.work.Accept(ctx, s.agent, t.ID); err != nil && !errs.Is(err, errs.TaskState) {
+		return protocol.Answer{}, unknownTask(err, s, m)
+	}
+	s.said.in(m)
+	return d.noted(m, "noted", has(m.Data, keyAck))
+}

@@ -1,0 +1,77 @@
+package v5
+
+import (
+	"context"
+
+	wire "comet/internal/wire/v5"
+	"comet/models"
+)
+
+// speaker is who sends a message: an agent, or somebody who asks for work.
+type speaker struct {
+	models.Principal
+	// agent is the agent's id and address its name, "" and User for somebody else.
+	agent   string
+	address wire.Address
+	// old is set for whoever speaks V4, and of is the task that such a message is about,
+	// nil where its CTX says so, or there is none.
+	old bool
+	of  *models.Task
+	// said is the message, to be kept, nil for one that is not.
+	said *heard
+}
+
+// speaker returns who sends a message. The token names the agent, and FROM must be the
+// number it has; only a join may propose another one, which it does not get.
+func (d *Dialect) speaker(ctx context.Context, from models.Principal, m wire.Message) (speaker, error) {
+	s := speaker{Principal: from, address: wire.Address{Role: wire.User}}
+	if from.AgentID == nil {
+		switch {
+		case m.From.Role != wire.User:
+			return s, refuse(wire.E13, "from", "the token belongs to no agent: FROM must be User, not %s", m.From)
+		case !s.mayAsk():
+			return s, refuse(wire.E90, "scope", "asking for work takes a token with the scope messages:send")
+		}
+		return s, nil
+	}
+	s.agent = *from.AgentID
+	var err error
+	if s.address, err = d.address(ctx, s.agent); err != nil {
+		s.address = wire.Address{}
+		return s, err
+	}
+	if m.From != s.address && (m.Type != wire.Join || m.From.Role != wire.Worker) {
+		return s, refuse(wire.E13, "from", "FROM must be %s, the number of the agent that speaks, not %s", s.address, m.From)
+	}
+	return s, nil
+}
+
+// fromWhom is a line that could not be read, as one of the agent whose token it came with:
+// it is that agent that has to be told.
+func (d *Dialect) fromWhom(ctx context.Context, from models.Principal, m wire.Message) wire.Message {
+	if from.AgentID == nil {
+		return m
+	}
+	if own, err := d.address(ctx, *from.AgentID); err == nil {
+		m.From = own
+	}
+	return m
+}
+
+// peer is the end that the speaker is in the journal. All who ask are User on the wire, so
+// that what is said between one of them and O1 is kept under his token.
+func (s speaker) peer() string {
+	if s.agent == "" {
+		return userPeer(s.TokenID)
+	}
+	return s.address.String()
+}
+
+// userPeer is the end in the journal of whoever asks with a token.
+func userPeer(tokenID string) string { return "User:" + tokenID }
+
+// mayAsk reports whether the speaker may ask for work.
+func (s speaker) mayAsk() bool { return s.Has(models.ScopeMessagesSend) }
+
+// owns reports whether the speaker asked for a task, or may do as if.
+func (s speaker) owns(t models.Task) bool { return t.Owner == s.TokenID || s.Has(models.ScopeAdmin) }

@@ -1,0 +1,37 @@
+package v5
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/protocol"
+	wire "comet/internal/wire/v5"
+)
+
+// The same request may come on two connections at a time. One of them gets the name; the
+// other one waits until there is a task by that name, so often and so long each time.
+const (
+	twinLooks = 40
+	twinPause = 25 * time.Millisecond
+)
+
+// followTwin answers a request whose name another one has taken that has perhaps not been
+// submitted yet. Where that is the same request, it is followed; taken is the refusal of
+// any other.
+func (d *Dialect) followTwin(ctx context.Context, s speaker, m wire.Message, wait time.Duration, taken error) (protocol.Answer, error) {
+	for range twinLooks {
+		t, err := d.earlier(ctx, s, m)
+		switch {
+		case err != nil:
+			return protocol.Answer{}, err
+		case t != nil:
+			return d.follow(ctx, s, m, *t, wait)
+		}
+		select {
+		case <-ctx.Done():
+			return protocol.Answer{}, ctx.Err()
+		case <-time.After(twinPause):
+		}
+	}
+	return protocol.Answer{}, taken
+}

@@ -1,0 +1,232 @@
+package embeddings_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"comet/internal/errs"
+	"comet/internal/netguard"
+	"comet/internal/toolsearch/embeddings"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve returns the URL of a server, and how often it was asked.
+func serve(t *testing.T, answer http.HandlerFunc) (url string, asked *atomic.Int64) {
+	t.Helper()
+	asked = new(atomic.Int64)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		answer(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, asked
+}
+
+// lengths answers with vectors that tell the lengths of the texts, the last one first.
+func lengths(w http.ResponseWriter, r *http.Request) {
+	var req struct{ Input []string }
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	var data []string
+	for i := len(req.Input) - 1; i >= 0; i-- {
+		data = append(data, fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":[%d,1]}`, i, len(req.Input[i])))
+	}
+	_, _ = fmt.Fprintf(w, `{"object":"list","data":[%s],"model":"m","usage":{"prompt_tokens":1}}`, strings.Join(data, ","))
+}
+
+func client(t *testing.T, url string, opts *embeddings.Options) *embeddings.Client {
+	t.Helper()
+	if opts == nil {
+		opts = &embeddings.Options{}
+	}
+	opts.Pause = time.Millisecond
+	c, err := embeddings.New(url, "m", opts)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestEmbed(t *testing.T) {
+	t.Parallel()
+
+	t.Run("AsksInBatchesAndKeepsTheOrder", func(t *testing.T) {
+		t.Parallel()
+		url, asked := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPost || r.URL.Path != "/v1/embeddings" || r.Header.Get("Authorization") != "Bearer secret" {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			lengths(w, r)
+		})
+		got, err := client(t, url, &embeddings.Options{Token: "secret", Batch: 2}).Embed(t.Context(), []string{"a", "bb", "ccc", "dddd", "eeeee"})
+		require.NoError(t, err)
+		require.Equal(t, [][]float32{{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}}, got)
+		require.EqualValues(t, 3, asked.Load())
+	})
+
+	t.Run("TriesAgainWhereTheServerIsBusyOrAway", func(t *testing.T) {
+		t.Parallel()
+		for _, status := range []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
+			var n atomic.Int64
+			url, asked := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if n.Add(1) < 3 {
+					w.WriteHeader(status)
+					return
+				}
+				lengths(w, r)
+			})
+			_, err := client(t, url, nil).Embed(t.Context(), []string{"a"})
+			require.NoError(t, err, status)
+			require.EqualValues(t, 3, asked.Load())
+		}
+	})
+
+	t.Run("GivesUpAfterItsTries", func(t *testing.T) {
+		t.Parallel()
+		url, asked := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+		_, err := client(t, url, nil).Embed(t.Context(), []string{"a"})
+		require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
+		require.Equal(t, "the embeddings server answers with 502", errs.From(err).Detail)
+		require.EqualValues(t, 3, asked.Load())
+	})
+}
+
+func TestWhatIsRefusedIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status       int
+		answer, says string
+	}{
+		"AWrongToken":             {http.StatusUnauthorized, `{"error":"who are you"}`, "answers with 401"},
+		"AnUnknownModel":          {http.StatusNotFound, ``, "answers with 404"},
+		"BrokenJSON":              {http.StatusOK, `{"data":[{"index":0,"embed`, "something else than vectors"},
+		"APage":                   {http.StatusOK, `<html>`, "something else than vectors"},
+		"NoVector":                {http.StatusOK, `{"data":[]}`, "0 vectors to 2 texts"},
+		"OneTooMany":              {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1]},{"index":2,"embedding":[1]}]}`, "3 vectors to 2 texts"},
+		"OneTwice":                {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`, "cannot be used"},
+		"AnIndexOutside":          {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`, "cannot be used"},
+		"AnIndexBelow":            {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":-1,"embedding":[1]}]}`, "cannot be used"},
+		"AnEmptyVector":           {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[]}]}`, "cannot be used"},
+		"VectorsOfSeveralLengths": {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}`, "different lengths"},
+		"ANumberThatIsNone":       {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1e60]}]}`, "something else than vectors"},
+		"AnAnswerThatHasNoEnd":    {http.StatusOK, strings.Repeat(" ", 2000), "more than 1000 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, asked := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(c.status)
+				_, _ = w.Write([]byte(c.answer))
+			})
+			_, err := client(t, url, &embeddings.Options{MaxBody: 1000}).Embed(t.Context(), []string{"a", "b"})
+			require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
+			require.Contains(t, errs.From(err).Detail, c.says)
+			require.NotContains(t, err.Error(), "who are you")
+			require.EqualValues(t, 1, asked.Load())
+		})
+	}
+}
+
+func TestSlowServers(t *testing.T) {
+	t.Parallel()
+	// A server sees that the one who asks has gone when it has read what he said.
+	silent := func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}
+
+	t.Run("AreLeftWhenTheTimeIsOver", func(t *testing.T) {
+		t.Parallel()
+		url, _ := serve(t, silent)
+		_, err := client(t, url, &embeddings.Options{Timeout: 10 * time.Millisecond, Tries: 2}).Embed(t.Context(), []string{"a"})
+		require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
+		require.Equal(t, "the embeddings server cannot be reached", errs.From(err).Detail)
+	})
+
+	t.Run("AreLeftWhenTheCallerGoes", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			cancel()
+			silent(w, r)
+		})
+		_, err := client(t, url, nil).Embed(ctx, []string{"a"})
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+
+	t.Run("ToAnotherHostAreRefused", func(t *testing.T) {
+		t.Parallel()
+		other, asked := serve(t, lengths)
+		url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other+"/v1/embeddings", http.StatusTemporaryRedirect)
+		})
+		_, err := client(t, url, &embeddings.Options{Token: "secret"}).Embed(t.Context(), []string{"a"})
+		require.ErrorContains(t, err, "redirects to another host")
+		require.Zero(t, asked.Load())
+	})
+
+	t.Run("OnTheSameHostAreFollowed", func(t *testing.T) {
+		t.Parallel()
+		url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/embeddings" {
+				http.Redirect(w, r, "/v2/embeddings", http.StatusTemporaryRedirect)
+				return
+			}
+			lengths(w, r)
+		})
+		got, err := client(t, url, nil).Embed(t.Context(), []string{"a"})
+		require.NoError(t, err)
+		require.Equal(t, [][]float32{{1, 1}}, got)
+	})
+}
+
+func TestAddressesThatAreGuarded(t *testing.T) {
+	t.Parallel()
+	url, asked := serve(t, lengths)
+	_, err := client(t, url, &embeddings.Options{DialContext: netguard.New(nil).DialContext}).Embed(t.Context(), []string{"a"})
+	require.True(t, errs.Is(err, errs.AddressRefused), "%v", err)
+	require.Zero(t, asked.Load())
+	open := netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	_, err = client(t, url, &embeddings.Options{DialContext: open.DialContext}).Embed(t.Context(), []string{"a"})
+	require.NoError(t, err)
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	for _, base := range []string{"", "models.example", "ftp://models.example", "http://", "http://me:secret@models.example", "http://models.example?key=secret", "http://[::1"} {
+		_, err := embeddings.New(base, "m", nil)
+		require.True(t, errs.Is(err, errs.InvalidRequest), "%s: %v", base, err)
+		require.NotContains(t, fmt.Sprint(err), "secret")
+	}
+	_, err := embeddings.New("http://models.example", "", nil)
+	require.True(t, errs.Is(err, errs.InvalidRequest), "%v", err)
+	c, err := embeddings.New("http://127.0.0.1:1/v1/", "m", &embeddings.Options{Tries: 1})
+	require.NoError(t, err)
+	require.Equal(t, "m", c.Model())
+	_, err = c.Embed(t.Context(), []string{"a"})
+	require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
+	var refused net.Error
+	require.ErrorAs(t, err, &refused, "the log is told why")
+	none, err := c.Embed(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
+}

@@ -1,0 +1,329 @@
+package toolsearch_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/toolsearch"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// changes are those that an index has told of.
+type changes struct {
+	mu  sync.Mutex
+	all []toolsearch.Change
+}
+
+func (c *changes) add(one toolsearch.Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, one)
+}
+
+// of returns those of a kind.
+func (c *changes) of(k toolsearch.ChangeKind) (out []toolsearch.Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.all {
+		if one.Kind == k {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// house has tools whose texts are alike, so that the graph decides between them.
+func house(db *storetest.DB, opts *toolsearch.Options) *toolsearch.Index {
+	x := toolsearch.New(db.Store, opts)
+	x.Replace("fs", []toolsearch.Tool{
+		tool("read_x", "Reads"), tool("read_y", "Reads"), tool("read_z", "Reads"), tool("write", "Stores"), tool("parse", "Understands"), tool("paint", "Draws"),
+	})
+	return x
+}
+
+// record records a run so many times and has it written.
+func record(t *testing.T, x *toolsearch.Index, times int, tools string) {
+	t.Helper()
+	for range times {
+		require.NoError(t, x.Record(t.Context(), strings.Fields(tools), true))
+	}
+	require.NoError(t, x.Flush(t.Context()))
+}
+
+func edges(t *testing.T, db *storetest.DB) map[string]int64 {
+	t.Helper()
+	all, err := db.ToolEdges(t.Context(), 1000)
+	require.NoError(t, err)
+	out := map[string]int64{}
+	for _, e := range all {
+		out[e.From+" "+e.To] = e.Runs
+	}
+	return out
+}
+
+// run starts an index until the end of the test.
+func run(t *testing.T, x *toolsearch.Index) {
+	t.Helper()
+	require.NoError(t, x.Start(t.Context()))
+	require.NoError(t, x.Start(t.Context()))
+	t.Cleanup(func() {
+		require.NoError(t, x.Stop(context.Background()))
+		require.NoError(t, x.Stop(context.Background()))
+	})
+}
+
+func TestRecord(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "CountsEachPairOnceARunHoweverOftenItWasCalled", func(t *testing.T, db *storetest.DB) {
+		x := house(db, nil)
+		record(t, x, 1, "fs:write "+strings.Repeat("fs:read_x fs:parse ", 4000))
+		require.Equal(t, map[string]int64{"fs:write fs:read_x": 1, "fs:write fs:parse": 1, "fs:read_x fs:parse": 1}, edges(t, db))
+		record(t, x, 3, "fs:read_x fs:parse")
+		require.EqualValues(t, 4, edges(t, db)["fs:read_x fs:parse"])
+	})
+
+	rule(t, "StrengthensNothingByAFailedRun", func(t *testing.T, db *storetest.DB) {
+		x := house(db, nil)
+		require.NoError(t, x.Record(t.Context(), []string{"fs:read_x", "fs:parse"}, false))
+		require.NoError(t, x.Flush(t.Context()))
+		require.Empty(t, edges(t, db))
+		nodes, err := db.ToolNodes(t.Context(), 10)
+		require.NoError(t, err)
+		require.Len(t, nodes, 2)
+		for _, n := range nodes {
+			require.EqualValues(t, 1, n.Failed)
+			require.Zero(t, n.Runs)
+		}
+	})
+
+	rule(t, "ConnectsOnlyWhatStandsNearEachOther", func(t *testing.T, db *storetest.DB) {
+		x := house(db, nil)
+		record(t, x, 1, "a b c d e f")
+		got := edges(t, db)
+		require.Contains(t, got, "a e")
+		require.NotContains(t, got, "a f")
+	})
+
+	rule(t, "RefusesRunsOverTheLimits", func(t *testing.T, db *storetest.DB) {
+		x := house(db, &toolsearch.Options{MaxPending: 50})
+		require.NoError(t, x.Record(t.Context(), make1000("a", toolsearch.MaxRun), true))
+		require.True(t, errs.Is(x.Record(t.Context(), make1000("a", toolsearch.MaxRun+1), true), errs.InvalidRequest))
+		require.NoError(t, x.Record(t.Context(), []string{strings.Repeat("a", 256)}, true))
+		require.True(t, errs.Is(x.Record(t.Context(), []string{strings.Repeat("a", 257)}, true), errs.InvalidRequest))
+		require.True(t, errs.Is(x.Record(t.Context(), []string{""}, true), errs.InvalidRequest))
+		require.NoError(t, x.Record(t.Context(), nil, true))
+		for i := 0; ; i++ { // nobody writes
+			if err := x.Record(t.Context(), []string{fmt.Sprint("a", i), fmt.Sprint("b", i)}, true); err != nil {
+				require.True(t, errs.Is(err, errs.Busy), "%v", err)
+				break
+			}
+			require.Less(t, i, 50)
+		}
+		require.NoError(t, x.Flush(t.Context()))
+		require.NoError(t, x.Record(t.Context(), []string{"a", "b"}, true))
+	})
+
+	rule(t, "AddsUpWhatSeveralReplicasRecord", func(t *testing.T, db *storetest.DB) {
+		var all sync.WaitGroup
+		for range 4 {
+			x := house(db, nil)
+			all.Go(func() {
+				for range 25 {
+					require.NoError(t, x.Record(context.Background(), []string{"fs:read_x", "fs:parse", "fs:write"}, true))
+					require.NoError(t, x.Record(context.Background(), []string{"fs:write", "fs:parse", "fs:read_x"}, true))
+					require.NoError(t, x.Flush(context.Background()))
+				}
+			})
+		}
+		all.Wait()
+		for pair, n := range edges(t, db) {
+			require.EqualValues(t, 100, n, pair)
+		}
+		require.Len(t, edges(t, db), 6)
+	})
+
+	rule(t, "KeepsWhatCannotBeWritten", func(t *testing.T, db *storetest.DB) {
+		x := house(db, nil)
+		require.NoError(t, x.Record(t.Context(), []string{"fs:read_x", "fs:parse"}, true))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, x.Flush(ended))
+		require.NoError(t, x.Flush(t.Context()))
+		require.Equal(t, map[string]int64{"fs:read_x fs:parse": 1}, edges(t, db))
+	})
+
+	rule(t, "WritesWhatWaitsBeforeTheEnd", func(t *testing.T, db *storetest.DB) {
+		x := house(db, &toolsearch.Options{Every: time.Hour})
+		require.NoError(t, x.Start(t.Context()))
+		require.NoError(t, x.Record(t.Context(), []string{"fs:read_x", "fs:parse"}, true))
+		require.NoError(t, x.Stop(context.Background()))
+		require.NoError(t, x.Stop(context.Background()))
+		require.Len(t, edges(t, db), 1)
+	})
+}
+
+func make1000(id string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = id
+	}
+	return out
+}
+
+func TestGraph(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "BringsForwardWhatIsUsedWithTheContext", func(t *testing.T, db *storetest.DB) {
+		x := house(db, nil)
+		record(t, x, 5, "fs:parse fs:read_z")
+		require.Equal(t, "fs:read_x", found(t, x, "read")[0], "without a context the ids decide between equals")
+		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
+		require.NoError(t, err)
+		require.Equal(t, "fs:read_z", a.Hits[0].ID)
+		require.InDelta(t, 0.5, a.Meta.Alpha, 1e-9, "two tools and one edge are all there is: max(0.5, 1 - 2·1)")
+		require.InDelta(t, 1, a.Meta.Density, 1e-9)
+		h := a.Hits[0]
+		require.Positive(t, h.GraphScore)
+		require.InDelta(t, a.Meta.Alpha*h.SemanticScore+(1-a.Meta.Alpha)*h.GraphScore, h.Score, 1e-4)
+		require.Equal(t, []string{"fs:parse"}, h.RelatedTools)
+		require.Zero(t, a.Hits[1].GraphScore)
+	})
+
+	rule(t, "TakesCommonNeighboursForNearness", func(t *testing.T, db *storetest.DB) {
+		x := house(db, nil)
+		record(t, x, 2, "fs:parse fs:write")
+		record(t, x, 2, "fs:write fs:read_y")
+		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
+		require.NoError(t, err)
+		require.Equal(t, "fs:read_y", a.Hits[0].ID, "it was never used with fs:parse, and with fs:write as that was")
+	})
+
+	rule(t, "DoesNotLetOneLoopOwnIt", func(t *testing.T, db *storetest.DB) {
+		x := house(db, nil)
+		record(t, x, 1, strings.Repeat("fs:parse fs:read_x ", 5000))
+		record(t, x, 2, "fs:parse fs:read_y")
+		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
+		require.NoError(t, err)
+		require.Equal(t, "fs:read_y", a.Hits[0].ID)
+	})
+
+	rule(t, "AddsRelatedToolsThatTheTextDoesNotFind", func(t *testing.T, db *storetest.DB) {
+		x := house(db, nil)
+		record(t, x, 50, "fs:read_x fs:paint")
+		q := toolsearch.Query{Text: "read", IncludeRelated: true}
+		a, err := x.Search(t.Context(), q)
+		require.NoError(t, err)
+		var related []toolsearch.Hit
+		for _, h := range a.Hits {
+			if h.Related {
+				related = append(related, h)
+			}
+		}
+		require.Len(t, related, 1)
+		require.Equal(t, "fs:paint", related[0].ID)
+		require.Equal(t, "Draws", related[0].Description)
+		require.Less(t, related[0].Score, a.Hits[0].Score)
+		q.Allowed = func(id string) bool { return id != "fs:paint" }
+		a, err = x.Search(t.Context(), q)
+		require.NoError(t, err)
+		require.NotContains(t, ids(a), "fs:paint", "not even as a relative")
+		require.Empty(t, a.Hits[0].RelatedTools)
+		q.Allowed, q.Limit = nil, 1
+		a, err = x.Search(t.Context(), q)
+		require.NoError(t, err)
+		require.Equal(t, []string{"fs:read_x"}, ids(a), "the limit is for all")
+		x.Replace("fs", []toolsearch.Tool{tool("read_x", "Reads")})
+		q.Limit = 5
+		a, err = x.Search(t.Context(), q)
+		require.NoError(t, err)
+		require.Equal(t, []string{"fs:read_x"}, ids(a), "what has vanished is no hit")
+		require.Empty(t, a.Hits[0].RelatedTools)
+	})
+
+	rule(t, "IsReadByEveryReplicaAndToldOf", func(t *testing.T, db *storetest.DB) {
+		record(t, house(db, nil), 3, "fs:parse fs:read_z")
+		var told changes
+		x := house(db, &toolsearch.Options{Every: time.Millisecond, Recompute: time.Millisecond, Changed: told.add})
+		run(t, x)
+		require.Eventually(t, func() bool { return len(told.of(toolsearch.MetricsUpdated)) > 0 }, time.Minute, time.Millisecond)
+		synced := told.of(toolsearch.GraphSynced)
+		require.Len(t, synced, 1)
+		require.Equal(t, toolsearch.Change{Kind: toolsearch.GraphSynced, Nodes: 2, Edges: 1, Density: 1}, synced[0])
+		require.Equal(t, toolsearch.Change{Kind: toolsearch.MetricsUpdated, Nodes: 2, Edges: 1, Communities: 1, Density: 1}, told.of(toolsearch.MetricsUpdated)[0])
+		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
+		require.NoError(t, err)
+		require.Equal(t, "fs:read_z", a.Hits[0].ID)
+
+		require.NoError(t, x.Record(t.Context(), []string{"fs:parse", "fs:read_z", "fs:write"}, true))
+		require.Eventually(t, func() bool { return len(told.of(toolsearch.EdgeCreated)) == 2 }, time.Minute, time.Millisecond)
+		updated := told.of(toolsearch.EdgeUpdated)
+		require.Len(t, updated, 1)
+		require.Equal(t, "fs:parse fs:read_z 4", fmt.Sprint(updated[0].From, " ", updated[0].To, " ", updated[0].Runs))
+	})
+
+	rule(t, "HasRanksAndCommunitiesThatOutliveTheProcess", func(t *testing.T, db *storetest.DB) {
+		var told changes
+		x := house(db, &toolsearch.Options{Every: time.Millisecond, Recompute: time.Millisecond, Changed: told.add})
+		record(t, x, 9, "a b c")
+		record(t, x, 9, "d e f")
+		record(t, x, 1, "c d")
+		run(t, x)
+		require.Eventually(t, func() bool {
+			all := told.of(toolsearch.MetricsUpdated)
+			return len(all) > 0 && all[len(all)-1].Communities == 2
+		}, time.Minute, time.Millisecond)
+		nodes, err := db.ToolNodes(t.Context(), 10)
+		require.NoError(t, err)
+		byTool := map[string]models.ToolNode{}
+		for _, n := range nodes {
+			byTool[n.Tool] = n
+			require.Positive(t, n.Rank, n.Tool)
+		}
+		require.Equal(t, byTool["a"].Community, byTool["c"].Community)
+		require.Equal(t, byTool["d"].Community, byTool["f"].Community)
+		require.NotEqual(t, byTool["a"].Community, byTool["d"].Community)
+		require.Greater(t, byTool["c"].Rank, byTool["a"].Rank, "runs lead to c and none to a")
+	})
+
+	rule(t, "ForgetsWhatNobodyUsesAndKeepsNoMoreThanItMay", func(t *testing.T, db *storetest.DB) {
+		first := house(db, nil)
+		record(t, first, 1, "old older")
+		db.Clock.Advance(31 * 24 * time.Hour)
+		for i := range 5 {
+			record(t, first, 1, fmt.Sprintf("n%d m%d", i, i))
+			db.Clock.Advance(time.Second)
+		}
+		run(t, house(db, &toolsearch.Options{MaxEdges: 3}))
+		require.Eventually(t, func() bool {
+			nodes, err := db.ToolNodes(t.Context(), 100)
+			return err == nil && len(nodes) == 10
+		}, time.Minute, time.Millisecond)
+		require.Equal(t, map[string]int64{"n2 m2": 1, "n3 m3": 1, "n4 m4": 1}, edges(t, db))
+	})
+
+	rule(t, "CountsLessWhatWasUsedLongAgo", func(t *testing.T, db *storetest.DB) {
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.AddToolEdges([]models.ToolEdge{{From: "fs:parse", To: "fs:read_x", Runs: 1}})
+			return err
+		}))
+		db.Clock.Advance(29 * 24 * time.Hour)
+		var told changes
+		x := house(db, &toolsearch.Options{Every: time.Millisecond, Changed: told.add})
+		run(t, x)
+		require.Eventually(t, func() bool { return len(told.of(toolsearch.GraphSynced)) > 0 }, time.Minute, time.Millisecond)
+		record(t, x, 3, "fs:parse fs:read_y")
+		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
+		require.NoError(t, err)
+		require.Equal(t, "fs:read_y", a.Hits[0].ID)
+	})
+}

@@ -1,0 +1,50 @@
+package transport
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counts is what can be seen of the lines from outside.
+type counts struct {
+	lines       *prometheus.GaugeVec
+	messages    *prometheus.CounterVec
+	redelivered *prometheus.CounterVec
+	failures    prometheus.Counter
+}
+
+// The directions of messages.
+const (
+	toAgent   = "out"
+	fromAgent = "in"
+)
+
+// newCounts registers what it returns, where there is somebody who takes it.
+func newCounts(to prometheus.Registerer) *counts {
+	c := &counts{
+		lines: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "comet_link_lines", Help: "Lines to agents that this process holds.",
+		}, []string{"link"}),
+		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "comet_link_messages_total", Help: "Messages from agents (in) and to them (out).",
+		}, []string{"link", "direction"}),
+		redelivered: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "comet_link_redeliveries_total", Help: "Messages handed over again because they were not acknowledged in time.",
+		}, []string{"link"}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "comet_link_authentication_failures_total", Help: "Tokens that agents showed, and signatures, that were not accepted.",
+		}),
+	}
+	if to != nil {
+		to.MustRegister(c.lines, c.messages, c.redelivered, c.failures)
+	}
+	return c
+}
+
+func (c *counts) heard(link string) { c.messages.WithLabelValues(link, fromAgent).Inc() }
+
+func (c *counts) told(link string, again bool) {
+	c.messages.WithLabelValues(link, toAgent).Inc()
+	if again {
+		c.redelivered.WithLabelValues(link).Inc()
+	}
+}

@@ -1,0 +1,103 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+const (
+	// maxAnswerRead is how much of an answer is read, so that its connection can be used
+	// again.
+	maxAnswerRead = 64 << 10
+	idleTimeout   = 90 * time.Second
+)
+
+// errGone is the answer of a target that wants nothing any more.
+var errGone = errors.New("the address is gone")
+
+// pushClient makes the requests to push targets. It follows no redirects and uses no
+// proxy, either of which would lead past the guard.
+type pushClient struct {
+	transport *http.Transport
+	opts      *Options
+}
+
+func newPushClient(o *Options) *pushClient {
+	return &pushClient{opts: o, transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			// The transport goes on connecting when the request is over.
+			ctx, cancel := context.WithTimeout(ctx, o.PushTimeout)
+			defer cancel()
+			return o.Guard.DialContext(ctx, network, address)
+		},
+		TLSHandshakeTimeout:    o.PushTimeout,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
+		MaxIdleConns:           1024,
+		MaxIdleConnsPerHost:    64,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: 64 << 10,
+	}}
+}
+
+func (c *pushClient) close() { c.transport.CloseIdleConnections() }
+
+// probe asks whether somebody is there: with HEAD, and with a POST of nothing where
+// HEAD is not understood.
+func (c *pushClient) probe(ctx context.Context, t models.PushTarget) error {
+	status, err := c.request(ctx, t, http.MethodHead, nil)
+	if err != nil || status == http.StatusGone || good(status) {
+		return judge(status, err)
+	}
+	status, err = c.request(ctx, t, http.MethodPost, nil)
+	return judge(status, err)
+}
+
+// post pushes one message; nil says that it was taken. It is errGone where the target
+// wants nothing any more.
+func (c *pushClient) post(ctx context.Context, t models.PushTarget, body []byte) error {
+	return judge(c.request(ctx, t, http.MethodPost, body))
+}
+
+func good(status int) bool { return status/100 == 2 }
+
+func judge(status int, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case good(status):
+		return nil
+	case status == http.StatusGone:
+		return errGone
+	}
+	return errs.New(errs.Unavailable, "the address answered with %d", status)
+}
+
+func (c *pushClient) request(ctx context.Context, t models.PushTarget, method string, body []byte) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.PushTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, t.URL, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Authorization", "Bearer "+t.Secret)
+	req.Header.Set("User-Agent", c.opts.UserAgent)
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", contentTypeJSON)
+	}
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return 0, errs.Wrap(errs.Unavailable, err, "the address cannot be reached")
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerRead) // the status has said it all
+	return resp.StatusCode, nil
+}

@@ -1,0 +1,140 @@
+package v5_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/wire/v5"
+)
+
+// TestAddresses: the bounds of §2.1, one dot, ten characters.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]struct {
+		role   v5.Role
+		number uint8
+		sub    string
+		many   bool
+	}{
+		"O1":         {v5.Orchestrator, 1, "", false},
+		"O9":         {v5.Orchestrator, 9, "", false},
+		"O1.W1":      {v5.Orchestrator, 1, "W1", false},
+		"W1":         {v5.Worker, 1, "", false},
+		"W42":        {v5.Worker, 42, "", false},
+		"W99":        {v5.Worker, 99, "", false},
+		"W1.2":       {v5.Worker, 1, "2", false},
+		"W99.123456": {v5.Worker, 99, "123456", false},
+		"W1.1234567": {v5.Worker, 1, "1234567", false},
+		"W1.aZ":      {v5.Worker, 1, "aZ", false},
+		"R9":         {v5.Router, 9, "", false},
+		"G1":         {v5.Group, 1, "", true},
+		"User":       {v5.User, 0, "", false},
+		"*":          {v5.Everyone, 0, "", true},
+		"W*":         {v5.Workers, 0, "", true},
+	} {
+		a, err := v5.ParseAddress(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want.role, a.Role, text)
+		require.Equal(t, want.number, a.Number, text)
+		require.Equal(t, want.sub, a.Sub(), text)
+		require.Equal(t, want.many, a.Many(), text)
+		require.Equal(t, text, a.String())
+	}
+}
+
+// TestAddressesThatAreNone answer with E13.
+func TestAddressesThatAreNone(t *testing.T) {
+	t.Parallel()
+	for text, detail := range map[string]string{
+		"": "must be an id such as", "O": "must be an id", "1": "must be an id", "X1": "must be an id", "o1": "must be an id",
+		"U1": "must be an id", "*1": "must be an id", "w1": "must be an id", "w*": "must be an id", "G*": "must be an id", "user": "must be an id", "User.1": "must be an id",
+		"O0": "not 1 to 9", "O10": "not 1 to 9", "R12": "not 1 to 9", "G0": "not 1 to 9", "W0": "not 1 to 99", "W01": "not 1 to 99",
+		"W100": "is not 1 to 99; the worker with the number 100 is W1.1", "W100x": "is not 1 to 99", "W1x": "more after its number", "W1.": "more after its number", "W1.2.3": "more after its number",
+		"W1.é": "more after its number", "W1.-": "more after its number", "W1 ": "more after its number", "W1.*": "more after its number",
+		"W99.1234567": "longer than 10 characters", "W1.12345678": "longer than 10 characters", "W*.1": "must be an id",
+	} {
+		_, err := v5.ParseAddress(text)
+		var e *v5.Error
+		require.ErrorAs(t, err, &e, text)
+		require.Equal(t, v5.E13, e.Code())
+		require.Contains(t, e.Error(), detail, text)
+	}
+}
+
+// TestNthWorker: the hundredth worker is the first with a dot.
+func TestNthWorker(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{1: "W1", 2: "W2", 99: "W99", 100: "W1.1", 198: "W99.1", 199: "W1.2", 1_000_000: "W1.10101"} {
+		a := v5.NthWorker(n)
+		require.Equal(t, want, a.String())
+		again, err := v5.ParseAddress(want)
+		require.NoError(t, err)
+		require.Equal(t, a, again)
+	}
+	seen := map[v5.Address]bool{}
+	for n := 1; n <= 1000; n++ {
+		seen[v5.NthWorker(n)] = true
+	}
+	require.Len(t, seen, 1000)
+	_, err := v5.ParseAddress(v5.NthWorker(0).String())
+	require.Error(t, err)
+}
+
+// TestTasksAndBudgets keep none apart from 0.
+func TestTasksAndBudgets(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "-", v5.Task{}.String())
+	require.Equal(t, "T0", v5.TaskOf(0).String())
+	require.Equal(t, "T999", v5.TaskOf(999).String())
+	task, ok := v5.ParseTask("T7")
+	require.True(t, ok)
+	require.Equal(t, v5.TaskOf(7), task)
+	n, ok := task.Number()
+	require.True(t, ok)
+	require.Equal(t, 7, n)
+	for _, text := range []string{"", "-", "7", "T", "T1000", "t7"} {
+		_, ok := v5.ParseTask(text)
+		require.False(t, ok, text)
+	}
+	for _, n := range []int{-1, 1000, 1 << 20} {
+		_, ok := v5.TaskOf(n).Number()
+		require.False(t, ok)
+		require.NotEqual(t, v5.Task{}, v5.TaskOf(n), "out of range is not none")
+	}
+
+	for tokens, want := range map[int64]string{0: "B0", 500: "B500", 9999: "B9999", 10_000: "B9999", 1 << 40: "B9999", -5: "B0"} {
+		require.Equal(t, want, v5.BudgetOf(tokens).String())
+	}
+	require.Equal(t, "-", v5.Budget{}.String())
+	n, ok = v5.BudgetOf(0).Tokens()
+	require.True(t, ok)
+	require.Zero(t, n)
+}
+
+// TestRoute: check 3, with the place of the end that is wrong.
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	route := offset(v5.SegmentRoute)
+	for bad, at := range map[string]int{
+		"": 0, "O1": 0, "O1-W1": 0, ">W1": 0, "O1>": 3, "O1>W1>W2": 3, "O1>>W1": 3, "O1 >W1": 0, "O1> W1": 3,
+		"*>O1": 0, "W*>O1": 0, "G1>O1": 0, "G1.a>O1": 0, "O1>O*": 3, "O1>-": 3, "O1>user": 3,
+	} {
+		m, e := refused(t, with(v5.SegmentRoute, bad))
+		require.Len(t, e.Problems, 1, bad)
+		require.Equal(t, v5.E13, e.Code(), bad)
+		require.Equal(t, v5.SegmentRoute, e.Problems[0].Segment, bad)
+		require.Equal(t, route+at, e.Problems[0].At, bad)
+		if at == 0 {
+			require.Zero(t, m.From, "nobody is answered but one agent: %s", bad)
+		}
+	}
+	_, e := refused(t, with(v5.SegmentRoute, "*>X1"))
+	require.Len(t, e.Problems, 2)
+	_, e = refused(t, "M1|O|R")
+	require.Len(t, e.Problems, 1, "of a line that lacks a segment only that is said")
+	for _, fine := range []string{"W1>O1", "O1>O1", "O1>*", "O1>W*", "R1>G9", "O1>User", "User>O1", "W99.abc123>O1.W1"} {
+		m := parse(t, with(v5.SegmentRoute, fine))
+		require.Equal(t, fine, m.From.String()+">"+m.To.String())
+	}
+}

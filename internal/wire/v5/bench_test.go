@@ -1,0 +1,115 @@
+package v5_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/wire/v5"
+)
+
+// sameInJSON is what a line says, as JSON.
+type sameInJSON struct {
+	Number  int    `json:"message"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Type    string `json:"type"`
+	Task    string `json:"task"`
+	Prio    string `json:"priority"`
+	State   string `json:"state"`
+	Err     string `json:"error,omitempty"`
+	Depth   int    `json:"depth"`
+	Context string `json:"context"`
+	Budget  string `json:"budget"`
+	Data    string `json:"data"`
+}
+
+func inJSON(tb testing.TB, m v5.Message) []byte {
+	tb.Helper()
+	data, err := json.Marshal(sameInJSON{
+		Number: m.Number, From: m.From.String(), To: m.To.String(), Type: m.Type.String(), Task: m.Task.String(), Prio: m.Priority.String(),
+		State: m.State.String(), Err: string(m.Err), Depth: m.Depth, Context: m.Context, Budget: m.Budget.String(), Data: string(m.Data),
+	})
+	require.NoError(tb, err)
+	return data
+}
+
+// BenchmarkParse reads and checks a line, and beside it only reads JSON that says the
+// same.
+func BenchmarkParse(b *testing.B) {
+	for name, line := range lines() {
+		b.Run(name+"/pipe", func(b *testing.B) {
+			b.SetBytes(int64(len(line)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := v5.Parse(line); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"/json", func(b *testing.B) {
+			data := inJSON(b, parse(b, line))
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				var same sameInJSON
+				if err := json.Unmarshal(data, &same); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkFormat(b *testing.B) {
+	for name, line := range lines() {
+		b.Run(name, func(b *testing.B) {
+			m := parse(b, line)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := v5.Format(m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkPairs(b *testing.B) {
+	for name, line := range lines() {
+		b.Run(name, func(b *testing.B) {
+			data := parse(b, line).Data
+			b.ReportAllocs()
+			for b.Loop() {
+				n := 0
+				for p := range data.Pairs() {
+					n += len(p.Value())
+				}
+				if n == 0 {
+					b.Fatal("nothing was read")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	key := []byte("the shared key")
+	line, err := v5.Sign(good, key, "S1", "00aa")
+	require.NoError(b, err)
+	for b.Loop() {
+		if err := v5.Verify(line, key); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// lines are three of the document: short, with a reference, and long with accents.
+func lines() map[string]string {
+	return map[string]string{
+		"request": "M1|O1>W1|R|T1|P1|N|-|0|S1|B500|call=web_search;query=latest AI news 2024",
+		"success": "M3|W1>O1|S|T1|P1|D|-|0|S1|B200|results=5;top1=OpenAI GPT-5;top2=Claude 4;src=#REF:T1:raw",
+		"accents": "M1|O1>User|D|T1|P1|R|-|0|S1|-|question=Quel format de rapport?;opt1=résumé court;opt2=rapport détaillé;opt3=données brutes",
+	}
+}

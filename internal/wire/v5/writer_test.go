@@ -1,0 +1,111 @@
+package v5_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/wire/v5"
+)
+
+// TestWriter writes what the reader reads, with quotes only where they are needed.
+func TestWriter(t *testing.T) {
+	t.Parallel()
+	var w v5.Writer
+	data, err := w.Data()
+	require.NoError(t, err)
+	require.Equal(t, v5.Data("-"), data)
+
+	w.Flag("registered").Add("id", "W3").Number("page", 2).Add("q", "a;b").Add("edge", " a ").Add("eq", "a=b,c").Add("none", "").
+		List("caps", "x", "y,z").List("empty").Ref("src", v5.Ref{Kind: v5.RefTask, Task: v5.TaskOf(1), Field: "raw"}).
+		Params(slices.Values([]v5.Param{{Name: "query", Value: "AI, or: not; it"}, {Name: "n", Value: "1"}}))
+	data, err = w.Data()
+	require.NoError(t, err)
+	require.Equal(t, v5.Data(`registered;id=W3;page=2;q="a;b";edge=" a ";eq=a=b,c;none=;caps=x,"y,z";empty=;src=#REF:T1:raw;params=query:"AI, or: not; it",n:1`), data)
+	require.Equal(t, []v5.Param{{Name: "query", Value: "AI, or: not; it"}, {Name: "n", Value: "1"}}, slices.Collect(data.Params()))
+}
+
+// TestUnsayable: what DATA cannot say is refused, so that the caller writes a reference.
+func TestUnsayable(t *testing.T) {
+	t.Parallel()
+	for name, write := range map[string]func(*v5.Writer){
+		"a bar":                 func(w *v5.Writer) { w.Add("k", "a|b") },
+		"a >":                   func(w *v5.Writer) { w.Add("k", "a>b") },
+		"a double quote":        func(w *v5.Writer) { w.Add("k", `a"b`) },
+		"a line break":          func(w *v5.Writer) { w.Add("k", "a\nb") },
+		"a control character":   func(w *v5.Writer) { w.Add("k", "a\u0085b") },
+		"not UTF-8":             func(w *v5.Writer) { w.Add("k", "a\xff") },
+		"what looks like auth":  func(w *v5.Writer) { w.Add("k", "a;auth=S1:00aa:01234567") },
+		"the pair auth":         func(w *v5.Writer) { w.Add("auth", "S1:00aa:01234567") },
+		"no key":                func(w *v5.Writer) { w.Add("", "a") },
+		"a key that is silence": func(w *v5.Writer) { w.Flag("-") },
+		"a key with =":          func(w *v5.Writer) { w.Add("a=b", "c") },
+		"a key with a quote":    func(w *v5.Writer) { w.Flag(`a"`) },
+		"a key with a space":    func(w *v5.Writer) { w.Flag("a ") },
+		"a key with a bar":      func(w *v5.Writer) { w.List("a|", "b") },
+		"an empty element":      func(w *v5.Writer) { w.List("a", "b", "") },
+		"an element with a bar": func(w *v5.Writer) { w.List("a", "b|", "c") },
+		"a name with a colon":   func(w *v5.Writer) { w.Params(slices.Values([]v5.Param{{Name: "a:b", Value: "c"}})) },
+		"a name that is none":   func(w *v5.Writer) { w.Params(slices.Values([]v5.Param{{Value: "c"}})) },
+		"a value with a quote":  func(w *v5.Writer) { w.Params(slices.Values([]v5.Param{{Name: "a", Value: `"`}})) },
+		"no reference":          func(w *v5.Writer) { w.Ref("src", v5.Ref{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := new(v5.Writer).Add("first", "1")
+			write(w)
+			first, err := w.Data()
+			require.Empty(t, first)
+			var e *v5.Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, v5.E12, e.Code())
+			require.Equal(t, v5.ReasonUnsayable, e.Reason())
+
+			w.Add("k", "fine").Flag("f").List("l", "x").Params(slices.Values([]v5.Param{})).Text("t", "x").Add("bad", "|")
+			_, again := w.Data()
+			require.Equal(t, err, again, "the first is kept")
+		})
+	}
+}
+
+// TestOverflow: DATA of ours that is too long is refused, never cut.
+func TestOverflow(t *testing.T) {
+	t.Parallel()
+	data, err := new(v5.Writer).Add("k", strings.Repeat("é", v5.MaxData-2)).Data()
+	require.NoError(t, err)
+	require.Equal(t, v5.MaxData, utf8.RuneCountInString(string(data)))
+	_, err = new(v5.Writer).Add("k", strings.Repeat("é", v5.MaxData-1)).Data()
+	var e *v5.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, v5.ReasonOverflow, e.Reason())
+}
+
+// TestText is for people: it is mended and cut, and never refused.
+func TestText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"plain":                     "plain",
+		"a|b>c\"d\"\n\te\x00\u0085": "a¦b›c'd'  e",
+		" spaces ":                  "spaces",
+		"not \xff UTF-8":            "not \uFFFD UTF-8",
+		"a;auth=S1:00aa:01234567":   "a; auth=S1:00aa:01234567",
+		"":                          "",
+	} {
+		data, err := new(v5.Writer).Text("desc", text).Data()
+		require.NoError(t, err, text)
+		got, ok := data.Get("desc")
+		require.True(t, ok)
+		require.Equal(t, want, got)
+	}
+	w := new(v5.Writer).Text("desc", strings.Repeat("é;", 500))
+	data, err := w.Data()
+	require.NoError(t, err)
+	require.LessOrEqual(t, utf8.RuneCountInString(string(data)), v5.MaxData)
+	require.True(t, strings.HasSuffix(string(data), `…"`))
+	data2, err := w.Text("more", "x").Data()
+	require.NoError(t, err)
+	require.Equal(t, data, data2, "where nothing has room nothing is written")
+}
