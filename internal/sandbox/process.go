@@ -91,7 +91,7 @@ func (s *Sandbox) begin() (*process, error) {
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, p.stderr
 	p.cmd.Env = []string{"TZ=UTC"} // the child gets nothing of the server's environment
-	p.cmd.WaitDelay = time.Second // nobody else should hold its standard error
+	p.cmd.WaitDelay = time.Second  // nobody else should hold its standard error
 	contain(p.cmd)
 	l := launching{p, make(chan error, 1)}
 	s.launch <- l
