@@ -3,7 +3,7 @@
 // chooses badly and pays for them with each request; with a search it needs the right tool among
 // the first hits. Text is scored by BM25F with stemming and a table of synonyms: a search takes
 // less than a millisecond, needs no network and gives the same result on every machine. An
-// embeddings server is optional (docs/adr/0021-tool-search-is-bm25f-and-a-usage-graph.md).
+// embeddings server is optional (docs/adr/0021-tool-search.md).
 //
 // Searches read an immutable snapshot behind an atomic pointer and never block. The usage graph
 // is stored in SQL, where all replicas add to it, and held here as another snapshot. Callers
