@@ -31,7 +31,7 @@ type Migrator struct {
 // OpenMigrator opens the database that opts name. The caller must Close it.
 func OpenMigrator(opts Options) (*Migrator, error) {
 	if opts.DatabaseURL == "" {
-		db, err := openSQLitePool(opts.Dir, 1)
+		db, err := openSQLitePool(opts, 1)
 		if err != nil {
 			return nil, err
 		}

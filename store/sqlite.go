@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	gormsqlite "gorm.io/driver/sqlite"
-	_ "modernc.org/sqlite" // the pure Go driver, registered as "sqlite"
+	"modernc.org/sqlite" // the pure Go driver
 )
 
 // sqliteFile is the database's name inside the data directory.
@@ -32,19 +32,20 @@ func sqliteDSN(dir string, pragmas ...string) string {
 	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(filepath.Join(dir, sqliteFile)), RawQuery: q.Encode()}).String()
 }
 
-func openSQLitePool(dir string, size int, pragmas ...string) (*sql.DB, error) {
+func openSQLitePool(opts Options, size int, pragmas ...string) (*sql.DB, error) {
 	// SQLite would make the file for everybody to read; its log takes over the mode.
-	f, err := os.OpenFile(filepath.Join(dir, sqliteFile), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(opts.Dir, sqliteFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	if err := f.Close(); err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	db, err := sql.Open("sqlite", sqliteDSN(dir, pragmas...))
+	connector, err := sqlite.NewConnector(sqliteDSN(opts.Dir, pragmas...))
 	if err != nil {
 		return nil, fmt.Errorf("open SQLite: %w", err)
 	}
+	db := opts.openPool(connector)
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db, nil
@@ -52,7 +53,7 @@ func openSQLitePool(dir string, size int, pragmas ...string) (*sql.DB, error) {
 
 func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	s.dialect = sqliteDialect()
-	writeDB, err := openSQLitePool(opts.Dir, 1)
+	writeDB, err := openSQLitePool(opts, 1)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 		_ = writeDB.Close()
 		return fmt.Errorf("open %s: %w", filepath.Join(opts.Dir, sqliteFile), err)
 	}
-	if s.reads, err = openSQLitePool(opts.Dir, opts.ReadConnections, "query_only(1)", "temp_store(file)"); err != nil {
+	if s.reads, err = openSQLitePool(opts, opts.ReadConnections, "query_only(1)", "temp_store(file)"); err != nil {
 		return err
 	}
 	if s.orm, err = openORM(gormsqlite.New(gormsqlite.Config{DriverName: "sqlite", Conn: s.reads})); err != nil {
