@@ -100,10 +100,10 @@ func (s *Server) createAgent(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) renderCreated(result any) (models.Answer, error) {
+func (s *Server) renderCreated(result any) (models.StoredResponse, error) {
 	created := result.(registry.Created)
 	body, err := s.encode(newAgentCreated(created))
-	return models.Answer{
+	return models.StoredResponse{
 		Status: http.StatusCreated,
 		Header: map[string]string{
 			"Location": agentURL(created.Agent.ID),

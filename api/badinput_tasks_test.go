@@ -42,7 +42,7 @@ func TestBadTasks(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, tasks, 1)
 		require.EqualValues(t, 1, tasks[0].Version)
-		sessions, err := h.work.Sessions(t.Context(), "", models.TaskPlace{}, 10)
+		sessions, err := h.work.Sessions(t.Context(), "", models.TaskCursor{}, 10)
 		require.NoError(t, err)
 		require.Len(t, sessions, 1)
 		require.Equal(t, models.SessionOpen, sessions[0].State)

@@ -58,10 +58,10 @@ func (s *Server) createBudgetAddition(w http.ResponseWriter, r *http.Request) er
 	return nil
 }
 
-func (s *Server) renderAddition(result any) (models.Answer, error) {
+func (s *Server) renderAddition(result any) (models.StoredResponse, error) {
 	added := result.(models.BudgetAddition)
 	body, err := s.encode(added)
-	return models.Answer{
+	return models.StoredResponse{
 		Status: http.StatusCreated, Body: body,
 		Header: map[string]string{"Location": agentURL(added.AgentID) + "/budget/additions/" + added.ID},
 	}, err
@@ -172,7 +172,7 @@ func (s *Server) resetUsage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) renderBalance(result any) (models.Answer, error) {
+func (s *Server) renderBalance(result any) (models.StoredResponse, error) {
 	body, err := s.encode(result.(models.Balance))
-	return models.Answer{Status: http.StatusOK, Body: body}, err
+	return models.StoredResponse{Status: http.StatusOK, Body: body}, err
 }

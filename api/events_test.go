@@ -235,7 +235,7 @@ func TestEventStream(t *testing.T) {
 func reader(t testing.TB, h *house) {
 	t.Helper()
 	require.Equal(t, http.StatusCreated, h.create(t, "reader", 2, 555, "orch-personnel", `,"capabilities":["custom:read"]`).status)
-	require.NoError(t, h.work.Learn(t.Context(), "reader"))
+	require.NoError(t, h.work.ReindexAgent(t.Context(), "reader"))
 	h.join(t, "reader", 10)
 	h.head(t) // so that none of this is news to a stream
 }

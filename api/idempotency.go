@@ -13,7 +13,7 @@ const maxIdempotencyKey = 255
 
 // once reads the Idempotency-Key of a request; nil without one. render makes the
 // answer that is stored and sent again; it leaves out what is shown only once.
-func (s *Server) once(r *http.Request, body []byte, render func(result any) (models.Answer, error)) (*models.Once, error) {
+func (s *Server) once(r *http.Request, body []byte, render func(result any) (models.StoredResponse, error)) (*models.Idempotency, error) {
 	lines := r.Header["Idempotency-Key"]
 	if len(lines) == 0 {
 		return nil, nil //nolint:nilnil // the header is optional
@@ -26,7 +26,7 @@ func (s *Server) once(r *http.Request, body []byte, render func(result any) (mod
 	h := sha256.New()
 	h.Write([]byte(r.Method + " " + r.URL.RequestURI() + "\n" + r.Header.Get("Content-Type") + "\n"))
 	h.Write(body)
-	o := &models.Once{Principal: caller(r).TokenID, Key: key, Render: render}
+	o := &models.Idempotency{Principal: caller(r).TokenID, Key: key, Render: render}
 	h.Sum(o.RequestHash[:0])
 	return o, nil
 }
@@ -35,7 +35,7 @@ func notVisible(r rune) bool { return r < 0x21 || r > 0x7e }
 
 // replayed sends the stored answer of a request that was made before; it reports
 // whether there was one.
-func (s *Server) replayed(w http.ResponseWriter, o *models.Once) bool {
+func (s *Server) replayed(w http.ResponseWriter, o *models.Idempotency) bool {
 	if o == nil || o.Replay == nil {
 		return false
 	}

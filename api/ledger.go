@@ -30,6 +30,6 @@ func (s *Server) verifyLedger(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// No two answers are the same, so it has no ETag.
-	s.writeAnswer(w, models.Answer{Status: http.StatusOK, Header: map[string]string{"Cache-Control": "no-store"}, Body: body})
+	s.writeAnswer(w, models.StoredResponse{Status: http.StatusOK, Header: map[string]string{"Cache-Control": "no-store"}, Body: body})
 	return nil
 }

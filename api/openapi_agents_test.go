@@ -99,10 +99,10 @@ func TestAdmitCountsForTheWholeServer(t *testing.T) {
 	var log bytes.Buffer
 	var server *Server
 	lines := transport.New(transport.Core{
-		Work: d.work, Auth: d.auth, Dialects: []protocol.Dialect{envelope.New(d.work, nil)},
+		Work: d.work, Auth: d.auth, Dialects: []protocol.Protocol{envelope.New(d.work, nil)},
 	}, &transport.Options{Admit: func(w http.ResponseWriter, r *http.Request, tokenID string) error { return server.Admit(w, r, tokenID) }})
 	server = New(d.core, &Options{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), RateLimit: 2, RateWindow: time.Hour, MountPublic: lines.Mount, Endless: transport.Endless,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), RateLimit: 2, RateWindow: time.Hour, MountPublic: lines.Mount, Endless: transport.IsStreaming,
 	})
 	d.Server = server
 	issued, err := d.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("ci"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)

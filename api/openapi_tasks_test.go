@@ -27,8 +27,8 @@ func openWorkingDoor(t *testing.T) *hookedDoor {
 	}
 	require.Eventually(t, func() bool { return d.work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	d.ask(t, "POST", "/api/v1/agents", "/api/v1/agents", `{"id":"reader","name":"Reader","level":2,"sphere_id":1,"frequency_hz":555,"capabilities":["custom:read"],"type":"infra","parent_id":"orch-personnel"}`, 201)
-	require.NoError(t, d.work.Learn(t.Context(), "reader"))
-	_, err := d.work.Join(t.Context(), "reader", orchestrator.Joining{Dialect: "envelope", Link: "websocket", Places: 2})
+	require.NoError(t, d.work.ReindexAgent(t.Context(), "reader"))
+	_, err := d.work.Join(t.Context(), "reader", orchestrator.JoinRequest{Dialect: "envelope", Link: "websocket", Places: 2})
 	require.NoError(t, err)
 	return d
 }

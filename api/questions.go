@@ -124,7 +124,7 @@ func (s *Server) answerSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.work.Answer(r.Context(), question.Task.ID, text)
+	t, err := s.work.Reply(r.Context(), question.Task.ID, text)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (s *Server) answerSession(w http.ResponseWriter, r *http.Request) error {
 }
 
 // meant is the question that is answered: that of a task, or the only one.
-func meant(asked []orchestrator.Asked, taskID, sessionID string) (orchestrator.Asked, error) {
+func meant(asked []orchestrator.OpenQuestion, taskID, sessionID string) (orchestrator.OpenQuestion, error) {
 	for _, a := range asked {
 		if a.Task.ID == taskID {
 			return a, nil
@@ -140,19 +140,19 @@ func meant(asked []orchestrator.Asked, taskID, sessionID string) (orchestrator.A
 	}
 	switch {
 	case taskID != "":
-		return orchestrator.Asked{}, errs.New(errs.TaskState, "the session %q has no task %q that waits for an answer", sessionID, taskID)
+		return orchestrator.OpenQuestion{}, errs.New(errs.TaskState, "the session %q has no task %q that waits for an answer", sessionID, taskID)
 	case len(asked) == 0:
-		return orchestrator.Asked{}, errs.New(errs.TaskState, "nothing in the session %q waits for an answer", sessionID)
+		return orchestrator.OpenQuestion{}, errs.New(errs.TaskState, "nothing in the session %q waits for an answer", sessionID)
 	case len(asked) > 1:
 		var v errs.Violations
 		v.Add(errs.InvalidRequest, "/task_id", "required", "task_id must say which of the %d questions is answered", len(asked))
-		return orchestrator.Asked{}, v.Err()
+		return orchestrator.OpenQuestion{}, v.Err()
 	}
 	return asked[0], nil
 }
 
 // text is the answer in words.
-func (d sessionReply) text(q orchestrator.Asked) (string, error) {
+func (d sessionReply) text(q orchestrator.OpenQuestion) (string, error) {
 	if d.Answer != nil {
 		return *d.Answer, nil
 	}

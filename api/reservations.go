@@ -96,10 +96,10 @@ func (s *Server) createReservation(w http.ResponseWriter, r *http.Request) error
 	return nil
 }
 
-func (s *Server) renderReservation(result any) (models.Answer, error) {
+func (s *Server) renderReservation(result any) (models.StoredResponse, error) {
 	held := result.(models.Reservation)
 	body, err := s.encode(held)
-	return models.Answer{
+	return models.StoredResponse{
 		Status: http.StatusCreated, Body: body,
 		Header: map[string]string{"Location": agentURL(held.AgentID) + "/reservations/" + held.ID},
 	}, err
@@ -225,10 +225,10 @@ func (s *Server) settleReservation(w http.ResponseWriter, r *http.Request) error
 	return nil
 }
 
-func (s *Server) renderSettled(result any) (models.Answer, error) {
+func (s *Server) renderSettled(result any) (models.StoredResponse, error) {
 	settled := result.(models.Settled)
 	body, err := s.encode(reservationSettled{settled.Reservation, settled.Late, settled.Replayed, settled.Balance})
-	return models.Answer{Status: http.StatusOK, Body: body}, err
+	return models.StoredResponse{Status: http.StatusOK, Body: body}, err
 }
 
 // releaseReservation gives back what a reservation holds.

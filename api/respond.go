@@ -77,7 +77,7 @@ func (p *responder) writeBody(w http.ResponseWriter, r *http.Request, status int
 }
 
 // writeAnswer sends a stored answer again.
-func (p *responder) writeAnswer(w http.ResponseWriter, a models.Answer) {
+func (p *responder) writeAnswer(w http.ResponseWriter, a models.StoredResponse) {
 	h := w.Header()
 	for name, value := range a.Header {
 		h.Set(name, value)

@@ -161,7 +161,7 @@ func unreadable(violations errs.Violations) error {
 	return nil
 }
 
-func (s *Server) renderReport(result any) (models.Answer, error) {
+func (s *Server) renderReport(result any) (models.StoredResponse, error) {
 	body, err := s.encode(bounded(result.(registry.ImportReport)))
-	return models.Answer{Status: http.StatusOK, Body: body}, err
+	return models.StoredResponse{Status: http.StatusOK, Body: body}, err
 }

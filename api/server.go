@@ -78,7 +78,7 @@ type Core struct {
 	Orchestrator *orchestrator.Orchestrator
 	Feed         *events.Feed
 	Journal      *journal.Journal
-	Tools        *tools.Hub
+	Tools        *tools.Service
 }
 
 // Server answers the REST door's requests.
@@ -92,7 +92,7 @@ type Server struct {
 	work     *orchestrator.Orchestrator
 	feed     *events.Feed
 	journal  *journal.Journal
-	tools    *tools.Hub
+	tools    *tools.Service
 	streams  *streams
 	watchers *streams // of the gateway's events
 	news     *news

@@ -125,7 +125,7 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	var page sessionList
 	if len(sessions) > limit {
 		sessions = sessions[:limit]
-		page.NextCursor = placeCursor(models.TaskPlace{CreatedAt: sessions[limit-1].CreatedAt, ID: sessions[limit-1].ID})
+		page.NextCursor = placeCursor(models.TaskCursor{CreatedAt: sessions[limit-1].CreatedAt, ID: sessions[limit-1].ID})
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Sessions = make([]sessionView, len(sessions))

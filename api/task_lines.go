@@ -85,7 +85,7 @@ func (s *Server) listTaskLines(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, r, http.StatusOK, page)
 }
 
-func newLineView(l models.Line) lineView {
+func newLineView(l models.LoggedMessage) lineView {
 	return lineView{
 		ID: l.ID, At: l.At, Ctx: models.ContextName(l.Context), TID: "T" + strconv.Itoa(l.Task), Number: l.Number, From: l.From, To: l.To,
 		Type: l.Type, State: orNull(l.State), Err: orNull(l.Code), Depth: l.Depth, Data: l.Data, PID: orNull(l.Parent), ParentID: orNull(l.ParentID),

@@ -13,10 +13,10 @@ import (
 )
 
 // say has lines kept that were said about a task, and returns them.
-func (h *house) say(t testing.TB, taskID string, lines ...models.Line) []models.Line {
+func (h *house) say(t testing.TB, taskID string, lines ...models.LoggedMessage) []models.LoggedMessage {
 	t.Helper()
-	var name models.Handle
-	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) (err error) { name, err = tx.TaskHandle(taskID, ""); return err }))
+	var name models.ShortID
+	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) (err error) { name, err = tx.TaskShortID(taskID, ""); return err }))
 	j := journal.New(h.db.Store, nil)
 	for i := range lines {
 		l := &lines[i]
@@ -50,9 +50,9 @@ func TestTaskLines(t *testing.T) {
 		got.into(t, http.StatusOK, &none)
 		require.JSONEq(t, `{"lines":[]}`, string(got.body), "nobody has spoken of it")
 		said := h.say(t, id,
-			models.Line{Number: 5, From: "O1", To: "W1", Type: "R", State: "N", Data: "call=read"},
-			models.Line{Number: 1, From: "W1", To: "O1", Type: "E", State: "F", Code: "E33", Data: "pid=M5;desc=no file", Parent: 5},
-			models.Line{Number: 2, From: "W1", To: "O1", Type: "A", Data: "pid=M77", Parent: 77})
+			models.LoggedMessage{Number: 5, From: "O1", To: "W1", Type: "R", State: "N", Data: "call=read"},
+			models.LoggedMessage{Number: 1, From: "W1", To: "O1", Type: "E", State: "F", Code: "E33", Data: "pid=M5;desc=no file", Parent: 5},
+			models.LoggedMessage{Number: 2, From: "W1", To: "O1", Type: "A", Data: "pid=M77", Parent: 77})
 		var all page
 		h.do(t, "GET", address(id, ""), "").into(t, http.StatusOK, &all)
 		require.Len(t, all.Lines, 3)
@@ -76,7 +76,7 @@ func TestTaskLines(t *testing.T) {
 	streaming(t, "ComeInPages", houseOptions{}, func(t *testing.T, h *house) {
 		reader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
-		h.say(t, id, make([]models.Line, 5)...)
+		h.say(t, id, make([]models.LoggedMessage, 5)...)
 		var ids []string
 		for query := "?limit=2"; query != ""; {
 			got := h.do(t, "GET", address(id, query), "")

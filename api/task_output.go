@@ -72,7 +72,7 @@ const contentTypeText = "text/plain; charset=utf-8"
 // sendOutput sends what there is, or a range of it.
 func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
 	if !t.State.Ended() {
-		if unplaced, err := s.work.HasUnplaced(r.Context(), t, which); err != nil || unplaced {
+		if unplaced, err := s.work.HasUnassigned(r.Context(), t, which); err != nil || unplaced {
 			if err == nil {
 				s.sendPieces(w, r, t, which)
 			}
@@ -157,7 +157,7 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 			return
 		}
 		if err == nil {
-			_, err = s.work.Changed(ctx, "", id, t.Version, s.opts.Heartbeat)
+			_, err = s.work.WaitForChange(ctx, "", id, t.Version, s.opts.Heartbeat)
 		}
 		if err != nil || ctx.Err() != nil || s.revoked(r) {
 			panic(http.ErrAbortHandler)

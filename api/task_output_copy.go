@@ -38,7 +38,7 @@ func (s *Server) copyOutput(ctx context.Context, c *outputCopy, id string, which
 }
 
 // piece sends one piece, and what is missing before it.
-func (c *outputCopy) piece(o models.Output) error {
+func (c *outputCopy) piece(o models.OutputChunk) error {
 	if o.Start > c.at {
 		if !c.fill {
 			return errEnough
@@ -58,7 +58,7 @@ func (c *outputCopy) piece(o models.Output) error {
 	return nil
 }
 
-func (c *outputCopy) data(o models.Output) error {
+func (c *outputCopy) data(o models.OutputChunk) error {
 	upTo, size := min(o.End(), c.end), int64(len(o.Data))
 	whole := c.whole && o.Span != 0
 	data := o.Data

@@ -48,7 +48,7 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 	var page taskList
 	if len(tasks) > limit {
 		tasks = tasks[:limit]
-		page.NextCursor = placeCursor(models.TaskPlace{CreatedAt: tasks[limit-1].CreatedAt, ID: tasks[limit-1].ID})
+		page.NextCursor = placeCursor(models.TaskCursor{CreatedAt: tasks[limit-1].CreatedAt, ID: tasks[limit-1].ID})
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Tasks = make([]taskView, len(tasks))
@@ -80,12 +80,12 @@ func taskQuery(r *http.Request) (models.TaskQuery, error) {
 }
 
 // placeCursor makes the cursor of a list that goes by the time of creation.
-func placeCursor(p models.TaskPlace) string {
+func placeCursor(p models.TaskCursor) string {
 	return opaque(strconv.FormatInt(p.CreatedAt.UnixMicro(), 10) + "." + p.ID)
 }
 
 // placeCursor reads such a cursor, the zero value where it was not sent.
-func (q *query) placeCursor() (place models.TaskPlace) {
+func (q *query) placeCursor() (place models.TaskCursor) {
 	key, ok := q.cursorOf(200)
 	if !ok {
 		return place
@@ -96,7 +96,7 @@ func (q *query) placeCursor() (place models.TaskPlace) {
 		q.foreignCursor()
 		return place
 	}
-	return models.TaskPlace{CreatedAt: time.UnixMicro(micros).UTC(), ID: id}
+	return models.TaskCursor{CreatedAt: time.UnixMicro(micros).UTC(), ID: id}
 }
 
 // getTask returns one task.
@@ -154,6 +154,6 @@ func (s *Server) changed(version *int) waiter {
 		return s.work.Wait
 	}
 	return func(ctx context.Context, who, id string, patience time.Duration) (models.Task, error) {
-		return s.work.Changed(ctx, who, id, int64(*version), patience)
+		return s.work.WaitForChange(ctx, who, id, int64(*version), patience)
 	}
 }

@@ -104,7 +104,7 @@ func (s *Server) answerTask(w http.ResponseWriter, r *http.Request) error {
 	if err := s.changeable(r, id); err != nil {
 		return err
 	}
-	t, err := s.work.Answer(r.Context(), id, *d.Answer)
+	t, err := s.work.Reply(r.Context(), id, *d.Answer)
 	if err != nil {
 		return err
 	}
@@ -120,6 +120,6 @@ func (s *Server) writeChanged(w http.ResponseWriter, t models.Task) error {
 	return err
 }
 
-func (s *Server) renderTask(result any) (models.Answer, error) {
+func (s *Server) renderTask(result any) (models.StoredResponse, error) {
 	return s.taskAnswer(newTaskView(result.(models.Task)), http.StatusOK)
 }

@@ -109,7 +109,7 @@ func newTaskAsked(in models.TaskInput) (taskAsked, error) {
 	var set orchestrator.Override
 	err := json.Unmarshal(in.Policy, &set)
 	v := taskAsked{
-		Capabilities: in.Capabilities, AgentType: orNull(in.AgentType), AgentID: orNull(in.Wanted), SphereID: orNull(in.Sphere),
+		Capabilities: in.Capabilities, AgentType: orNull(in.AgentType), AgentID: orNull(in.RequestedAgentID), SphereID: orNull(in.Sphere),
 		Parameters: jsontext.Value(in.Parameters), TimeoutMS: orNull(set.TimeoutMS), Retries: set.Retries, Parallel: set.Parallel, Overrun: set.Overrun, Traceparent: orNull(in.Trace),
 	}
 	if v.Capabilities == nil {

@@ -161,7 +161,7 @@ func (s *Server) submitTask(w http.ResponseWriter, r *http.Request) error {
 }
 
 // answerEnded answers when the task has ended, or the client's patience has.
-func (s *Server) answerEnded(w http.ResponseWriter, r *http.Request, t models.Task, once *models.Once, patience time.Duration) error {
+func (s *Server) answerEnded(w http.ResponseWriter, r *http.Request, t models.Task, once *models.Idempotency, patience time.Duration) error {
 	if once != nil && once.Replay != nil {
 		var first struct{ ID string }
 		if err := json.Unmarshal(once.Replay.Body, &first); err != nil {
@@ -195,14 +195,14 @@ func (s *Server) writeTask(w http.ResponseWriter, v taskView) error {
 	return err
 }
 
-func (s *Server) renderSubmitted(result any) (models.Answer, error) {
+func (s *Server) renderSubmitted(result any) (models.StoredResponse, error) {
 	return s.taskAnswer(newTaskView(result.(orchestrator.Submitted).Task), http.StatusAccepted)
 }
 
 // taskAnswer is a task as an answer, with the status for one that has not ended.
-func (s *Server) taskAnswer(v taskView, open int) (models.Answer, error) {
+func (s *Server) taskAnswer(v taskView, open int) (models.StoredResponse, error) {
 	body, err := s.encode(v)
-	a := models.Answer{
+	a := models.StoredResponse{
 		Status: open, Body: body, Header: map[string]string{"Location": taskURL(v.ID), "ETag": entityTag(v.Version, body)},
 	}
 	if v.State.Ended() {

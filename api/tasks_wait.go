@@ -72,7 +72,7 @@ func (s *Server) outputText(r *http.Request, t models.Task) (*string, error) {
 		return nil, nil //nolint:nilnil // it has an address of its own
 	}
 	text := make([]byte, 0, t.OutputBytes)
-	err := s.work.Output(r.Context(), t.ID, models.StreamResult, 0, func(o models.Output) error {
+	err := s.work.Output(r.Context(), t.ID, models.StreamResult, 0, func(o models.OutputChunk) error {
 		text = append(text, o.Data...)
 		return nil
 	})

@@ -117,11 +117,11 @@ func (s *Server) rotateToken(w http.ResponseWriter, r *http.Request) error {
 }
 
 // renderIssued makes the stored answer, which has no secret.
-func (s *Server) renderIssued(status int) func(any) (models.Answer, error) {
-	return func(result any) (models.Answer, error) {
+func (s *Server) renderIssued(status int) func(any) (models.StoredResponse, error) {
+	return func(result any) (models.StoredResponse, error) {
 		issued := result.(auth.Issued)
 		body, err := s.encode(tokenIssued{tokenView: newTokenView(issued.Token)})
-		return models.Answer{
+		return models.StoredResponse{
 			Status: status, Body: body,
 			Header: map[string]string{"Location": tokenURL(issued.Token.ID), "Cache-Control": "no-store"},
 		}, err

@@ -19,9 +19,9 @@ import (
 
 // NewTestTools returns tools without upstreams over the rooms of a test. Their sandbox has no
 // children before code runs.
-func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed) *tools.Hub {
+func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed) *tools.Service {
 	t.Helper()
-	var hub *tools.Hub
+	var hub *tools.Service
 	up := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { hub.UpstreamChanged(c) }})
 	box, err := sandbox.New(&sandbox.Options{Warm: -1})
 	require.NoError(t, err)

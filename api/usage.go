@@ -101,7 +101,9 @@ func (s *Server) recordUsage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	render := func(result any) (models.Answer, error) { return s.renderRecorded(report, result.(models.Recorded)) }
+	render := func(result any) (models.StoredResponse, error) {
+		return s.renderRecorded(report, result.(models.Recorded))
+	}
 	once, err := s.once(r, body, render)
 	if err != nil {
 		return err
@@ -164,7 +166,7 @@ func (u usageReport) located(err error) error {
 
 // renderRecorded makes the answer to a report. What had been recorded before is
 // no news: 200.
-func (s *Server) renderRecorded(u usageReport, recorded models.Recorded) (models.Answer, error) {
+func (s *Server) renderRecorded(u usageReport, recorded models.Recorded) (models.StoredResponse, error) {
 	replayed := 0
 	for _, f := range recorded.Facts {
 		if f.Replayed {
@@ -176,7 +178,7 @@ func (s *Server) renderRecorded(u usageReport, recorded models.Recorded) (models
 		status = http.StatusOK
 	}
 	body, err := s.encode(newUsageRecorded(u, recorded, replayed).form())
-	return models.Answer{Status: status, Body: body}, err
+	return models.StoredResponse{Status: status, Body: body}, err
 }
 
 func newUsageRecorded(u usageReport, recorded models.Recorded, replayed int) usageRecorded {

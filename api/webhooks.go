@@ -50,11 +50,11 @@ func (s *Server) createWebhook(w http.ResponseWriter, r *http.Request) error {
 }
 
 // renderWebhook makes the stored answer, which has no secret.
-func (s *Server) renderWebhook(status int) func(any) (models.Answer, error) {
-	return func(result any) (models.Answer, error) {
+func (s *Server) renderWebhook(status int) func(any) (models.StoredResponse, error) {
+	return func(result any) (models.StoredResponse, error) {
 		created := result.(webhooks.Created)
 		body, err := s.encode(webhookIssued{webhookView: s.newWebhookView(created.Webhook)})
-		return models.Answer{
+		return models.StoredResponse{
 			Status: status, Body: body,
 			Header: map[string]string{"Location": webhookURL(created.Webhook.ID), "Cache-Control": "no-store"},
 		}, err

@@ -34,7 +34,7 @@ func (h *house) startWork(t testing.TB, s *store.Store, feed *events.Feed) {
 // join has an agent come to work.
 func (h *house) join(t testing.TB, id string, places int) {
 	t.Helper()
-	_, err := h.work.Join(t.Context(), id, orchestrator.Joining{Dialect: "envelope", Link: "websocket", Places: places})
+	_, err := h.work.Join(t.Context(), id, orchestrator.JoinRequest{Dialect: "envelope", Link: "websocket", Places: places})
 	require.NoError(t, err)
 }
 

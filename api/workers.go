@@ -46,8 +46,8 @@ type workerList struct {
 
 func (s *Server) newWorkerView(w models.Worker, number int64) workerView {
 	v := workerView{
-		AgentID: w.AgentID, State: w.State, Dialect: w.Dialect, DialectVersion: w.DialectVersion, MaxDepth: w.MaxDepth, Link: w.Link, Places: w.Places, InFlight: w.InFlight, Load: w.Load,
-		SeenAt: w.SeenAt, UsedAt: orNull(w.UsedAt), Failures: w.Failures, Breaker: breakerView{State: "closed"}, UpdatedAt: w.UpdatedAt,
+		AgentID: w.AgentID, State: w.State, Dialect: w.Protocol, DialectVersion: w.ProtocolVersion, MaxDepth: w.MaxDepth, Link: w.Transport, Places: w.Concurrency, InFlight: w.InFlight, Load: w.Load,
+		SeenAt: w.LastSeenAt, UsedAt: orNull(w.LastAssignedAt), Failures: w.Failures, Breaker: breakerView{State: "closed"}, UpdatedAt: w.UpdatedAt,
 	}
 	if number != 0 {
 		v.V5ID = models.WorkerName(number)

@@ -1,8 +1,8 @@
 package models
 
-// Handle is the short name of a task: the number of its context, which is its session or
+// ShortID is the short name of a task: the number of its context, which is its session or
 // itself where it is in none, and its own number there (PROTOCOL_V5 §3.2: CTX, TID).
-type Handle struct {
+type ShortID struct {
 	Context int64
 	Task    int
 }

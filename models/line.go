@@ -2,8 +2,8 @@ package models
 
 import "time"
 
-// Line is a line of PROTOCOL_V5 as it was said to the orchestrator or by it (§10).
-type Line struct {
+// LoggedMessage is a line of PROTOCOL_V5 as it was said to the orchestrator or by it (§10).
+type LoggedMessage struct {
 	// ID is a UUIDv7, made when the line was said: lines of one process are in the order
 	// of their ids.
 	ID string
@@ -33,9 +33,9 @@ type Line struct {
 	ParentID string
 }
 
-// LineQuery selects a page of the lines of a task, in the order in which they were said.
-type LineQuery struct {
-	Handle
+// LoggedMessageQuery selects a page of the lines of a task, in the order in which they were said.
+type LoggedMessageQuery struct {
+	ShortID
 	// Depth leaves out what is above a part.
 	Depth int
 	// After is the id of the line behind which the page starts, "" for the first.

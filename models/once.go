@@ -2,10 +2,10 @@ package models
 
 import "time"
 
-// Once makes a mutating request happen at most once for its Idempotency-Key. It
+// Idempotency makes a mutating request happen at most once for its Idempotency-Key. It
 // is passed down to the verb, whose transaction stores the answer; a repeated
 // request gets the stored answer instead of a second effect.
-type Once struct {
+type Idempotency struct {
 	// Principal is the token the key belongs to.
 	Principal string
 	Key       string
@@ -13,16 +13,16 @@ type Once struct {
 	RequestHash [32]byte
 	// Render turns the verb's result into the answer to store; it leaves out
 	// what must be shown only once. It runs inside the transaction.
-	Render func(result any) (Answer, error)
+	Render func(result any) (StoredResponse, error)
 	// Replay is set by the store when the request was already answered.
-	Replay *Answer
+	Replay *StoredResponse
 }
 
-// OnceRetention is how long an answer is kept for its Idempotency-Key.
-const OnceRetention = 24 * time.Hour
+// IdempotencyRetention is how long an answer is kept for its Idempotency-Key.
+const IdempotencyRetention = 24 * time.Hour
 
-// Answer is a stored response.
-type Answer struct {
+// StoredResponse is a stored response.
+type StoredResponse struct {
 	Status int
 	Header map[string]string
 	Body   []byte

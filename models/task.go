@@ -36,19 +36,19 @@ const (
 // Ended reports whether nothing more happens to a task in the state.
 func (s TaskState) Ended() bool { return s == TaskDone || s == TaskFailed || s == TaskCancelled }
 
-// TaskWait is what a task that has not ended waits for.
-type TaskWait string
+// WaitReason is what a task that has not ended waits for.
+type WaitReason string
 
 // What tasks wait for.
 const (
-	// WaitNothing is a task that an agent has.
-	WaitNothing TaskWait = ""
-	// WaitAgent is a task in line for an agent that has a place free.
-	WaitAgent TaskWait = "agent"
-	// WaitRetry is a task whose next attempt begins after a while.
-	WaitRetry TaskWait = "retry"
-	// WaitAnswer is a task whose agent asked back (PROTOCOL_V5 §7).
-	WaitAnswer TaskWait = "answer"
+	// NotWaiting is a task that an agent has.
+	NotWaiting WaitReason = ""
+	// WaitForWorker is a task in line for an agent that has a place free.
+	WaitForWorker WaitReason = "agent"
+	// WaitForRetry is a task whose next attempt begins after a while.
+	WaitForRetry WaitReason = "retry"
+	// WaitForReply is a task whose agent asked back (PROTOCOL_V5 §7).
+	WaitForReply WaitReason = "answer"
 )
 
 // Task is one piece of work.
@@ -65,12 +65,12 @@ type Task struct {
 	// Owner is the id of the token that asked, OwnerAgent its agent, "" for none.
 	Owner      string
 	OwnerAgent string
-	// Route stands for what the task needs of an agent: tasks with the same needs
+	// QueueKey stands for what the task needs of an agent: tasks with the same needs
 	// wait in one line.
-	Route    string
-	Priority int
-	State    TaskState
-	Waits    TaskWait
+	QueueKey   string
+	Priority   int
+	State      TaskState
+	WaitingFor WaitReason
 	// Attempt is the number of the newest attempt, 0 before the first, and AgentID
 	// who makes it.
 	Attempt int
@@ -111,9 +111,9 @@ type TaskInput struct {
 	// Capabilities is what an agent must be able to do.
 	Capabilities []string
 	// AgentType, Sphere and Wanted narrow down who may do it: "", 0 and "" do not.
-	AgentType string
-	Sphere    int
-	Wanted    string
+	AgentType        string
+	Sphere           int
+	RequestedAgentID string
 	// Parameters is a JSON object.
 	Parameters json.RawMessage
 	// Policy is what the asker set differently from the class, as JSON.
@@ -179,8 +179,8 @@ const (
 	StreamLog
 )
 
-// Output is a piece of what an attempt has put out.
-type Output struct {
+// OutputChunk is a piece of what an attempt has put out.
+type OutputChunk struct {
 	Stream OutputStream
 	Start  int64 // byte offset
 	// Span is how many bytes of the whole it stands for, 0 for as many as Data has.
@@ -189,18 +189,18 @@ type Output struct {
 }
 
 // End is where the piece ends in the whole.
-func (o Output) End() int64 {
+func (o OutputChunk) End() int64 {
 	if o.Span != 0 {
 		return o.Start + o.Span
 	}
 	return o.Start + int64(len(o.Data))
 }
 
-// Piece is where a piece of a stream lies, [Start, End), and how many bytes it has.
-type Piece struct{ Start, End, Bytes int64 }
+// OutputRange is where a piece of a stream lies, [Start, End), and how many bytes it has.
+type OutputRange struct{ Start, End, Bytes int64 }
 
-// TaskLine is a line in which tasks wait.
-type TaskLine struct {
+// QueuedRoute is a line in which tasks wait.
+type QueuedRoute struct {
 	Route string
 	Tasks int64
 }
@@ -215,12 +215,12 @@ type TaskQuery struct {
 	// Since and Until bound the time of creation, [Since, Until).
 	Since, Until time.Time
 	// Before is the place behind which the page starts, the zero value for the newest.
-	Before TaskPlace
+	Before TaskCursor
 	Limit  int
 }
 
-// TaskPlace is a place in the order of creation.
-type TaskPlace struct {
+// TaskCursor is a place in the order of creation.
+type TaskCursor struct {
 	CreatedAt time.Time
 	ID        string
 }

@@ -4,18 +4,18 @@ import "time"
 
 // TaskChanged is the data of the events of tasks.
 type TaskChanged struct {
-	TaskID     string    `json:"task_id"`
-	SessionID  string    `json:"session_id,omitempty"`
-	State      TaskState `json:"state"`
-	Waits      TaskWait  `json:"waits,omitempty"`
-	Attempt    int       `json:"attempt"`
-	AgentID    string    `json:"agent_id,omitempty"`
-	OwnerAgent string    `json:"owner_agent,omitempty"`
-	Progress   int       `json:"progress"`
-	Step       int       `json:"step,omitempty"`
-	StepName   string    `json:"step_name,omitempty"`
-	ExitCode   *int      `json:"exit_code,omitempty"`
-	Tokens     int64     `json:"tokens,omitempty"`
+	TaskID     string     `json:"task_id"`
+	SessionID  string     `json:"session_id,omitempty"`
+	State      TaskState  `json:"state"`
+	Waits      WaitReason `json:"waits,omitempty"`
+	Attempt    int        `json:"attempt"`
+	AgentID    string     `json:"agent_id,omitempty"`
+	OwnerAgent string     `json:"owner_agent,omitempty"`
+	Progress   int        `json:"progress"`
+	Step       int        `json:"step,omitempty"`
+	StepName   string     `json:"step_name,omitempty"`
+	ExitCode   *int       `json:"exit_code,omitempty"`
+	Tokens     int64      `json:"tokens,omitempty"`
 	// Failure and Error say why an attempt, or the task, failed.
 	Failure       string     `json:"failure,omitempty"`
 	Error         string     `json:"error,omitempty"`

@@ -20,23 +20,23 @@ const (
 type Worker struct {
 	AgentID string
 	State   WorkerState
-	// Dialect is what it speaks, Link how it is reached.
-	Dialect string
-	Link    string
-	// DialectVersion is the version of the dialect that was agreed on, "" for its newest.
-	DialectVersion string
-	// Line names the connection it is on, "" for none.
-	Line string
+	// Protocol is what it speaks, Link how it is reached.
+	Protocol  string
+	Transport string
+	// ProtocolVersion is the version of the dialect that was agreed on, "" for its newest.
+	ProtocolVersion string
+	// ConnectionID names the connection it is on, "" for none.
+	ConnectionID string
 	// MaxDepth is the depth from which on it takes nothing that was handed off, 0 where it
 	// did not say (PROTOCOL_V5 §2.4).
 	MaxDepth int
-	// Places is how many attempts it takes at a time, InFlight how many it has.
-	Places   int
-	InFlight int
+	// Concurrency is how many attempts it takes at a time, InFlight how many it has.
+	Concurrency int
+	InFlight    int
 	// Load is in percent, as it says itself.
-	Load   int
-	SeenAt time.Time
-	UsedAt time.Time // the last assignment, zero before the first
+	Load           int
+	LastSeenAt     time.Time
+	LastAssignedAt time.Time // the last assignment, zero before the first
 	// Failures counts the timeouts and lost lines since the last success.
 	Failures int
 	// BreakerUntil is until when it gets no new work, zero while the breaker is closed;
@@ -56,10 +56,10 @@ const (
 	MessageAssign MessageKind = "assign"
 	// MessageCancel takes one back.
 	MessageCancel MessageKind = "cancel"
-	// MessageAnswer answers what it asked.
-	MessageAnswer MessageKind = "answer"
-	// MessageEnded tells it that a task it asked for has ended.
-	MessageEnded MessageKind = "ended"
+	// MessageReply answers what it asked.
+	MessageReply MessageKind = "answer"
+	// MessageTaskEnded tells it that a task it asked for has ended.
+	MessageTaskEnded MessageKind = "ended"
 	// MessageQuestion asks it what an agent asks that works on a task it has asked for.
 	MessageQuestion MessageKind = "question"
 	// MessageNotice tells it something that is about no task.

@@ -50,22 +50,22 @@ func (tx *Tx) AgentKey(agentID string) (models.AgentKey, error) {
 	return r.read(agentID, err)
 }
 
-// DropAgentKey removes an agent's key.
-func (tx *Tx) DropAgentKey(agentID string) error {
+// DeleteAgentKey removes an agent's key.
+func (tx *Tx) DeleteAgentKey(agentID string) error {
 	_, err := tx.exec("DELETE FROM agent_keys WHERE agent_id = ?", agentID)
 	return err
 }
 
-// NoteSigned keeps that a line of an agent was taken, and reports whether it is the first
+// RecordSignature keeps that a line of an agent was taken, and reports whether it is the first
 // such line since. Two at the same moment wait for each other.
-func (tx *Tx) NoteSigned(agentID string, mark []byte, since time.Time) (bool, error) {
+func (tx *Tx) RecordSignature(agentID string, mark []byte, since time.Time) (bool, error) {
 	n, err := tx.exec(`INSERT INTO signed_lines (agent_id, mark, at) VALUES (?, ?, ?)
 		ON CONFLICT (agent_id, mark) DO UPDATE SET at = excluded.at WHERE signed_lines.at < ?`, agentID, mark, micros(tx.now), micros(since))
 	return n == 1, err
 }
 
-// PurgeSigned forgets up to limit lines noted before, and returns how many.
-func (tx *Tx) PurgeSigned(before time.Time, limit int) (int64, error) {
+// PurgeSignatures forgets up to limit lines noted before, and returns how many.
+func (tx *Tx) PurgeSignatures(before time.Time, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM signed_lines WHERE (agent_id, mark) IN
 		(SELECT agent_id, mark FROM signed_lines WHERE at < ? ORDER BY at LIMIT ?)`, micros(before), limit)
 }

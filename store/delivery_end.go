@@ -99,9 +99,9 @@ func (tx *Tx) FailDelivery(d models.Delivery, a models.DeliveryAttempt, next tim
 	return tx.keepAttempt(d, a, "due = ?", micros(next))
 }
 
-// BuryDelivery keeps a failed attempt at a delivery that Delivery returned and gives
+// MarkDeliveryDead keeps a failed attempt at a delivery that Delivery returned and gives
 // the delivery up.
-func (tx *Tx) BuryDelivery(d models.Delivery, a models.DeliveryAttempt) error {
+func (tx *Tx) MarkDeliveryDead(d models.Delivery, a models.DeliveryAttempt) error {
 	return tx.keepAttempt(d, a, "due = ?, state = 3", micros(tx.now))
 }
 

@@ -40,9 +40,9 @@ func (tx *Tx) OpenContext(sessionID string) (int64, error) {
 	}
 }
 
-// TaskHandle returns what a task is called, which it gets when it is asked for first. The
+// TaskShortID returns what a task is called, which it gets when it is asked for first. The
 // task need not be written yet.
-func (tx *Tx) TaskHandle(taskID, sessionID string) (models.Handle, error) {
+func (tx *Tx) TaskShortID(taskID, sessionID string) (models.ShortID, error) {
 	name, err := tx.handleOf(taskID)
 	if !errs.Is(err, errs.NotFound) {
 		return name, err
@@ -57,9 +57,9 @@ func (tx *Tx) TaskHandle(taskID, sessionID string) (models.Handle, error) {
 	return name, err
 }
 
-// TakeHandle gives a task a name that somebody else has chosen, in a context that is there.
+// ClaimShortID gives a task a name that somebody else has chosen, in a context that is there.
 // It returns errs.Conflict where another task has it, or the task another.
-func (tx *Tx) TakeHandle(taskID string, name models.Handle) error {
+func (tx *Tx) ClaimShortID(taskID string, name models.ShortID) error {
 	_, err := tx.exec("INSERT INTO context_tasks (context, number, task_id) VALUES (?, ?, ?)", name.Context, name.Task, taskID)
 	if err == nil {
 		_, err = tx.exec("UPDATE contexts SET tasks = ? WHERE number = ? AND tasks < ?", name.Task, name.Context, name.Task)
@@ -67,9 +67,9 @@ func (tx *Tx) TakeHandle(taskID string, name models.Handle) error {
 	return err
 }
 
-// DropHandle takes the name back of a task that is not there. Where it was the newest in its
+// DeleteShortID takes the name back of a task that is not there. Where it was the newest in its
 // context, the next task there gets it.
-func (tx *Tx) DropHandle(taskID string) error {
+func (tx *Tx) DeleteShortID(taskID string) error {
 	name, err := tx.handle("DELETE FROM context_tasks WHERE task_id = ? AND NOT EXISTS (SELECT 1 FROM tasks WHERE id = ?) RETURNING context, number", taskID, taskID)
 	switch {
 	case errs.Is(err, errs.NotFound):
@@ -89,7 +89,7 @@ func (tx *Tx) NameContext(number int64, sessionID string) error {
 
 // takeHandle takes the next number in the newest context of a session, and makes one
 // where there is none or it is full.
-func (tx *Tx) takeHandle(sessionID string) (models.Handle, error) {
+func (tx *Tx) takeHandle(sessionID string) (models.ShortID, error) {
 	if sessionID != "" {
 		name, err := tx.handle(`UPDATE contexts SET tasks = tasks + 1 WHERE tasks < ? AND
 			number = (SELECT MAX(number) FROM contexts WHERE session_id = ? AND session_id <> '') RETURNING number, tasks`,
@@ -102,17 +102,17 @@ func (tx *Tx) takeHandle(sessionID string) (models.Handle, error) {
 	if err == nil {
 		_, err = tx.exec("UPDATE contexts SET tasks = 1 WHERE number = ?", made)
 	}
-	return models.Handle{Context: made, Task: 1}, err
+	return models.ShortID{Context: made, Task: 1}, err
 }
 
-func (tx *Tx) handleOf(taskID string) (models.Handle, error) {
+func (tx *Tx) handleOf(taskID string) (models.ShortID, error) {
 	return tx.handle("SELECT context, number FROM context_tasks WHERE task_id = ?", taskID)
 }
 
-func (tx *Tx) handle(query string, args ...any) (models.Handle, error) {
+func (tx *Tx) handle(query string, args ...any) (models.ShortID, error) {
 	var of, number any
 	err := tx.queryRow(query, args, &of, &number)
-	return models.Handle{Context: whole(of), Task: int(whole(number))}, err
+	return models.ShortID{Context: whole(of), Task: int(whole(number))}, err
 }
 
 // PurgeContexts forgets up to limit contexts made before whose session and tasks are
@@ -147,15 +147,15 @@ func (s *Store) SessionOfContext(ctx context.Context, number int64) (sessionID s
 	return sessionID, err
 }
 
-// TaskHandle returns what a task is called, or errs.NotFound where it has no name yet.
-func (s *Store) TaskHandle(ctx context.Context, taskID string) (models.Handle, error) {
+// TaskShortID returns what a task is called, or errs.NotFound where it has no name yet.
+func (s *Store) TaskShortID(ctx context.Context, taskID string) (models.ShortID, error) {
 	var of, number any
 	err := s.queryRow(ctx, s.dialect.bind("SELECT context, number FROM context_tasks WHERE task_id = ?"), []any{taskID}, &of, &number)
-	return models.Handle{Context: whole(of), Task: int(whole(number))}, err
+	return models.ShortID{Context: whole(of), Task: int(whole(number))}, err
 }
 
-// TaskOfHandle returns the task that is called so, or errs.NotFound.
-func (s *Store) TaskOfHandle(ctx context.Context, name models.Handle) (taskID string, err error) {
+// TaskByShortID returns the task that is called so, or errs.NotFound.
+func (s *Store) TaskByShortID(ctx context.Context, name models.ShortID) (taskID string, err error) {
 	err = s.queryRow(ctx, s.dialect.bind("SELECT task_id FROM context_tasks WHERE context = ? AND number = ?"), []any{name.Context, name.Task}, &taskID)
 	return taskID, err
 }

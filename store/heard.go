@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Hear keeps that a message of an agent has its effect in this transaction, and reports
+// MarkProcessed keeps that a message of an agent has its effect in this transaction, and reports
 // whether it is the first time. Two at the same moment wait for each other.
-func (tx *Tx) Hear(agentID, messageID string) (bool, error) {
+func (tx *Tx) MarkProcessed(agentID, messageID string) (bool, error) {
 	n, err := tx.exec("INSERT INTO heard (agent_id, message_id, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", agentID, messageID, micros(tx.now))
 	return n == 1, err
 }
 
-// HearEach is Hear for one message of several agents, and returns those who hear it for the
+// MarkEachProcessed is Hear for one message of several agents, and returns those who hear it for the
 // first time, in any order.
-func (tx *Tx) HearEach(agentIDs []string, messageID string) (fresh []string, err error) {
+func (tx *Tx) MarkEachProcessed(agentIDs []string, messageID string) (fresh []string, err error) {
 	err = eachKeys(anys(agentIDs), 1, func(list string, args []any) error {
 		return tx.query("INSERT INTO heard (agent_id, message_id, at) SELECT id, ?, ? FROM agents WHERE id IN "+list+" ON CONFLICT DO NOTHING RETURNING agent_id",
 			append([]any{messageID, micros(tx.now)}, args...), func(rows *sql.Rows) error {
@@ -28,15 +28,15 @@ func (tx *Tx) HearEach(agentIDs []string, messageID string) (fresh []string, err
 	return fresh, err
 }
 
-// Heard reports whether Hear was committed for a message.
-func (s *Store) Heard(ctx context.Context, agentID, messageID string) (bool, error) {
+// IsProcessed reports whether Hear was committed for a message.
+func (s *Store) IsProcessed(ctx context.Context, agentID, messageID string) (bool, error) {
 	var n int
 	err := s.queryRow(ctx, s.dialect.bind("SELECT count(*) FROM heard WHERE agent_id = ? AND message_id = ?"), []any{agentID, messageID}, &n)
 	return n > 0, err
 }
 
-// PurgeHeard forgets up to limit messages heard before, and returns how many.
-func (tx *Tx) PurgeHeard(before time.Time, limit int) (int64, error) {
+// PurgeProcessedMessages forgets up to limit messages heard before, and returns how many.
+func (tx *Tx) PurgeProcessedMessages(before time.Time, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM heard WHERE (agent_id, message_id) IN
 		(SELECT agent_id, message_id FROM heard WHERE at < ? ORDER BY at LIMIT ?)`, micros(before), limit)
 }

@@ -9,7 +9,7 @@ import (
 	"comet/models"
 )
 
-// Once runs do unless a request with the same key was answered before, and
+// Idempotent runs do unless a request with the same key was answered before, and
 // stores its answer in this transaction. Then once.Replay holds the earlier
 // answer. It returns errs.IdempotencyKeyReused when the key came with another
 // request, and the error of do or of once.Render as it is. A failed request
@@ -17,14 +17,14 @@ import (
 //
 // It must be the transaction's first statement: on PostgreSQL a second request
 // with the key waits here until the first has ended.
-func (tx *Tx) Once(once *models.Once, do func() (any, error)) error {
+func (tx *Tx) Idempotent(once *models.Idempotency, do func() (any, error)) error {
 	if once == nil {
 		_, err := do()
 		return err
 	}
 	once.Replay = nil
 	if _, err := tx.exec("DELETE FROM idempotency WHERE principal = ? AND key = ? AND created_at < ?",
-		once.Principal, once.Key, micros(tx.now.Add(-models.OnceRetention))); err != nil {
+		once.Principal, once.Key, micros(tx.now.Add(-models.IdempotencyRetention))); err != nil {
 		return err
 	}
 	n, err := tx.exec("INSERT INTO idempotency (principal, key, request_hash, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -52,10 +52,10 @@ func (tx *Tx) Once(once *models.Once, do func() (any, error)) error {
 	return err
 }
 
-func (tx *Tx) replay(once *models.Once) error {
+func (tx *Tx) replay(once *models.Idempotency) error {
 	var hash []byte
 	var header string
-	var answer models.Answer
+	var answer models.StoredResponse
 	err := tx.queryRow("SELECT request_hash, status, header, body FROM idempotency WHERE principal = ? AND key = ?",
 		[]any{once.Principal, once.Key}, &hash, &answer.Status, &header, &answer.Body)
 	if err != nil {
@@ -71,9 +71,9 @@ func (tx *Tx) replay(once *models.Once) error {
 	return nil
 }
 
-// PurgeAnswers deletes up to limit stored answers older than before and returns
+// PurgeStoredResponses deletes up to limit stored answers older than before and returns
 // how many.
-func (tx *Tx) PurgeAnswers(before time.Time, limit int) (int64, error) {
+func (tx *Tx) PurgeStoredResponses(before time.Time, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM idempotency WHERE (principal, key) IN
 		(SELECT principal, key FROM idempotency WHERE created_at < ? ORDER BY created_at LIMIT ?)`, micros(before), limit)
 }

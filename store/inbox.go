@@ -13,9 +13,9 @@ import (
 
 const inboxColumns = "agent_id, id, kind, priority, task_id, attempt, data, created_at"
 
-// Tell puts a message into an agent's inbox and returns its id. The agent has it, at
+// EnqueueMessage puts a message into an agent's inbox and returns its id. The agent has it, at
 // least once, until it is acknowledged.
-func (tx *Tx) Tell(m models.InboxMessage) (string, error) {
+func (tx *Tx) EnqueueMessage(m models.InboxMessage) (string, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return "", err
@@ -43,9 +43,9 @@ func (tx *Tx) Acknowledge(agentID string, ids []string) (n int64, err error) {
 	return n, err
 }
 
-// Untell removes from an agent's inbox what an attempt has put there, but cancellations
+// CancelMessages removes from an agent's inbox what an attempt has put there, but cancellations
 // and what is told to the asker.
-func (tx *Tx) Untell(taskID string, attempt int) error {
+func (tx *Tx) CancelMessages(taskID string, attempt int) error {
 	_, err := tx.exec("DELETE FROM inbox WHERE task_id = ? AND attempt = ? AND kind NOT IN ('cancel', 'ended')", taskID, attempt)
 	return err
 }
@@ -89,8 +89,8 @@ func (tx *Tx) PurgeNotices(before time.Time, limit int) (int64, error) {
 	return tx.exec("DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE task_id IS NULL AND created_at < ? LIMIT ?) AND task_id IS NULL", micros(before), limit)
 }
 
-// StillTold returns those of the messages that are in an agent's inbox.
-func (s *Store) StillTold(ctx context.Context, agentID string, ids []string) (out []string, err error) {
+// MessagePending returns those of the messages that are in an agent's inbox.
+func (s *Store) MessagePending(ctx context.Context, agentID string, ids []string) (out []string, err error) {
 	err = eachKeys(anys(ids), 1, func(list string, args []any) error {
 		return s.query(ctx, s.dialect.bind("SELECT id FROM inbox WHERE agent_id = ? AND id IN "+list), append([]any{agentID}, args...), func(rows *sql.Rows) error {
 			var id string

@@ -6,9 +6,9 @@ import (
 	"comet/models"
 )
 
-// TellEach puts a message about no task into the inboxes of several agents, each under an
+// EnqueueMessages puts a message about no task into the inboxes of several agents, each under an
 // id of its own.
-func (tx *Tx) TellEach(agentIDs []string, m models.InboxMessage) error {
+func (tx *Tx) EnqueueMessages(agentIDs []string, m models.InboxMessage) error {
 	const width = 7
 	data := string(m.Data)
 	if data == "" {

@@ -130,9 +130,9 @@ func held(n int64, err error) error {
 	return err
 }
 
-// DropJob deletes the unfinished job of a kind with a key, if there is one. Whoever is
+// DeleteJob deletes the unfinished job of a kind with a key, if there is one. Whoever is
 // running it finds its lease lost.
-func (tx *Tx) DropJob(kind, key string) error {
+func (tx *Tx) DeleteJob(kind, key string) error {
 	_, err := tx.exec("DELETE FROM jobs WHERE kind = ? AND key = ? AND key <> ''", kind, key)
 	return err
 }

@@ -15,8 +15,8 @@ const maxLineData = 800
 
 const lineColumns = "id, at, peer, context, task, depth, number, sender, receiver, type, state, code, data, parent, parent_id"
 
-// AddLines keeps lines that were said.
-func (tx *Tx) AddLines(lines []models.Line) error {
+// AddLoggedMessages keeps lines that were said.
+func (tx *Tx) AddLoggedMessages(lines []models.LoggedMessage) error {
 	const width = 15
 	args := make([]any, 0, width*len(lines))
 	for _, l := range lines {
@@ -33,9 +33,9 @@ type LineKey struct {
 	Number  int
 }
 
-// LinesNumbered returns the id of the newest line of each of the keys; one that no line has
+// LoggedMessagesByNumber returns the id of the newest line of each of the keys; one that no line has
 // is left out.
-func (tx *Tx) LinesNumbered(keys []LineKey) (map[LineKey]string, error) {
+func (tx *Tx) LoggedMessagesByNumber(keys []LineKey) (map[LineKey]string, error) {
 	const width, one = 3, "SELECT context, peer, number, max(id) FROM lines WHERE context = ? AND peer = ? AND number = ? GROUP BY context, peer, number"
 	out := make(map[LineKey]string, len(keys))
 	args := make([]any, 0, width*len(keys))
@@ -54,19 +54,19 @@ func (tx *Tx) LinesNumbered(keys []LineKey) (map[LineKey]string, error) {
 	return out, err
 }
 
-// LineNumbered returns the newest line with a number that was exchanged with peer in a
+// LoggedMessageByNumber returns the newest line with a number that was exchanged with peer in a
 // context, or errs.NotFound.
-func (s *Store) LineNumbered(ctx context.Context, of int64, peer string, number int) (l models.Line, err error) {
+func (s *Store) LoggedMessageByNumber(ctx context.Context, of int64, peer string, number int) (l models.LoggedMessage, err error) {
 	const query = "SELECT " + lineColumns + " FROM lines WHERE context = ? AND peer = ? AND number = ? ORDER BY id DESC LIMIT 1"
 	err = s.queryRow(ctx, s.dialect.bind(query), []any{of, peer, number}, lineInto(&l)...)
 	return l, err
 }
 
-// Lines returns the lines about a task that q selects, the first one first.
-func (s *Store) Lines(ctx context.Context, q models.LineQuery) (out []models.Line, err error) {
+// LoggedMessages returns the lines about a task that q selects, the first one first.
+func (s *Store) LoggedMessages(ctx context.Context, q models.LoggedMessageQuery) (out []models.LoggedMessage, err error) {
 	const query = "SELECT " + lineColumns + " FROM lines WHERE context = ? AND task = ? AND id > ? AND depth >= ? ORDER BY id LIMIT ?"
 	err = s.query(ctx, s.dialect.bind(query), []any{q.Context, q.Task, q.After, q.Depth, q.Limit}, func(rows *sql.Rows) error {
-		var l models.Line
+		var l models.LoggedMessage
 		err := rows.Scan(lineInto(&l)...)
 		out = append(out, l)
 		return err
@@ -75,7 +75,7 @@ func (s *Store) Lines(ctx context.Context, q models.LineQuery) (out []models.Lin
 }
 
 // lineInto is where a row of lineColumns goes.
-func lineInto(l *models.Line) []any {
+func lineInto(l *models.LoggedMessage) []any {
 	return []any{
 		&l.ID, scanMicros{&l.At}, &l.Peer, &l.Context, &l.Task, &l.Depth, &l.Number, &l.From, &l.To, &l.Type, &l.State, &l.Code, &l.Data,
 		&l.Parent, &l.ParentID,
@@ -91,8 +91,8 @@ func (s scanMicros) Scan(v any) error {
 	return nil
 }
 
-// PurgeLines deletes up to limit lines that were said before, and returns how many.
-func (tx *Tx) PurgeLines(before time.Time, limit int) (int64, error) {
+// PurgeLoggedMessages deletes up to limit lines that were said before, and returns how many.
+func (tx *Tx) PurgeLoggedMessages(before time.Time, limit int) (int64, error) {
 	// A UUIDv7 begins with its milliseconds.
 	ms := max(before.UnixMilli(), 0)
 	return tx.exec("DELETE FROM lines WHERE id IN (SELECT id FROM lines WHERE id < ? ORDER BY id LIMIT ?)",

@@ -31,6 +31,9 @@ type Migrator struct {
 // OpenMigrator opens the database that opts name. The caller must Close it.
 func OpenMigrator(opts Options) (*Migrator, error) {
 	if opts.DatabaseURL == "" {
+		if err := createSQLiteFile(opts.Dir); err != nil {
+			return nil, err
+		}
 		db, err := openSQLitePool(opts, 1)
 		if err != nil {
 			return nil, err

@@ -151,7 +151,7 @@ func TestDetailPlan(t *testing.T) {
 func TestOwnerPlans(t *testing.T) {
 	t.Parallel()
 	s, _ := openSQLiteForTest(t)
-	for name, before := range map[string]models.TaskPlace{"first page": {}, "later page": {ID: "m", CreatedAt: time.Now()}} {
+	for name, before := range map[string]models.TaskCursor{"first page": {}, "later page": {ID: "m", CreatedAt: time.Now()}} {
 		query, args := s.tasksQuery(models.TaskQuery{Owner: "ops", Before: before, Limit: 100})
 		plan := explain(t, s, query, args)
 		require.Contains(t, plan, "SEARCH tasks USING INDEX tasks_owner (owner=?", name)

@@ -41,9 +41,9 @@ func (tx *Tx) SavePushTarget(t *models.PushTarget) error {
 	return err
 }
 
-// DropPushTarget removes an agent's target and reports whether there was one. Unless
+// DeletePushTarget removes an agent's target and reports whether there was one. Unless
 // secret is "", it has to be the target's.
-func (tx *Tx) DropPushTarget(agentID, secret string) (bool, error) {
+func (tx *Tx) DeletePushTarget(agentID, secret string) (bool, error) {
 	n, err := tx.exec("DELETE FROM push_targets WHERE agent_id = ? AND (secret = ? OR ? = '')", agentID, secret, secret)
 	return n > 0, err
 }

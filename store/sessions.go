@@ -77,7 +77,7 @@ func (s *Store) Session(ctx context.Context, id string) (models.Session, error) 
 
 // Sessions returns up to limit sessions, the newest first, behind the place before; an
 // owner of "" is everybody.
-func (s *Store) Sessions(ctx context.Context, owner string, before models.TaskPlace, limit int) ([]models.Session, error) {
+func (s *Store) Sessions(ctx context.Context, owner string, before models.TaskCursor, limit int) ([]models.Session, error) {
 	out := []models.Session{}
 	query, args := s.sessionsQuery(owner, before, limit)
 	err := s.query(ctx, query, args, func(rows *sql.Rows) error {
@@ -91,7 +91,7 @@ func (s *Store) Sessions(ctx context.Context, owner string, before models.TaskPl
 	return out, err
 }
 
-func (s *Store) sessionsQuery(owner string, before models.TaskPlace, limit int) (string, []any) {
+func (s *Store) sessionsQuery(owner string, before models.TaskCursor, limit int) (string, []any) {
 	var terms []string
 	var args []any
 	if owner != "" {

@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -32,15 +34,28 @@ func sqliteDSN(dir string, pragmas ...string) string {
 	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(filepath.Join(dir, sqliteFile)), RawQuery: q.Encode()}).String()
 }
 
-func openSQLitePool(opts Options, size int, pragmas ...string) (*sql.DB, error) {
-	// SQLite would make the file for everybody to read; its log takes over the mode.
-	f, err := os.OpenFile(filepath.Join(opts.Dir, sqliteFile), os.O_CREATE|os.O_RDWR, 0o600)
+// createSQLiteFile creates the database file with mode 0600 where it is missing; SQLite itself
+// would let other users read it, and gives its log the same mode. It must run before the first
+// SQLite connection of this process and never opens a file that is there: closing any descriptor
+// of a file drops every POSIX lock that the process holds on it, so another process could delete
+// the write-ahead log below an open connection (“How To Corrupt An SQLite Database File” 2.2).
+func createSQLiteFile(dir string) error {
+	path := filepath.Join(dir, sqliteFile)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	switch {
+	case err == nil:
+		err = f.Close()
+	case errors.Is(err, fs.ErrExist):
+		_, err = os.Stat(path) // fails for a symbolic link to a missing file
+	}
 	if err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
+		return fmt.Errorf("create the database: %w", err)
 	}
-	if err := f.Close(); err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
-	}
+	return nil
+}
+
+// openSQLitePool opens connections to a database whose file createSQLiteFile has created.
+func openSQLitePool(opts Options, size int, pragmas ...string) (*sql.DB, error) {
 	connector, err := sqlite.NewConnector(sqliteDSN(opts.Dir, pragmas...))
 	if err != nil {
 		return nil, fmt.Errorf("open SQLite: %w", err)
@@ -53,6 +68,9 @@ func openSQLitePool(opts Options, size int, pragmas ...string) (*sql.DB, error) 
 
 func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	s.dialect = sqliteDialect()
+	if err := createSQLiteFile(opts.Dir); err != nil {
+		return err
+	}
 	writeDB, err := openSQLitePool(opts, 1)
 	if err != nil {
 		return err

@@ -55,10 +55,10 @@ func (s *Store) tasksQuery(q models.TaskQuery) (string, []any) {
 	return s.dialect.bind(query + " ORDER BY created_at DESC, id DESC LIMIT ?"), append(args, q.Limit)
 }
 
-// FirstInLine returns the task that is next in a route's line, passing over some, and locks it; ok is false
+// NextQueuedTask returns the task that is next in a route's line, passing over some, and locks it; ok is false
 // when nobody waits there, or it is just being served on another connection: who comes
 // behind it does not overtake it meanwhile.
-func (tx *Tx) FirstInLine(route string, but ...string) (t models.Task, ok bool, err error) {
+func (tx *Tx) NextQueuedTask(route string, but ...string) (t models.Task, ok bool, err error) {
 	besides, args := "", []any{route}
 	if len(but) > 0 {
 		list, more := inList(but)
@@ -139,8 +139,8 @@ func (s *Store) OpenTasksOf(ctx context.Context, agentID string, limit int) (ids
 }
 
 // OpenTasks counts the tasks that have not ended by what they wait for.
-func (s *Store) OpenTasks(ctx context.Context) (map[models.TaskWait]int, error) {
-	out := map[models.TaskWait]int{}
+func (s *Store) OpenTasks(ctx context.Context) (map[models.WaitReason]int, error) {
+	out := map[models.WaitReason]int{}
 	err := s.query(ctx, "SELECT waits, count(*) FROM tasks WHERE state < 2 GROUP BY waits", nil, func(rows *sql.Rows) error {
 		var wait, n int
 		err := rows.Scan(&wait, &n)

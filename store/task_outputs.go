@@ -10,7 +10,7 @@ import (
 
 // AddOutput keeps a piece of what an attempt has put out. Of two pieces with the same
 // start the first one stays.
-func (tx *Tx) AddOutput(taskID string, attempt int, o models.Output) error {
+func (tx *Tx) AddOutput(taskID string, attempt int, o models.OutputChunk) error {
 	var span any
 	if o.Span != 0 && o.Span != int64(len(o.Data)) {
 		span = o.Span
@@ -45,10 +45,10 @@ func (tx *Tx) MoveToLog(taskID string, attempt int, at int64) error {
 }
 
 // OutputPieces returns where the pieces of a stream lie, in order.
-func (tx *Tx) OutputPieces(taskID string, attempt int, stream models.OutputStream) (out []models.Piece, err error) {
+func (tx *Tx) OutputPieces(taskID string, attempt int, stream models.OutputStream) (out []models.OutputRange, err error) {
 	const query = "SELECT start, start + coalesce(span, length(data)), length(data) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? ORDER BY start"
 	err = tx.query(query, []any{taskID, attempt, int(stream)}, func(rows *sql.Rows) error {
-		var p models.Piece
+		var p models.OutputRange
 		err := rows.Scan(&p.Start, &p.End, &p.Bytes)
 		out = append(out, p)
 		return err
@@ -64,7 +64,7 @@ const (
 
 // Outputs calls each with the pieces of a stream that reach beyond from, in order, until
 // it returns an error.
-func (s *Store) Outputs(ctx context.Context, taskID string, attempt int, stream models.OutputStream, from int64, each func(models.Output) error) error {
+func (s *Store) Outputs(ctx context.Context, taskID string, attempt int, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
 	for {
 		page, err := s.outputPage(ctx, taskID, attempt, stream, from)
 		if err != nil || len(page) == 0 {
@@ -80,13 +80,13 @@ func (s *Store) Outputs(ctx context.Context, taskID string, attempt int, stream 
 }
 
 // outputPage returns the next pieces that reach beyond from.
-func (s *Store) outputPage(ctx context.Context, taskID string, attempt int, stream models.OutputStream, from int64) (page []models.Output, err error) {
+func (s *Store) outputPage(ctx context.Context, taskID string, attempt int, stream models.OutputStream, from int64) (page []models.OutputChunk, err error) {
 	const query = `SELECT start, coalesce(span, 0), data FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND start >= coalesce(
 		(SELECT max(start) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND start <= ?), 0) ORDER BY start LIMIT ?`
 	args := []any{taskID, attempt, int(stream), taskID, attempt, int(stream), from, outputPageRows + 1} // the first one may end at from
 	size := 0
 	err = s.query(ctx, s.dialect.bind(query), args, func(rows *sql.Rows) error {
-		o := models.Output{Stream: stream}
+		o := models.OutputChunk{Stream: stream}
 		if err := rows.Scan(&o.Start, &o.Span, &o.Data); err != nil || o.End() <= from {
 			return err
 		}
@@ -102,9 +102,9 @@ func (s *Store) outputPage(ctx context.Context, taskID string, attempt int, stre
 	return page, err
 }
 
-// HasUnplaced reports whether a stream of an attempt has a piece that has not as many bytes as
+// HasUnassigned reports whether a stream of an attempt has a piece that has not as many bytes as
 // it stands for, so that no byte behind it is where its place says.
-func (s *Store) HasUnplaced(ctx context.Context, taskID string, attempt int, stream models.OutputStream) (bool, error) {
+func (s *Store) HasUnassigned(ctx context.Context, taskID string, attempt int, stream models.OutputStream) (bool, error) {
 	const query = `SELECT COUNT(*) FROM (SELECT 1 FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND
 		coalesce(span, 0) <> 0 AND span <> length(data) LIMIT 1) AS odd`
 	var n any

@@ -30,12 +30,12 @@ func (tx *Tx) AddTokens(taskID string, n int64) error {
 	return err
 }
 
-// WaitingLines returns up to limit lines in which tasks wait, those with the highest
+// WaitingQueues returns up to limit lines in which tasks wait, those with the highest
 // priority first, then those in which somebody has waited longest.
-func (s *Store) WaitingLines(ctx context.Context, limit int) (out []models.TaskLine, err error) {
+func (s *Store) WaitingQueues(ctx context.Context, limit int) (out []models.QueuedRoute, err error) {
 	const query = "SELECT route, count(*) FROM tasks WHERE waits = 1 GROUP BY route ORDER BY max(priority) DESC, min(created_at) LIMIT ?"
 	err = s.query(ctx, s.dialect.bind(query), []any{limit}, func(rows *sql.Rows) error {
-		var l models.TaskLine
+		var l models.QueuedRoute
 		err := rows.Scan(&l.Route, &l.Tasks)
 		out = append(out, l)
 		return err

@@ -23,8 +23,8 @@ func taskStates() []models.TaskState {
 	return []models.TaskState{models.TaskNew, models.TaskRunning, models.TaskDone, models.TaskFailed, models.TaskCancelled}
 }
 
-func taskWaits() []models.TaskWait {
-	return []models.TaskWait{models.WaitNothing, models.WaitAgent, models.WaitRetry, models.WaitAnswer}
+func taskWaits() []models.WaitReason {
+	return []models.WaitReason{models.NotWaiting, models.WaitForWorker, models.WaitForRetry, models.WaitForReply}
 }
 
 // mayFollow reports whether a task may go from one state to another
@@ -55,7 +55,7 @@ type taskRow struct {
 func (r *taskRow) dest() []any {
 	t := &r.t
 	return []any{
-		&t.ID, &t.SessionID, &t.ParentID, &r.depth, &t.Class, &t.Owner, &t.OwnerAgent, &t.Route, &r.priority, &r.state, &r.waits, &r.attempt, &t.AgentID,
+		&t.ID, &t.SessionID, &t.ParentID, &r.depth, &t.Class, &t.Owner, &t.OwnerAgent, &t.QueueKey, &r.priority, &r.state, &r.waits, &r.attempt, &t.AgentID,
 		&r.budget, &r.tokens, &r.deadline, &r.progress, &r.step, &t.StepName, &r.questions, &r.output, &r.logged, &r.exit, &t.ErrorCode, &t.Error, &r.detail, &r.decision,
 		&r.version, &r.created, &r.started, &r.updated, &r.ended,
 	}
@@ -64,7 +64,7 @@ func (r *taskRow) dest() []any {
 func (r *taskRow) task() models.Task {
 	t := r.t
 	t.Depth, t.Priority, t.Attempt = int(whole(r.depth)), int(whole(r.priority)), int(whole(r.attempt))
-	t.State, t.Waits = taskStates()[whole(r.state)], taskWaits()[whole(r.waits)]
+	t.State, t.WaitingFor = taskStates()[whole(r.state)], taskWaits()[whole(r.waits)]
 	t.Tokens, t.Deadline = whole(r.tokens), fromMicros(whole(r.deadline))
 	t.Progress, t.Step, t.Questions = int(whole(r.progress)), int(whole(r.step)), int(whole(r.questions))
 	t.OutputBytes, t.LogBytes, t.Version = whole(r.output), whole(r.logged), whole(r.version)
@@ -107,7 +107,7 @@ func scanTasks(out *[]models.Task) func(*sql.Rows) error {
 // mutable are the values of the columns of a task that change, in the order of saveTask.
 func mutableOf(t models.Task) []any {
 	return []any{
-		slices.Index(taskStates(), t.State), slices.Index(taskWaits(), t.Waits), t.Attempt, t.AgentID, t.Tokens, micros(t.Deadline),
+		slices.Index(taskStates(), t.State), slices.Index(taskWaits(), t.WaitingFor), t.Attempt, t.AgentID, t.Tokens, micros(t.Deadline),
 		t.Progress, t.Step, t.StepName, t.Questions, t.OutputBytes, t.LogBytes, nullable(t.ExitCode), t.ErrorCode, t.Error, string(t.Detail), string(t.Decision),
 		t.Version, nullable(microsPtr(t.StartedAt)), micros(t.UpdatedAt), nullable(microsPtr(t.EndedAt)),
 	}
@@ -124,7 +124,7 @@ const (
 // InsertTask writes a new task and what it was asked for with. It returns
 // errs.Conflict for an id that is taken.
 func (tx *Tx) InsertTask(t models.Task, in models.TaskInput) error {
-	args := append(mutableOf(t), t.ID, t.SessionID, nullable(t.ParentID), t.Depth, t.Class, t.Owner, t.OwnerAgent, t.Route, t.Priority,
+	args := append(mutableOf(t), t.ID, t.SessionID, nullable(t.ParentID), t.Depth, t.Class, t.Owner, t.OwnerAgent, t.QueueKey, t.Priority,
 		nullable(t.Budget), micros(t.CreatedAt))
 	if _, err := tx.exec(insertTask+strings.Repeat(", ?", len(args)-1)+")", args...); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (tx *Tx) InsertTask(t models.Task, in models.TaskInput) error {
 		return err
 	}
 	_, err = tx.exec("INSERT INTO task_inputs ("+taskInputColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		t.ID, capabilities, in.AgentType, in.Sphere, in.Wanted, string(in.Parameters), string(in.Policy), string(in.Meta), in.Trace)
+		t.ID, capabilities, in.AgentType, in.Sphere, in.RequestedAgentID, string(in.Parameters), string(in.Policy), string(in.Meta), in.Trace)
 	return err
 }
 
@@ -201,7 +201,7 @@ type taskInputRow struct {
 
 func (r *taskInputRow) dest() []any {
 	return []any{
-		&r.in.TaskID, &r.capabilities, &r.in.AgentType, &r.in.Sphere, &r.in.Wanted, &r.parameters, &r.policy, &r.meta, &r.in.Trace,
+		&r.in.TaskID, &r.capabilities, &r.in.AgentType, &r.in.Sphere, &r.in.RequestedAgentID, &r.parameters, &r.policy, &r.meta, &r.in.Trace,
 	}
 }
 

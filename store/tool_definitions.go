@@ -73,8 +73,8 @@ func (tx *Tx) writeDefinitions(list []models.ToolDefinition, tail string) error 
 	return tx.insertRows("INSERT INTO tool_definitions ("+definitionColumns+")", tail, width, args)
 }
 
-// DropToolDefinitions forgets the tools of a server.
-func (tx *Tx) DropToolDefinitions(server string) error {
+// DeleteToolDefinitions forgets the tools of a server.
+func (tx *Tx) DeleteToolDefinitions(server string) error {
 	_, err := tx.exec("DELETE FROM tool_definitions WHERE server = ?", server)
 	return err
 }

@@ -25,8 +25,8 @@ func (tx *Tx) SaveUpstream(u *models.Upstream) error {
 	return err
 }
 
-// DropUpstream removes an upstream, or returns errs.NotFound.
-func (tx *Tx) DropUpstream(id string) error {
+// DeleteUpstream removes an upstream, or returns errs.NotFound.
+func (tx *Tx) DeleteUpstream(id string) error {
 	n, err := tx.exec("DELETE FROM upstreams WHERE id = ?", id)
 	if err == nil && n == 0 {
 		err = errs.New(errs.NotFound, "no upstream %q was added", id)
@@ -60,8 +60,8 @@ func (tx *Tx) SaveToolPolicy(tokenID string, p models.ToolPolicy, by string) err
 	return err
 }
 
-// DropToolPolicy removes a token's policy.
-func (tx *Tx) DropToolPolicy(tokenID string) error {
+// DeleteToolPolicy removes a token's policy.
+func (tx *Tx) DeleteToolPolicy(tokenID string) error {
 	_, err := tx.exec("DELETE FROM tool_policies WHERE token_id = ?", tokenID)
 	return err
 }

@@ -25,15 +25,15 @@ type workerRow struct {
 func (r *workerRow) dest() []any {
 	w := &r.w
 	return []any{
-		&w.AgentID, &r.state, &w.Dialect, &w.Link, &w.Line, &r.places, &r.inFlight, &r.load, &r.seen, &r.used, &r.failures, &r.breaker, &r.probing, &r.version, &r.updated, &w.DialectVersion, &r.depth,
+		&w.AgentID, &r.state, &w.Protocol, &w.Transport, &w.ConnectionID, &r.places, &r.inFlight, &r.load, &r.seen, &r.used, &r.failures, &r.breaker, &r.probing, &r.version, &r.updated, &w.ProtocolVersion, &r.depth,
 	}
 }
 
 func (r *workerRow) worker() models.Worker {
 	w := r.w
-	w.State, w.Places, w.InFlight = workerStates()[whole(r.state)], int(whole(r.places)), int(whole(r.inFlight))
+	w.State, w.Concurrency, w.InFlight = workerStates()[whole(r.state)], int(whole(r.places)), int(whole(r.inFlight))
 	w.Load, w.Failures, w.Probing, w.Version = int(whole(r.load)), int(whole(r.failures)), truth(r.probing), whole(r.version)
-	w.SeenAt, w.UsedAt, w.BreakerUntil = orZero(r.seen), orZero(r.used), orZero(r.breaker)
+	w.LastSeenAt, w.LastAssignedAt, w.BreakerUntil = orZero(r.seen), orZero(r.used), orZero(r.breaker)
 	w.UpdatedAt, w.MaxDepth = fromMicros(whole(r.updated)), int(whole(r.depth))
 	return w
 }
@@ -81,16 +81,16 @@ func (tx *Tx) SaveWorker(w *models.Worker) error {
 		ON CONFLICT (agent_id) DO UPDATE SET state = excluded.state, dialect = excluded.dialect, link = excluded.link, line = excluded.line, places = excluded.places,
 		in_flight = excluded.in_flight, load = excluded.load, seen_at = excluded.seen_at, used_at = excluded.used_at, failures = excluded.failures,
 		breaker_until = excluded.breaker_until, probing = excluded.probing, version = excluded.version, updated_at = excluded.updated_at, dialect_version = excluded.dialect_version, max_depth = excluded.max_depth`,
-		w.AgentID, slices.Index(workerStates(), w.State), w.Dialect, w.Link, w.Line, w.Places, w.InFlight, w.Load, orNone(w.SeenAt), orNone(w.UsedAt),
-		w.Failures, orNone(w.BreakerUntil), w.Probing, w.Version, micros(w.UpdatedAt), w.DialectVersion, w.MaxDepth)
+		w.AgentID, slices.Index(workerStates(), w.State), w.Protocol, w.Transport, w.ConnectionID, w.Concurrency, w.InFlight, w.Load, orNone(w.LastSeenAt), orNone(w.LastAssignedAt),
+		w.Failures, orNone(w.BreakerUntil), w.Probing, w.Version, micros(w.UpdatedAt), w.ProtocolVersion, w.MaxDepth)
 	return err
 }
 
-// TakePlace gives a worker one attempt more, if it is online, has a place free and its
+// ClaimSlot gives a worker one attempt more, if it is online, has a place free and its
 // breaker is closed; ok tells. The worker stays locked until the transaction ends. One
 // that somebody else has locked is waited for, or passed over: whoever has locked another
 // one already must not wait.
-func (tx *Tx) TakePlace(agentID string, wait bool) (w models.Worker, ok bool, err error) {
+func (tx *Tx) ClaimSlot(agentID string, wait bool) (w models.Worker, ok bool, err error) {
 	var r workerRow
 	now := micros(tx.now)
 	free := "agent_id = ?"

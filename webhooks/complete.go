@@ -128,7 +128,7 @@ func (w *Webhooks) endDelivery(tx *store.Tx, r result, gone bool) (ended bool, e
 	}
 	wait, again := next(d.Tries+1, w.opts.Random(), r.retryAfter)
 	if !again || gone {
-		return true, tx.BuryDelivery(d, r.attempt)
+		return true, tx.MarkDeliveryDead(d, r.attempt)
 	}
 	return false, tx.FailDelivery(d, r.attempt, tx.Now().Add(wait))
 }

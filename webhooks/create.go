@@ -22,7 +22,7 @@ type Created struct {
 // class at once: errs.ForeignAgent before errs.InvalidRequest before AddressRefused and LimitReached. With
 // once, a repeated request has no second effect; its answer is the caller's to store
 // without the secret.
-func (w *Webhooks) Create(ctx context.Context, by models.Principal, d models.WebhookDraft, once *models.Once) (Created, error) {
+func (w *Webhooks) Create(ctx context.Context, by models.Principal, d models.WebhookDraft, once *models.Idempotency) (Created, error) {
 	if err := checkBound(by, d.AgentID); err != nil {
 		return Created{}, err
 	}
@@ -41,7 +41,7 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d models.Web
 	secret := checkSecret(&v, text)
 	var out Created
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Once(once, func() (any, error) {
+		return tx.Idempotent(once, func() (any, error) {
 			hook, err := fromDraft(tx, by, d, append(errs.Violations(nil), v...))
 			if err != nil {
 				return nil, err

@@ -85,10 +85,10 @@ func TestCreate(t *testing.T) {
 
 	rule(t, "OnceGivesTheStoredAnswer", func(t *testing.T, h *house) {
 		rendered := 0
-		once := func() *models.Once {
-			return &models.Once{Principal: "ops", Key: "k", Render: func(result any) (models.Answer, error) {
+		once := func() *models.Idempotency {
+			return &models.Idempotency{Principal: "ops", Key: "k", Render: func(result any) (models.StoredResponse, error) {
 				rendered++
-				return models.Answer{Status: 201, Body: []byte(result.(webhooks.Created).Webhook.ID)}, nil
+				return models.StoredResponse{Status: 201, Body: []byte(result.(webhooks.Created).Webhook.ID)}, nil
 			}}
 		}
 		first := once()

@@ -59,7 +59,7 @@ func TestAnotherOrderingIsRefusedWhileMuchIsPending(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				return tx.BuryDelivery(d, models.DeliveryAttempt{At: tx.Now(), Error: "no"})
+				return tx.MarkDeliveryDead(d, models.DeliveryAttempt{At: tx.Now(), Error: "no"})
 			}))
 			_, err = h.Update(t.Context(), ops(), hook.ID, patch)
 			require.NoError(t, err, "one has ended")

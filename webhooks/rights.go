@@ -43,4 +43,4 @@ func (w *Webhooks) tell(ctx context.Context, by models.Principal, id, what strin
 
 // fresh reports whether a verb that has ended well did something, and not only found
 // what it did before.
-func fresh(once *models.Once) bool { return once == nil || once.Replay == nil }
+func fresh(once *models.Idempotency) bool { return once == nil || once.Replay == nil }

@@ -147,7 +147,7 @@ func TestTheLogTellsWhoChangedAWebhook(t *testing.T) {
 		log, opts := &safeBuffer{}, options()
 		opts.Logger = slog.New(slog.NewTextHandler(log, nil))
 		h := newHouse(t, db, opts)
-		once := &models.Once{Principal: "ops", Key: "k", Render: func(any) (models.Answer, error) { return models.Answer{Status: 200}, nil }}
+		once := &models.Idempotency{Principal: "ops", Key: "k", Render: func(any) (models.StoredResponse, error) { return models.StoredResponse{Status: 200}, nil }}
 		created, err := h.Create(t.Context(), ops(), draft(nil), once)
 		require.NoError(t, err)
 		again := *once

@@ -14,7 +14,7 @@ import (
 // it had until now sign too for the grace period, those from an earlier rotation do
 // not any more. secret is the new one, "" to have one made. It returns errs.NotFound,
 // or errs.InvalidRequest.
-func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id, secret string, grace time.Duration, once *models.Once) (Created, error) {
+func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id, secret string, grace time.Duration, once *models.Idempotency) (Created, error) {
 	var found errs.Violations
 	made := checkSecret(&found, secret)
 	if grace < 0 || grace > maxGrace {
@@ -22,7 +22,7 @@ func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id, secret s
 	}
 	var out Created
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Once(once, func() (any, error) {
+		return tx.Idempotent(once, func() (any, error) {
 			hook, err := lock(tx, by, id)
 			if err != nil {
 				return nil, err

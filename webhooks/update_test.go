@@ -183,8 +183,8 @@ func TestRotate(t *testing.T) {
 
 	rule(t, "OnceGivesTheStoredAnswer", func(t *testing.T, h *house) {
 		hook := h.hook(t, url, nil)
-		once := func() *models.Once {
-			return &models.Once{Principal: "ops", Key: "k", Render: func(any) (models.Answer, error) { return models.Answer{Status: 200}, nil }}
+		once := func() *models.Idempotency {
+			return &models.Idempotency{Principal: "ops", Key: "k", Render: func(any) (models.StoredResponse, error) { return models.StoredResponse{Status: 200}, nil }}
 		}
 		first, err := h.Rotate(t.Context(), ops(), hook.ID, "", time.Hour, once())
 		require.NoError(t, err)

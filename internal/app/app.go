@@ -92,8 +92,8 @@ type App struct {
 	services lifecycle.Group
 	http     *httpServer
 	lines    *transport.Listener // nil for none
-	tools    *tools.Hub
-	gateway  *mcp.Gateway
+	tools    *tools.Service
+	gateway  *mcp.Server
 
 	// freshToken is the admin token of a first start, shown once.
 	freshToken string
@@ -157,7 +157,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Journal: said, Tools: tooling.hub}
 	lines := a.newLinks(work, motion, v5, admit)
 	options := a.apiOptions(relay, motion, work, v5)
-	options.Endless = endless(transport.Endless, mcp.Endless)
+	options.Endless = endless(transport.IsStreaming, mcp.IsStreaming)
 	options.MountPublic = func(r chi.Router) {
 		lines.Mount(r)
 		tooling.mount(r)
@@ -245,10 +245,10 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 	return w.hear, w
 }
 
-func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator, hub *tools.Hub) *jobs.Runner {
+func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator, hub *tools.Service) *jobs.Runner {
 	r := jobs.New(a.store, &jobs.Options{Logger: a.log})
 	r.Every(purgeEventsKind, purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
-	r.Every(purgeAnswersKind, purgeInterval, jobs.PurgeAnswers(a.store))
+	r.Every(purgeAnswersKind, purgeInterval, jobs.PurgeStoredResponses(a.store))
 	r.Every(purgeDeliveriesKind, purgeInterval, hooks.Purge)
 	r.Every(purgeUsageKind, purgeInterval, ledger.Purge)
 	r.Every(purgeTasksKind, purgeInterval, work.Purge)
@@ -258,7 +258,7 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	return r
 }
 
-func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, v5 *v5.Dialect) *api.Options {
+func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, v5 *v5.Protocol) *api.Options {
 	return &api.Options{
 		Logger:       a.log,
 		Clock:        a.opts.Clock,

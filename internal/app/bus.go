@@ -71,13 +71,13 @@ func (w *wakes) Start(ctx context.Context) error {
 	for subject, kind := range heard {
 		_, err := w.bus.Subscribe(string(subject), func(m bus.Message) {
 			_, name, _ := bus.Parse(m.Subject)
-			w.hear.Hear(kind, name)
+			w.hear.OnWake(kind, name)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	w.stop = w.bus.OnGap(func(bus.Gap) { w.hear.HearAll() })
+	w.stop = w.bus.OnGap(func(bus.Gap) { w.hear.OnWakeAll() })
 	_ = w.bus.Flush(ctx) // what is not heard yet is found by looking
 	return nil
 }

@@ -25,9 +25,9 @@ type tooling struct {
 	upstreams *upstream.Manager
 	index     *toolsearch.Index
 	sandbox   *sandbox.Sandbox
-	hub       *tools.Hub
-	gateway   *mcp.Gateway
-	door      *mcp.Door
+	hub       *tools.Service
+	gateway   *mcp.Server
+	door      *mcp.Handler
 }
 
 // newTooling puts the tools and the MCP door together. admit is asked for every request to
@@ -55,7 +55,7 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 		Store: a.store, Registry: reg, Usage: ledger, Work: work, Feed: feed, Upstreams: t.upstreams, Index: t.index, Sandbox: t.sandbox,
 	}, a.toolsOptions(func(c tools.Change) { t.gateway.Changed(c) }))
 	t.gateway = mcp.New(t.hub, &mcp.Options{Version: version, Clock: a.opts.Clock, Logger: a.log})
-	t.door, err = mcp.NewDoor(t.gateway, a.tokens, &mcp.DoorOptions{
+	t.door, err = mcp.NewHandler(t.gateway, a.tokens, &mcp.HandlerOptions{
 		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
 		MaxBody: a.cfg.MCP.MaxBodyBytes, Admit: admit,
 	})

@@ -31,10 +31,10 @@ func classes() map[string]orchestrator.Policy {
 
 // newLinks returns the lines to agents, on which envelopes and PROTOCOL_V5 are spoken. admit is asked for
 // every request to them.
-func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.Dialect, admit admission) *transport.Links {
+func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.Protocol, admit admission) *transport.Transports {
 	return transport.New(transport.Core{
 		Work: work, Auth: a.tokens, Bus: motion,
-		Dialects: []protocol.Dialect{
+		Dialects: []protocol.Protocol{
 			envelope.New(work, &envelope.Options{Clock: a.opts.Clock, Logger: a.log}),
 			v5,
 		},

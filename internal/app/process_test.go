@@ -40,6 +40,9 @@ func TestMain(m *testing.M) {
 	if serveToolsIfAsked() {
 		return
 	}
+	if readDatabaseIfAsked() {
+		return
+	}
 	if len(os.Args) == 2 && os.Args[1] == sandbox.ChildArgument { // a server in this process runs code
 		sandbox.Child(os.Stdin, os.Stdout)
 		return

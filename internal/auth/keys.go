@@ -213,7 +213,7 @@ func record(ctx context.Context, tx *store.Tx, by models.Principal, agent models
 	case models.AuditKeyChanged:
 		kind = models.EventKeyChanged
 	case models.AuditKeyRevoked:
-		kind, told, save = models.EventKeyRevoked, shown(before), func() error { return tx.DropAgentKey(agent.ID) }
+		kind, told, save = models.EventKeyRevoked, shown(before), func() error { return tx.DeleteAgentKey(agent.ID) }
 	}
 	if err := save(); err != nil {
 		return err

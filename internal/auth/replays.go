@@ -22,7 +22,7 @@ func (k *Keys) TakeOnce(ctx context.Context, agentID string, marks ...string) er
 	return k.store.Write(ctx, func(tx *store.Tx) error {
 		for _, mark := range marks {
 			sum := sha256.Sum256([]byte(mark))
-			first, err := tx.NoteSigned(agentID, sum[:markLength], tx.Now().Add(-k.window))
+			first, err := tx.RecordSignature(agentID, sum[:markLength], tx.Now().Add(-k.window))
 			if err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ func (k *Keys) Purge(ctx context.Context) error {
 	for {
 		var n int64
 		err := k.store.Write(ctx, func(tx *store.Tx) (err error) {
-			n, err = tx.PurgeSigned(tx.Now().Add(-k.window), purgeBatch)
+			n, err = tx.PurgeSignatures(tx.Now().Add(-k.window), purgeBatch)
 			return err
 		})
 		if err != nil || n < purgeBatch {

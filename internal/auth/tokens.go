@@ -22,7 +22,7 @@ type Issued struct {
 
 // Create issues a token. It returns errs.InvalidRequest for a bad draft,
 // including an expiry in the past and an agent that does not exist.
-func (a *Auth) Create(ctx context.Context, by models.Principal, d models.TokenDraft, once *models.Once) (Issued, error) {
+func (a *Auth) Create(ctx context.Context, by models.Principal, d models.TokenDraft, once *models.Idempotency) (Issued, error) {
 	v := validate.Struct(d)
 	checkExpiry(&v, d.ExpiresAt, a.store.Now())
 	if err := v.Err(); err != nil {
@@ -30,7 +30,7 @@ func (a *Auth) Create(ctx context.Context, by models.Principal, d models.TokenDr
 	}
 	var out Issued
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Once(once, func() (any, error) {
+		return tx.Idempotent(once, func() (any, error) {
 			var err error
 			out, err = create(tx, by, d)
 			return out, err
@@ -80,10 +80,10 @@ func create(tx *store.Tx, by models.Principal, d models.TokenDraft) (Issued, err
 
 // Rotate gives a token a new secret; the old one is worthless from then on. It
 // returns errs.NotFound, or errs.TokenRevoked.
-func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once *models.Once) (Issued, error) {
+func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once *models.Idempotency) (Issued, error) {
 	var out Issued
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Once(once, func() (any, error) {
+		return tx.Idempotent(once, func() (any, error) {
 			t, err := tx.Token(id)
 			if err != nil {
 				return nil, err

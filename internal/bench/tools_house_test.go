@@ -43,8 +43,8 @@ const (
 type workshop struct {
 	*house
 	auth     *auth.Auth
-	tools    *tools.Hub
-	gateway  *mcp.Gateway
+	tools    *tools.Service
+	gateway  *mcp.Server
 	url      string // of the door
 	upstream string // address of the one over HTTP
 }
@@ -91,11 +91,11 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 		{ID: overHTTP, URL: w.upstream},
 	})
 	require.NoError(b, err)
-	door, err := mcp.NewDoor(w.gateway, w.auth, nil)
+	door, err := mcp.NewHandler(w.gateway, w.auth, nil)
 	require.NoError(b, err)
 	core := api.Core{Registry: w.registry, Auth: w.auth, Usage: w.ledger, Webhooks: webhooks.New(w.store, nil), Orchestrator: work, Feed: feed, Tools: w.tools}
 	w.chain = serve(b, api.New(core, &api.Options{
-		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: mcp.Endless,
+		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: mcp.IsStreaming,
 		MountPublic: func(r chi.Router) { r.Handle(mcp.Path, door) },
 	}))
 	b.Cleanup(door.Drain)

@@ -77,7 +77,7 @@ func openMillThat(b *testing.B, database string, keeps bool) *mill {
 	if !keeps {
 		speech.Journal = nil
 	}
-	spoken := []protocol.Dialect{envelope.New(m.work, nil), v5.New(m.work, &speech)}
+	spoken := []protocol.Protocol{envelope.New(m.work, nil), v5.New(m.work, &speech)}
 	lines := transport.New(transport.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Dialects: spoken}, nil)
 	var all lifecycle.Group
 	all.Add("bus", m.bus)
@@ -92,7 +92,7 @@ func openMillThat(b *testing.B, database string, keeps bool) *mill {
 	metrics := telemetry.NewMetrics(telemetry.Build{})
 	core := api.Core{Registry: m.registry, Auth: m.auth, Usage: m.ledger, Webhooks: webhooks.New(m.store, nil), Orchestrator: m.work, Feed: feed}
 	door := api.New(core, &api.Options{
-		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: transport.Endless, MountPublic: func(r chi.Router) { lines.Mount(r) },
+		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: transport.IsStreaming, MountPublic: func(r chi.Router) { lines.Mount(r) },
 	})
 	m.chain = serve(b, door)
 	b.Cleanup(func() {
@@ -116,7 +116,7 @@ func (m *mill) hireFor(b *testing.B, id, capability string) (token string) {
 		a.Type, a.FrequencyHz, a.Capabilities = "infra", 555, []string{capability}
 		return tx.InsertAgent(a)
 	}))
-	require.NoError(b, m.work.Learn(b.Context(), id))
+	require.NoError(b, m.work.ReindexAgent(b.Context(), id))
 	issued, err := m.auth.Create(b.Context(), models.System(), models.TokenDraft{Name: &id, Scopes: []models.Scope{models.ScopeAgentsRead}, AgentID: &id}, nil)
 	require.NoError(b, err)
 	return issued.Secret
@@ -144,7 +144,7 @@ func BenchmarkAccept(b *testing.B) {
 			for n := range holders {
 				id := fmt.Sprintf("holder-%03d", n)
 				h.hire(b, id)
-				_, err := h.work.Join(b.Context(), id, orchestrator.Joining{Dialect: envelope.Name, Link: "push", Places: orchestrator.MaxPlaces})
+				_, err := h.work.Join(b.Context(), id, orchestrator.JoinRequest{Dialect: envelope.Name, Link: "push", Places: orchestrator.MaxPlaces})
 				require.NoError(b, err)
 			}
 			callers := newCallers(b, h.chain, writers)
@@ -177,7 +177,7 @@ func (m *mill) sameRows(caller, turn int) error {
 		}
 		now := tx.Now()
 		t := models.Task{
-			ID: id, Class: envelope.Class, Owner: "bootstrap-admin", Route: "0123456789abcdef0123456789abcdef", Priority: 1, State: models.TaskNew,
+			ID: id, Class: envelope.Class, Owner: "bootstrap-admin", QueueKey: "0123456789abcdef0123456789abcdef", Priority: 1, State: models.TaskNew,
 			Attempt: 1, AgentID: agentID, Deadline: now.Add(time.Hour), CreatedAt: now, UpdatedAt: now, Version: 1, Decision: decision(),
 		}
 		if _, _, err := tx.ClaimRequest(models.TaskRequest{Owner: "bootstrap-admin", RequestID: uuid.NewString(), TaskID: id}); err != nil {
@@ -187,13 +187,13 @@ func (m *mill) sameRows(caller, turn int) error {
 		if err := tx.Emit(models.EventTaskCreated, id, data); err != nil {
 			return err
 		}
-		if _, _, err := tx.TakePlace(agentID, true); err != nil {
+		if _, _, err := tx.ClaimSlot(agentID, true); err != nil {
 			return err
 		}
 		if err := tx.InsertAttempt(models.Attempt{TaskID: id, Attempt: 1, AgentID: agentID, State: models.AttemptAssigned, AssignedAt: now}); err != nil {
 			return err
 		}
-		if _, err := tx.Tell(models.InboxMessage{AgentID: agentID, Kind: models.MessageAssign, Priority: 1, TaskID: id, Attempt: 1}); err != nil {
+		if _, err := tx.EnqueueMessage(models.InboxMessage{AgentID: agentID, Kind: models.MessageAssign, Priority: 1, TaskID: id, Attempt: 1}); err != nil {
 			return err
 		}
 		if err := tx.Emit(models.EventTaskAssigned, id, data); err != nil {
@@ -316,7 +316,7 @@ func (m *mill) roundTrip(client *http.Client) error {
 // oneRow is the smallest group commit.
 func (m *mill) oneRow() error {
 	return m.store.Write(background(), func(tx *store.Tx) error {
-		_, err := tx.Hear("bench", uuid.NewString())
+		_, err := tx.MarkProcessed("bench", uuid.NewString())
 		return err
 	})
 }

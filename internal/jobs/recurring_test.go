@@ -159,22 +159,22 @@ func TestPurgeAnswers(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		ask := func(key string) (replayed bool) {
 			t.Helper()
-			once := &models.Once{
+			once := &models.Idempotency{
 				Principal: "token", Key: key, RequestHash: sha256.Sum256(nil),
-				Render: func(any) (models.Answer, error) { return models.Answer{Status: 201}, nil },
+				Render: func(any) (models.StoredResponse, error) { return models.StoredResponse{Status: 201}, nil },
 			}
 			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
-				return tx.Once(once, func() (any, error) { return nil, nil })
+				return tx.Idempotent(once, func() (any, error) { return nil, nil })
 			}))
 			return once.Replay != nil
 		}
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
 			for i := range 2100 {
-				once := &models.Once{
+				once := &models.Idempotency{
 					Principal: "token", Key: fmt.Sprint("old-", i),
-					Render: func(any) (models.Answer, error) { return models.Answer{Status: 201}, nil },
+					Render: func(any) (models.StoredResponse, error) { return models.StoredResponse{Status: 201}, nil },
 				}
-				if err := tx.Once(once, func() (any, error) { return nil, nil }); err != nil {
+				if err := tx.Idempotent(once, func() (any, error) { return nil, nil }); err != nil {
 					return err
 				}
 			}
@@ -182,10 +182,10 @@ func TestPurgeAnswers(t *testing.T) {
 		}))
 		db.Clock.Advance(time.Microsecond)
 		require.False(t, ask("young"))
-		db.Clock.Advance(models.OnceRetention)
-		require.NoError(t, jobs.PurgeAnswers(db.Store)(t.Context()))
+		db.Clock.Advance(models.IdempotencyRetention)
+		require.NoError(t, jobs.PurgeStoredResponses(db.Store)(t.Context()))
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
-			n, err := tx.PurgeAnswers(db.Now().Add(-time.Hour), 5000)
+			n, err := tx.PurgeStoredResponses(db.Now().Add(-time.Hour), 5000)
 			require.EqualValues(t, 1, n, "all but the young one were gone")
 			return err
 		}))

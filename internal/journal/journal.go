@@ -75,7 +75,7 @@ type Journal struct {
 	// came.
 	writing chan struct{}
 	mu      sync.Mutex
-	waiting []models.Line
+	waiting []models.LoggedMessage
 	many    chan struct{} // has one when a batch is there
 }
 
@@ -101,7 +101,7 @@ func (j *Journal) Stop(ctx context.Context) error {
 
 // Add has a line written soon. It does not wait: where too many wait already the line is
 // lost, which is counted.
-func (j *Journal) Add(l models.Line) {
+func (j *Journal) Add(l models.LoggedMessage) {
 	j.mu.Lock()
 	n := len(j.waiting)
 	if n < j.opts.MaxWaiting {

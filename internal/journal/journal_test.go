@@ -31,18 +31,18 @@ func rule(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
 }
 
 // said is a line between a peer and O1, in the context 1.
-func said(t *testing.T, peer string, number, pid int) models.Line {
+func said(t *testing.T, peer string, number, pid int) models.LoggedMessage {
 	t.Helper()
 	id, err := uuid.NewV7()
 	require.NoError(t, err)
-	return models.Line{ID: id.String(), At: time.UnixMicro(1).UTC(), Peer: peer, Context: 1, Task: 1, Number: number, Parent: pid, From: peer, To: "O1", Type: "U", Data: "-"}
+	return models.LoggedMessage{ID: id.String(), At: time.UnixMicro(1).UTC(), Peer: peer, Context: 1, Task: 1, Number: number, Parent: pid, From: peer, To: "O1", Type: "U", Data: "-"}
 }
 
 // task is the one that is T1 in the context 1.
 func task(t *testing.T, db *storetest.DB) models.Task {
 	t.Helper()
 	require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.TaskHandle("the task", "")
+		_, err := tx.TaskShortID("the task", "")
 		return err
 	}))
 	return models.Task{ID: "the task"}
@@ -55,10 +55,10 @@ func TestJournal(t *testing.T) {
 		j := journal.New(db.Store, nil) // not even started
 		first, second := said(t, "W1", 3, 0), said(t, "W1", 4, 3)
 		j.Add(first)
-		got, err := j.Numbered(t.Context(), 1, "W1", 3)
+		got, err := j.ByNumber(t.Context(), 1, "W1", 3)
 		require.NoError(t, err)
 		require.Equal(t, first, got)
-		_, err = j.Numbered(t.Context(), 1, "W2", 3)
+		_, err = j.ByNumber(t.Context(), 1, "W2", 3)
 		require.True(t, errs.Is(err, errs.NotFound), err)
 		j.Add(second)
 		all, err := j.Of(t.Context(), task(t, db), "", 10)
@@ -84,7 +84,7 @@ func TestJournal(t *testing.T) {
 		again := said(t, "W1", 3, 3)  // the numbers have come round
 		third := said(t, "W1", 6, 3)
 		lost := said(t, "W1", 7, 99)
-		for _, l := range []models.Line{second, again, third, lost} {
+		for _, l := range []models.LoggedMessage{second, again, third, lost} {
 			j.Add(l)
 		}
 		all, err := j.Of(t.Context(), task(t, db), "", 10)
@@ -112,14 +112,14 @@ func TestJournal(t *testing.T) {
 		}
 		all.Wait()
 		require.Eventually(t, func() bool { // nobody reads through the journal
-			page, err := db.Lines(t.Context(), models.LineQuery{Handle: models.Handle{Context: 1, Task: 1}, Limit: 2000})
+			page, err := db.LoggedMessages(t.Context(), models.LoggedMessageQuery{ShortID: models.ShortID{Context: 1, Task: 1}, Limit: 2000})
 			return err == nil && len(page) == 1200
 		}, time.Minute, time.Millisecond)
 		last := said(t, "W9", 1, 0)
 		j.Add(last)
 		require.NoError(t, j.Stop(context.Background()))
 		require.NoError(t, j.Stop(context.Background()))
-		got, err := db.LineNumbered(t.Context(), 1, "W9", 1)
+		got, err := db.LoggedMessageByNumber(t.Context(), 1, "W9", 1)
 		require.NoError(t, err)
 		require.Equal(t, last, got)
 		require.Equal(t, 1201, int(metric(t, counts, "comet_lines_kept_total")))
@@ -133,7 +133,7 @@ func TestJournal(t *testing.T) {
 			j.Add(said(t, "W1", i+1, 0))
 		}
 		require.Eventually(t, func() bool {
-			_, err := db.LineNumbered(t.Context(), 1, "W1", 10)
+			_, err := db.LoggedMessageByNumber(t.Context(), 1, "W1", 10)
 			return err == nil
 		}, time.Minute, time.Millisecond)
 	})
@@ -145,12 +145,12 @@ func TestJournal(t *testing.T) {
 			j.Add(said(t, "W1", i+1, 0))
 		}
 		require.Equal(t, 3, int(metric(t, counts, "comet_lines_lost_total")))
-		_, err := j.Numbered(t.Context(), 1, "W1", 2)
+		_, err := j.ByNumber(t.Context(), 1, "W1", 2)
 		require.NoError(t, err)
-		_, err = j.Numbered(t.Context(), 1, "W1", 3)
+		_, err = j.ByNumber(t.Context(), 1, "W1", 3)
 		require.True(t, errs.Is(err, errs.NotFound), err)
 		j.Add(said(t, "W1", 6, 0)) // there is room again
-		_, err = j.Numbered(t.Context(), 1, "W1", 6)
+		_, err = j.ByNumber(t.Context(), 1, "W1", 6)
 		require.NoError(t, err)
 	})
 
@@ -160,7 +160,7 @@ func TestJournal(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.Error(t, j.Flush(ended))
-		_, err := j.Numbered(t.Context(), 1, "W1", 1)
+		_, err := j.ByNumber(t.Context(), 1, "W1", 1)
 		require.NoError(t, err)
 	})
 }

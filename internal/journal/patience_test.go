@@ -22,7 +22,7 @@ func TestWhileAnotherWrites(t *testing.T) {
 		add := func(number int) {
 			id, err := uuid.NewV7()
 			require.NoError(t, err)
-			j.Add(models.Line{ID: id.String(), At: time.UnixMicro(1).UTC(), Peer: "W1", Context: 1, Task: 1, Number: number, From: "W1", To: "O1", Type: "U", Data: "-"})
+			j.Add(models.LoggedMessage{ID: id.String(), At: time.UnixMicro(1).UTC(), Peer: "W1", Context: 1, Task: 1, Number: number, From: "W1", To: "O1", Type: "U", Data: "-"})
 		}
 		add(1)
 		require.NoError(t, j.Flush(t.Context()))
@@ -31,13 +31,13 @@ func TestWhileAnotherWrites(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, j.Flush(ended), context.Canceled)
-		_, err := j.Numbered(t.Context(), 1, "W1", 1)
+		_, err := j.ByNumber(t.Context(), 1, "W1", 1)
 		require.NoError(t, err, "what was written before is read")
-		_, err = j.Numbered(t.Context(), 1, "W1", 2)
+		_, err = j.ByNumber(t.Context(), 1, "W1", 2)
 		require.True(t, errs.Is(err, errs.NotFound), "%v", err)
 		<-j.writing
 		require.NoError(t, j.Flush(t.Context()))
-		_, err = j.Numbered(t.Context(), 1, "W1", 2)
+		_, err = j.ByNumber(t.Context(), 1, "W1", 2)
 		require.NoError(t, err)
 	})
 }

@@ -17,18 +17,18 @@ func (j *Journal) catchUp(ctx context.Context) {
 	}
 }
 
-// Numbered returns the newest line with a number that was exchanged with peer in a context
+// ByNumber returns the newest line with a number that was exchanged with peer in a context
 // (PROTOCOL_V5 §6.3: #MSG:M3), or errs.NotFound.
-func (j *Journal) Numbered(ctx context.Context, of int64, peer string, number int) (models.Line, error) {
+func (j *Journal) ByNumber(ctx context.Context, of int64, peer string, number int) (models.LoggedMessage, error) {
 	j.catchUp(ctx)
-	return j.store.LineNumbered(ctx, of, peer, number)
+	return j.store.LoggedMessageByNumber(ctx, of, peer, number)
 }
 
 // Of returns up to limit lines about a task behind one of them ("" for the first), in the
 // order in which they were said. Those of a part that was handed off are those of its
 // source that are as deep as it is, or deeper. A task that no line was said about has
 // none.
-func (j *Journal) Of(ctx context.Context, t models.Task, after string, limit int) ([]models.Line, error) {
+func (j *Journal) Of(ctx context.Context, t models.Task, after string, limit int) ([]models.LoggedMessage, error) {
 	depth := t.Depth
 	for t.ParentID != nil {
 		source, err := j.store.Task(ctx, *t.ParentID)
@@ -37,7 +37,7 @@ func (j *Journal) Of(ctx context.Context, t models.Task, after string, limit int
 		}
 		t = source
 	}
-	name, err := j.store.TaskHandle(ctx, t.ID)
+	name, err := j.store.TaskShortID(ctx, t.ID)
 	if errs.Is(err, errs.NotFound) {
 		return nil, nil
 	}
@@ -45,5 +45,5 @@ func (j *Journal) Of(ctx context.Context, t models.Task, after string, limit int
 		return nil, err
 	}
 	j.catchUp(ctx)
-	return j.store.Lines(ctx, models.LineQuery{Handle: name, Depth: min(depth, models.MaxTaskDepth), After: after, Limit: limit})
+	return j.store.LoggedMessages(ctx, models.LoggedMessageQuery{ShortID: name, Depth: min(depth, models.MaxTaskDepth), After: after, Limit: limit})
 }

@@ -72,16 +72,16 @@ func (j *Journal) Flush(ctx context.Context) error {
 
 // write writes lines in the order in which they were said, with what their pid means: the
 // newest line before them that was so numbered.
-func write(tx *store.Tx, lines []models.Line) error {
+func write(tx *store.Tx, lines []models.LoggedMessage) error {
 	out := slices.Clone(lines) // a transaction may be run again
-	slices.SortFunc(out, func(a, b models.Line) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b models.LoggedMessage) int { return strings.Compare(a.ID, b.ID) })
 	var named []store.LineKey
 	for _, l := range out {
 		if l.Parent != 0 {
 			named = append(named, store.LineKey{Context: l.Context, Peer: l.Peer, Number: l.Parent})
 		}
 	}
-	newest, err := tx.LinesNumbered(named)
+	newest, err := tx.LoggedMessagesByNumber(named)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func write(tx *store.Tx, lines []models.Line) error {
 		}
 		newest[store.LineKey{Context: l.Context, Peer: l.Peer, Number: l.Number}] = l.ID
 	}
-	return tx.AddLines(out)
+	return tx.AddLoggedMessages(out)
 }
 
 // counts are what the journal shows.

@@ -24,7 +24,7 @@ type visitor struct {
 }
 
 // authenticated lets requests through whose token may call tools.
-func (d *Door) authenticated(next http.Handler) http.Handler {
+func (d *Handler) authenticated(next http.Handler) http.Handler {
 	// The SDK wants to know the token from its own reader of it; here it is verified already.
 	known := sdkauth.RequireBearerToken(func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
 		v, ok := ctx.Value(visitorKey{}).(visitor)
@@ -64,7 +64,7 @@ func (d *Door) authenticated(next http.Handler) http.Handler {
 }
 
 // admitted counts a request towards its token's limit, and answers it where that is reached.
-func (d *Door) admitted(w http.ResponseWriter, r *http.Request, p models.Principal) bool {
+func (d *Handler) admitted(w http.ResponseWriter, r *http.Request, p models.Principal) bool {
 	if d.opts.Admit == nil {
 		return true
 	}
@@ -82,7 +82,7 @@ func (d *Door) admitted(w http.ResponseWriter, r *http.Request, p models.Princip
 
 // challenge refuses a token and says where a client learns how to get another (RFC 6750 §3,
 // RFC 9728 §5.1).
-func (d *Door) challenge(w http.ResponseWriter, r *http.Request, status int, code errs.Code, sentence string) {
+func (d *Handler) challenge(w http.ResponseWriter, r *http.Request, status int, code errs.Code, sentence string) {
 	w.Header().Add("WWW-Authenticate", fmt.Sprintf("Bearer resource_metadata=%q, scope=%q", d.base(r)+metadataPath+Path, models.ScopeToolsCall))
 	refuse(w, status, nil, code, sentence)
 }

@@ -27,17 +27,17 @@ const soon = time.Minute
 
 // house is a door with nothing behind it but the protocol.
 type house struct {
-	door *Door
+	door *Handler
 	url  string
 	db   *storetest.DB
 	auth *auth.Auth
 }
 
-func openHouse(t *testing.T, change func(*Door)) *house {
+func openHouse(t *testing.T, change func(*Handler)) *house {
 	t.Helper()
 	db := storetest.Open(t, "sqlite")
 	h := &house{db: db, auth: auth.New(db.Store, nil)}
-	g := &Gateway{log: slog.New(slog.DiscardHandler)}
+	g := &Server{log: slog.New(slog.DiscardHandler)}
 	g.mcp = mcp.NewServer(&mcp.Implementation{Name: "house", Version: "1"}, &mcp.ServerOptions{
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
@@ -47,7 +47,7 @@ func openHouse(t *testing.T, change func(*Door)) *house {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "pong"}}}, nil
 	})
 	var err error
-	h.door, err = NewDoor(g, h.auth, nil)
+	h.door, err = NewHandler(g, h.auth, nil)
 	require.NoError(t, err)
 	if change != nil {
 		change(h.door)
@@ -119,7 +119,7 @@ func TestTheDoor(t *testing.T) {
 
 	t.Run("has no more sessions than it may, and takes the places back", func(t *testing.T) {
 		t.Parallel()
-		h := openHouse(t, func(d *Door) { d.most, d.each = 3, 2 })
+		h := openHouse(t, func(d *Handler) { d.most, d.each = 3, 2 })
 		one, two := h.token(t), h.token(t)
 		first := h.begin(t, one)
 		h.begin(t, one)
@@ -145,7 +145,7 @@ func TestTheDoor(t *testing.T) {
 
 	t.Run("gives no place to what begins no session", func(t *testing.T) {
 		t.Parallel()
-		h := openHouse(t, func(d *Door) { d.most, d.each = 1, 1 })
+		h := openHouse(t, func(d *Handler) { d.most, d.each = 1, 1 })
 		token := h.token(t)
 		for range 5 {
 			h.ask(t, token, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
@@ -155,7 +155,7 @@ func TestTheDoor(t *testing.T) {
 
 	t.Run("drops a client that does not read, while others are answered", func(t *testing.T) {
 		t.Parallel()
-		h := openHouse(t, func(d *Door) { d.patience = 2 * time.Second })
+		h := openHouse(t, func(d *Handler) { d.patience = 2 * time.Second })
 		token := h.token(t)
 		deaf, well := h.begin(t, token), h.begin(t, token)
 		uri := "file:///" + strings.Repeat("x", 1<<20)
@@ -222,7 +222,7 @@ func TestASubscriptionOfAClientThatVanished(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, ups.Stop(context.WithoutCancel(t.Context()))) })
 	require.NoError(t, ups.Put(t.Context(), "test", upstream.Server{ID: "library", URL: srv.URL}))
 
-	g := &Gateway{log: slog.New(slog.DiscardHandler)}
+	g := &Server{log: slog.New(slog.DiscardHandler)}
 	g.subs = newSubscriptions(g)
 	own := mcp.NewServer(&mcp.Implementation{Name: "comet", Version: "1"}, nil)
 	g.servers = []*mcp.Server{own}

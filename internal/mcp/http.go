@@ -26,8 +26,8 @@ const (
 	metadataPath = "/.well-known/oauth-protected-resource"
 )
 
-// DoorOptions configures Door; nil is the zero value.
-type DoorOptions struct {
+// HandlerOptions configures Door; nil is the zero value.
+type HandlerOptions struct {
 	// Origins may call from a web page of another origin, such as https://app.example.com.
 	Origins []string
 	// Hosts are the names the server goes by; none in it takes any that is not a trick
@@ -43,14 +43,14 @@ type DoorOptions struct {
 	Admit func(w http.ResponseWriter, r *http.Request, tokenID string) error
 }
 
-// Door is the gateway over HTTP: Streamable HTTP of all revisions on one path. As a
+// Handler is the gateway over HTTP: Streamable HTTP of all revisions on one path. As a
 // lifecycle.Service it ends what is open in the name of tokens that are no longer accepted; it
 // is stopped when no requests come any more.
-type Door struct {
+type Handler struct {
 	*guests
-	g       *Gateway
+	g       *Server
 	tokens  *auth.Auth
-	opts    DoorOptions
+	opts    HandlerOptions
 	grammar grammar
 	// patience is for how long a client may take nothing of what it is told.
 	patience time.Duration
@@ -59,10 +59,10 @@ type Door struct {
 	close    context.CancelFunc
 }
 
-// NewDoor returns the HTTP door. The 2026-07-28 revision has no sessions and those before it
+// NewHandler returns the HTTP door. The 2026-07-28 revision has no sessions and those before it
 // have: each is a handler of its own, chosen by what the request says it speaks.
-func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
-	d := &Door{g: g, tokens: tokens, guests: newGuests(tokens.Lapsed, g.log), grammar: newGrammar(), patience: takenWithin}
+func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, error) {
+	d := &Handler{g: g, tokens: tokens, guests: newGuests(tokens.Lapsed, g.log), grammar: newGrammar(), patience: takenWithin}
 	if opts != nil {
 		d.opts = *opts
 	}
@@ -96,11 +96,11 @@ func NewDoor(g *Gateway, tokens *auth.Auth, opts *DoorOptions) (*Door, error) {
 	return d, nil
 }
 
-// Endless selects the requests that set their own limits of time.
-func Endless(r *http.Request) bool { return r.URL.Path == Path }
+// IsStreaming selects the requests that set their own limits of time.
+func IsStreaming(r *http.Request) bool { return r.URL.Path == Path }
 
 // ServeHTTP implements http.Handler.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A call takes as long as its tool, a stream as long as its client; but who has not said
 	// what he wants, and who he is, does not hold the connection.
 	a := &answer{patient: newPatient(w, d.patience), r: r}
@@ -119,7 +119,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Drain ends the streams and sessions, which the server waits for when it stops. It may be
 // called twice.
-func (d *Door) Drain() {
+func (d *Handler) Drain() {
 	d.close()
 	d.guests.drain()
 }
@@ -127,7 +127,7 @@ func (d *Door) Drain() {
 // named reports whether the server goes by the name that a request has for it. Without a list
 // those are refused that are not of this machine at an address that is: a name of another's
 // leads there by a trick (DNS rebinding).
-func (d *Door) named(r *http.Request) bool {
+func (d *Handler) named(r *http.Request) bool {
 	host := r.Host
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -151,7 +151,7 @@ func loopback(address string) bool {
 }
 
 // metadata says what the resource is and how it wants to be asked (RFC 9728).
-func (d *Door) metadata(w http.ResponseWriter, r *http.Request) {
+func (d *Handler) metadata(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodOptions { // the browser of any page may ask, and says its revision with it
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		w.Header().Set("Access-Control-Allow-Methods", "GET, OPTIONS")
@@ -167,7 +167,7 @@ func (d *Door) metadata(w http.ResponseWriter, r *http.Request) {
 }
 
 // base is how the client reached the server.
-func (d *Door) base(r *http.Request) string {
+func (d *Handler) base(r *http.Request) string {
 	if d.opts.PublicURL != "" {
 		return strings.TrimSuffix(d.opts.PublicURL, "/")
 	}
@@ -179,4 +179,4 @@ func (d *Door) base(r *http.Request) string {
 }
 
 // Paths are what the door answers.
-func (d *Door) Paths() []string { return []string{Path, metadataPath, metadataPath + Path} }
+func (d *Handler) Paths() []string { return []string{Path, metadataPath, metadataPath + Path} }

@@ -19,7 +19,7 @@ func fresh() mcp.Cacheable {
 }
 
 // listTools answers tools/list.
-func (g *Gateway) listTools(ctx context.Context, by tools.Caller, p *mcp.ListToolsParams) (*mcp.ListToolsResult, error) {
+func (g *Server) listTools(ctx context.Context, by tools.Caller, p *mcp.ListToolsParams) (*mcp.ListToolsResult, error) {
 	list, err := g.hub.Offers(ctx, by)
 	if err != nil {
 		return nil, protocolError(err)
@@ -32,7 +32,7 @@ func (g *Gateway) listTools(ctx context.Context, by tools.Caller, p *mcp.ListToo
 }
 
 // listResources answers resources/list: those of all upstreams, in the order of the servers.
-func (g *Gateway) listResources(ctx context.Context, by tools.Caller, p *mcp.ListResourcesParams) (*mcp.ListResourcesResult, error) {
+func (g *Server) listResources(ctx context.Context, by tools.Caller, p *mcp.ListResourcesParams) (*mcp.ListResourcesResult, error) {
 	list, err := g.hub.Resources(ctx, by)
 	if err != nil {
 		return nil, protocolError(err)
@@ -42,7 +42,7 @@ func (g *Gateway) listResources(ctx context.Context, by tools.Caller, p *mcp.Lis
 }
 
 // listTemplates answers resources/templates/list.
-func (g *Gateway) listTemplates(ctx context.Context, by tools.Caller, p *mcp.ListResourceTemplatesParams) (*mcp.ListResourceTemplatesResult, error) {
+func (g *Server) listTemplates(ctx context.Context, by tools.Caller, p *mcp.ListResourceTemplatesParams) (*mcp.ListResourceTemplatesResult, error) {
 	list, err := g.hub.ResourceTemplates(ctx, by)
 	if err != nil {
 		return nil, protocolError(err)
@@ -52,7 +52,7 @@ func (g *Gateway) listTemplates(ctx context.Context, by tools.Caller, p *mcp.Lis
 }
 
 // listPrompts answers prompts/list.
-func (g *Gateway) listPrompts(ctx context.Context, by tools.Caller, p *mcp.ListPromptsParams) (*mcp.ListPromptsResult, error) {
+func (g *Server) listPrompts(ctx context.Context, by tools.Caller, p *mcp.ListPromptsParams) (*mcp.ListPromptsResult, error) {
 	list, err := g.hub.Prompts(ctx, by)
 	if err != nil {
 		return nil, protocolError(err)

@@ -20,7 +20,7 @@ const defaultMaxBody = 4 << 20
 // wellFormed answers what is no JSON, no message of JSON-RPC, or no request of MCP, with the
 // errors that the document names (AgentCards, “Codes d'erreur”: PARSE_ERROR, INVALID_REQUEST,
 // INVALID_PARAMS). The SDK says some of it in plain text, and some in the words of its library.
-func (d *Door) wellFormed(next http.Handler) http.Handler {
+func (d *Handler) wellFormed(next http.Handler) http.Handler {
 	most := d.opts.MaxBody
 	if most <= 0 {
 		most = defaultMaxBody
@@ -49,7 +49,7 @@ func (d *Door) wellFormed(next http.Handler) http.Handler {
 }
 
 // judged answers a body that is not what it should be.
-func (d *Door) judged(w http.ResponseWriter, r *http.Request, body []byte) bool {
+func (d *Handler) judged(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' && json.Valid(trimmed) {
 		return d.judgedBatch(w, r, trimmed)
 	}
@@ -91,7 +91,7 @@ func (d *Door) judged(w http.ResponseWriter, r *http.Request, body []byte) bool 
 
 // judgedBatch answers a batch in which something is not what it should be: none of it is done.
 // Only the oldest revision of the path has batches.
-func (d *Door) judgedBatch(w http.ResponseWriter, r *http.Request, body []byte) bool {
+func (d *Handler) judgedBatch(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	if v := r.Header.Get("Mcp-Protocol-Version"); v > lastWithBatches { // the SDK refuses it
 		return false
 	}

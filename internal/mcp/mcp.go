@@ -36,7 +36,7 @@ const principalKey = "principal"
 // newServer returns the MCP server: the SDK speaks the protocol, and what is asked of tools,
 // prompts and resources is answered here, each time for who asks. fixed is who that is on a
 // connection without tokens; nil has it read from the token of the request.
-func (g *Gateway) newServer(fixed *models.Principal) *mcp.Server {
+func (g *Server) newServer(fixed *models.Principal) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "comet", Title: "comet", Version: g.opts.Version}, &mcp.ServerOptions{
 		Instructions: instructions,
 		Logger:       quiet(g.log),
@@ -62,14 +62,14 @@ func (g *Gateway) newServer(fixed *models.Principal) *mcp.Server {
 }
 
 // everyServer returns the servers that speak with clients.
-func (g *Gateway) everyServer() []*mcp.Server {
+func (g *Server) everyServer() []*mcp.Server {
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	return slices.Clone(g.servers)
 }
 
 // drop has a server no longer hear of changes.
-func (g *Gateway) drop(s *mcp.Server) {
+func (g *Server) drop(s *mcp.Server) {
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	g.servers = slices.DeleteFunc(g.servers, func(other *mcp.Server) bool { return other == s })
@@ -77,7 +77,7 @@ func (g *Gateway) drop(s *mcp.Server) {
 
 // ServeStream speaks with one client over a connection that is its own, such as stdio, on
 // behalf of by, until the client goes or ctx ends.
-func (g *Gateway) ServeStream(ctx context.Context, by models.Principal, in io.Reader, out io.WriteCloser) error {
+func (g *Server) ServeStream(ctx context.Context, by models.Principal, in io.Reader, out io.WriteCloser) error {
 	s := g.newServer(&by)
 	defer g.drop(s)
 	return s.Run(ctx, overStream(in, out))
@@ -88,7 +88,7 @@ const instructions = `comet is a gateway to the tools of many MCP servers and to
 	`which keeps intermediate results out of the conversation; hand work to an agent with comet:submit_task.`
 
 // answer takes what is asked about tools, prompts and resources before the SDK does.
-func (g *Gateway) answer(fixed *models.Principal) mcp.Middleware {
+func (g *Server) answer(fixed *models.Principal) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 			defer func() {
@@ -172,7 +172,7 @@ type meant struct {
 }
 
 // answerCall makes a call of a client.
-func (g *Gateway) answerCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (g *Server) answerCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	m, ok := ctx.Value(meantKey{}).(meant)
 	if !ok {
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "a call without a name"}
@@ -189,7 +189,7 @@ func (g *Gateway) answerCall(ctx context.Context, req *mcp.CallToolRequest) (*mc
 }
 
 // callFor makes a call in the way in which its client can be asked back.
-func (g *Gateway) callFor(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (g *Server) callFor(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	opts := tools.CallOptions{}
 	if token := req.Params.GetProgressToken(); token != nil {
 		news := upstream.TellLatest(func(p upstream.Progress) {

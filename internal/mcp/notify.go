@@ -10,7 +10,7 @@ import (
 )
 
 // Changed hears from the tools what clients are to be told; it does not block.
-func (g *Gateway) Changed(c tools.Change) {
+func (g *Server) Changed(c tools.Change) {
 	switch c.Kind {
 	case tools.ToolsChanged:
 		g.notifyTools()
@@ -25,13 +25,13 @@ func (g *Gateway) Changed(c tools.Change) {
 
 // notifyTools, notifyPrompts and notifyResources have the SDK tell its clients that a list
 // changed: it does when it is given something.
-func (g *Gateway) notifyTools() {
+func (g *Server) notifyTools() {
 	for _, s := range g.everyServer() {
 		s.AddTool(&mcp.Tool{Name: everyTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.answerCall)
 	}
 }
 
-func (g *Gateway) notifyPrompts() {
+func (g *Server) notifyPrompts() {
 	for _, s := range g.everyServer() {
 		s.AddPrompt(&mcp.Prompt{Name: everyPrompt}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 			return nil, invalid("there is no such prompt")
@@ -39,7 +39,7 @@ func (g *Gateway) notifyPrompts() {
 	}
 }
 
-func (g *Gateway) notifyResources() {
+func (g *Server) notifyResources() {
 	for _, s := range g.everyServer() {
 		s.AddResource(&mcp.Resource{URI: everyResource, Name: everyResource}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			return nil, mcp.ResourceNotFoundError(r.Params.URI)

@@ -45,9 +45,9 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// Gateway speaks MCP for the tools. It is safe for concurrent use.
-type Gateway struct {
-	hub  *tools.Hub
+// Server speaks MCP for the tools. It is safe for concurrent use.
+type Server struct {
+	hub  *tools.Service
 	opts Options
 	log  *slog.Logger
 
@@ -64,8 +64,8 @@ type Gateway struct {
 }
 
 // New returns the gateway to the tools of a hub.
-func New(hub *tools.Hub, opts *Options) *Gateway {
-	g := &Gateway{hub: hub, opts: opts.orDefaults()}
+func New(hub *tools.Service, opts *Options) *Server {
+	g := &Server{hub: hub, opts: opts.orDefaults()}
 	g.log = g.opts.Logger
 	g.parked = newParked(g.opts.Clock)
 	g.subs = newSubscriptions(g)
@@ -75,10 +75,10 @@ func New(hub *tools.Hub, opts *Options) *Gateway {
 }
 
 // Start implements lifecycle.Service.
-func (g *Gateway) Start(ctx context.Context) error { return g.services.Start(ctx) }
+func (g *Server) Start(ctx context.Context) error { return g.services.Start(ctx) }
 
 // Stop implements lifecycle.Service: calls that wait for their clients are given up.
-func (g *Gateway) Stop(ctx context.Context) error {
+func (g *Server) Stop(ctx context.Context) error {
 	g.parked.stop()
 	return g.services.Stop(ctx)
 }

@@ -14,7 +14,7 @@ type placeKey struct{}
 
 // stay serves a request that may last or begin what lasts. A stream ends with the server, and
 // when its token does; a call is answered.
-func (d *Door) stay(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (d *Handler) stay(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	who, _ := r.Context().Value(visitorKey{}).(visitor)
 	listens := r.Header.Get("Mcp-Protocol-Version") >= stateless && r.Header.Get("Mcp-Method") == "subscriptions/listen"
 	switch {
@@ -44,14 +44,14 @@ func (d *Door) stay(w http.ResponseWriter, r *http.Request, next http.Handler) {
 }
 
 // ending is a context that ends with the server.
-func (d *Door) ending(ctx context.Context) (context.Context, context.CancelFunc) {
+func (d *Handler) ending(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(d.drained, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
 // turnAway answers a request for which there is no place.
-func (d *Door) turnAway(w http.ResponseWriter, err error) {
+func (d *Handler) turnAway(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", "60")
 	var id any
 	if a, ok := w.(*answer); ok {

@@ -25,7 +25,7 @@ const (
 // the same.
 type subscriptions struct {
 	*lifecycle.Loop
-	g *Gateway
+	g *Server
 
 	mu sync.Mutex
 	// by has the clients by URI, each with what ends its subscription, and of how many each has.
@@ -35,7 +35,7 @@ type subscriptions struct {
 	nudge   chan struct{}
 }
 
-func newSubscriptions(g *Gateway) *subscriptions {
+func newSubscriptions(g *Server) *subscriptions {
 	s := &subscriptions{
 		g: g, by: map[string]map[*mcp.ServerSession]func(context.Context){}, of: map[*mcp.ServerSession]int{},
 		updated: map[string]bool{}, nudge: make(chan struct{}, 1),
@@ -45,7 +45,7 @@ func newSubscriptions(g *Gateway) *subscriptions {
 }
 
 // subscribe has a client hear of changes of a resource.
-func (g *Gateway) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
+func (g *Server) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
 	by, _ := ctx.Value(callerKey{}).(tools.Caller)
 	if !g.subs.enter(r.Session) {
 		return invalid("a client may hear of %d resources", maxSubscribed)
@@ -63,7 +63,7 @@ func (g *Gateway) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error 
 }
 
 // unsubscribe ends that.
-func (g *Gateway) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) error {
+func (g *Server) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) error {
 	g.subs.drop(ctx, r.Params.URI, r.Session)
 	return nil
 }

@@ -8,9 +8,9 @@ import (
 	"comet/models"
 )
 
-// Announcement is something that agents are told and that is about no task (PROTOCOL_V5
+// Broadcast is something that agents are told and that is about no task (PROTOCOL_V5
 // §3.3, type B). It goes to those who are there: agents that are offline do not hear of it.
-type Announcement struct {
+type Broadcast struct {
 	// Dialect is what they speak.
 	Dialect string
 	// Sphere is whose agents are told, 0 for all; Agent is the one that is, "" for all.
@@ -33,12 +33,12 @@ const (
 	maxNotices = 100
 )
 
-// Announce tells agents something and returns how many it is for. Where it was announced
+// Broadcast tells agents something and returns how many it is for. Where it was announced
 // before, those who were told then are not told again. One that is named and not there, or
 // that speaks another dialect, is errs.NotFound.
-func (o *Orchestrator) Announce(ctx context.Context, a Announcement) (told int, err error) {
+func (o *Orchestrator) Broadcast(ctx context.Context, a Broadcast) (told int, err error) {
 	if a.Agent != "" {
-		if w := o.crowd.worker(a.Agent); w.Dialect != a.Dialect || w.State == models.WorkerOffline {
+		if w := o.crowd.worker(a.Agent); w.Protocol != a.Dialect || w.State == models.WorkerOffline {
 			return 0, errs.New(errs.NotFound, "the agent %q is not there", a.Agent)
 		}
 		return 1, o.do(ctx, func(s *step) error { return s.tell(a, []string{a.Agent}) })
@@ -59,13 +59,13 @@ func (o *Orchestrator) Announce(ctx context.Context, a Announcement) (told int, 
 }
 
 // tell puts an announcement into the inboxes of those of the agents who have not heard it.
-func (s *step) tell(a Announcement, ids []string) (err error) {
+func (s *step) tell(a Broadcast, ids []string) (err error) {
 	if a.MessageID != "" {
-		if ids, err = s.tx.HearEach(ids, a.MessageID); err != nil {
+		if ids, err = s.tx.MarkEachProcessed(ids, a.MessageID); err != nil {
 			return err
 		}
 	}
-	err = s.tx.TellEach(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: a.Priority, Data: a.Data})
+	err = s.tx.EnqueueMessages(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: a.Priority, Data: a.Data})
 	if err == nil {
 		err = s.tx.KeepNotices(ids, maxNotices)
 	}

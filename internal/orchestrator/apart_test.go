@@ -43,7 +43,7 @@ func TestNoAgentHasTwoParts(t *testing.T) {
 		h.trio(t)
 		_, a, b := h.pair(t)
 		h.give(t, b, orchestrator.Result{Output: []byte("b's")})
-		h.pass(t, a.ID, 30*time.Second, waits(models.WaitRetry))
+		h.pass(t, a.ID, 30*time.Second, waits(models.WaitForRetry))
 		_, err := h.past.ExecContext(t.Context(), "UPDATE attempts SET agent_id = 'a' WHERE task_id = '"+b.ID+"'") // as it could be once
 		require.NoError(t, err)
 		h.pass(t, a.ID, time.Second, func(t models.Task) bool { return t.AgentID == "c" })
@@ -64,7 +64,7 @@ func TestNoAgentHasTwoParts(t *testing.T) {
 		here, there := open(t, db, nil), open(t, other(t, db), nil)
 		here.trio(t)
 		for _, id := range []string{"a", "b", "c"} {
-			require.NoError(t, there.Learn(t.Context(), id))
+			require.NoError(t, there.ReindexAgent(t.Context(), id))
 		}
 		whole, a, b := here.pair(t)
 		release := hold(t, db, "c", 2)
@@ -73,7 +73,9 @@ func TestNoAgentHasTwoParts(t *testing.T) {
 		db.Clock.Advance(time.Second) // both try again, and c is the best for both
 		release()
 		for _, id := range []string{a.ID, b.ID} {
-			here.until(t, id, func(t models.Task) bool { return t.AgentID != "" && t.Waits == models.WaitNothing && t.Attempt == 2 })
+			here.until(t, id, func(t models.Task) bool {
+				return t.AgentID != "" && t.WaitingFor == models.NotWaiting && t.Attempt == 2
+			})
 		}
 		require.Contains(t, here.shares(t, whole.ID), "c", "and no two have the same")
 		requireSound(t, here)
@@ -116,7 +118,7 @@ func TestAPartThatWaits(t *testing.T) {
 		_, a, b := h.pair(t)
 		h.give(t, b, orchestrator.Result{Failure: orchestrator.FailureResource})
 		busy = h.submit(t, "work", func(s *orchestrator.Submission) { patient(s); s.Agent = "b" })
-		part = h.pass(t, b.ID, time.Second, waits(models.WaitAgent))
+		part = h.pass(t, b.ID, time.Second, waits(models.WaitForWorker))
 		h.give(t, a, orchestrator.Result{})
 		return part, busy
 	}
@@ -138,11 +140,11 @@ func TestAPartThatWaits(t *testing.T) {
 		h.has(t, second.ID, "a") // the line of the part is older and was looked at before
 		still, err := h.Task(t.Context(), part.ID)
 		require.NoError(t, err)
-		require.Equal(t, models.WaitAgent, still.Waits)
+		require.Equal(t, models.WaitForWorker, still.WaitingFor)
 		require.Equal(t, 1, still.Attempt, "nobody was asked")
 		_, err = h.Complete(t.Context(), "b", busy.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		_, err = h.Join(t.Context(), "b", orchestrator.Joining{Dialect: "plain", Link: "poll"})
+		_, err = h.Join(t.Context(), "b", orchestrator.JoinRequest{Dialect: "plain", Link: "poll"})
 		require.NoError(t, err)
 		h.has(t, part.ID, "b")
 		requireSound(t, h)
@@ -157,13 +159,13 @@ func TestWhatWasHandedOff(t *testing.T) {
 		h.worker(t, "source", 1, "write")
 		h.worker(t, "b", 1, "work")
 		h.register(t, "a", "work")
-		_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "plain", Link: "websocket", MaxDepth: 1})
+		_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Dialect: "plain", Link: "websocket", MaxDepth: 1})
 		require.NoError(t, err)
 		busy := h.submit(t, "work", func(s *orchestrator.Submission) { s.Agent = "b" })
 		source := h.submit(t, "write", nil)
 		deep, err := h.HandOff(t.Context(), ops(), "source", source.ID, orchestrator.Submission{Capabilities: []string{"work"}, Priority: models.DefaultPriority})
 		require.NoError(t, err)
-		require.Equal(t, models.WaitAgent, deep.Task.Waits, "a takes nothing that was handed off")
+		require.Equal(t, models.WaitForWorker, deep.Task.WaitingFor, "a takes nothing that was handed off")
 		ordinary := h.submit(t, "work", nil)
 		require.Equal(t, "a", ordinary.AgentID)
 		h.give(t, busy, orchestrator.Result{})
@@ -215,7 +217,7 @@ func TestTheBoundOfAWhole(t *testing.T) {
 			for _, part := range h.shares(t, whole.ID) {
 				for n, budget := range c.budgets {
 					part = h.until(t, part.ID, func(t models.Task) bool {
-						return t.Attempt == n+1 && t.AgentID != "" && t.Waits == models.WaitNothing || ended(t)
+						return t.Attempt == n+1 && t.AgentID != "" && t.WaitingFor == models.NotWaiting || ended(t)
 					})
 					require.Equal(t, n+1, part.Attempt)
 					require.Equal(t, budget, *part.Budget)

@@ -35,8 +35,8 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 	if d.Verdict == selection.Excluded {
 		d = s.index.Select(request(t.Depth, in, p, apart)) // better one that failed than none
 	}
-	if d.Verdict == selection.Chosen && t.Waits != models.WaitAgent { // who comes now does not overtake who waits
-		ahead, err := s.tx.WaitsAhead(t.Route, t.Priority)
+	if d.Verdict == selection.Chosen && t.WaitingFor != models.WaitForWorker { // who comes now does not overtake who waits
+		ahead, err := s.tx.WaitsAhead(t.QueueKey, t.Priority)
 		if err != nil {
 			return "", err
 		}
@@ -71,7 +71,7 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 	}
 	if d.Verdict == selection.Chosen {
 		d.Verdict = selection.Saturated
-		if refused > 0 && refused >= eligible && !(full && t.Waits == models.WaitAgent) { // who waits goes on waiting for them
+		if refused > 0 && refused >= eligible && !(full && t.WaitingFor == models.WaitForWorker) { // who waits goes on waiting for them
 			d.Verdict = overBudget
 		}
 	}
@@ -125,7 +125,7 @@ func (s *step) take(t *models.Task, in models.TaskInput, agentID string) (select
 	if s.only != nil && !slices.Contains(s.only, agentID) {
 		return selection.ReasonSaturated, nil
 	}
-	w, ok, err := s.tx.TakePlace(agentID, s.only != nil || !s.tried) // those of only are locked
+	w, ok, err := s.tx.ClaimSlot(agentID, s.only != nil || !s.tried) // those of only are locked
 	s.tried = true
 	if err != nil || !ok {
 		return selection.ReasonSaturated, err
@@ -177,10 +177,10 @@ func left(err error) int64 {
 
 // give tells the agent and sets the deadline.
 func (s *step) give(t *models.Task, p Policy) error {
-	t.State, t.Waits, t.Deadline = models.TaskNew, models.WaitNothing, s.tx.Now().Add(p.Timeout)
+	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, s.tx.Now().Add(p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
 	t.ExitCode, t.Detail = nil, nil // of an earlier attempt
-	_, err := s.tx.Tell(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	_, err := s.tx.EnqueueMessage(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	if err != nil {
 		return err
 	}
@@ -215,10 +215,10 @@ func (s *step) place(t *models.Task, in models.TaskInput, p Policy, exclude []st
 // queue puts a task into its line. What waited before goes on waiting until its old
 // deadline.
 func (s *step) queue(t *models.Task, p Policy) error {
-	if t.Waits == models.WaitAgent {
+	if t.WaitingFor == models.WaitForWorker {
 		return nil
 	}
-	t.State, t.Waits, t.AgentID, t.Deadline = models.TaskNew, models.WaitAgent, "", s.tx.Now().Add(p.Line)
+	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", s.tx.Now().Add(p.Line)
 	s.wake(WakeLine, "") // a place may have become free since the index was asked
 	return s.emit(models.EventTaskWaiting, *t, nil)
 }
@@ -253,7 +253,7 @@ func (s *step) nobody(t *models.Task, p Policy) (Failure, error) {
 
 // postpone sets the time of the next attempt.
 func (s *step) postpone(t *models.Task, p Policy, why Failure) error {
-	t.State, t.Waits, t.Deadline = models.TaskNew, models.WaitRetry, s.tx.Now().Add(p.pause(t.Attempt))
+	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, s.tx.Now().Add(p.pause(t.Attempt))
 	return s.emit(models.EventTaskRetried, *t, func(d *models.TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
 }
 
@@ -269,8 +269,8 @@ func needs(in models.TaskInput) string {
 	if in.Sphere != 0 {
 		text += fmt.Sprintf(" in sphere %d", in.Sphere)
 	}
-	if in.Wanted != "" {
-		text += fmt.Sprintf(" and is %q", in.Wanted)
+	if in.RequestedAgentID != "" {
+		text += fmt.Sprintf(" and is %q", in.RequestedAgentID)
 	}
 	return text
 }

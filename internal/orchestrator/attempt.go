@@ -32,7 +32,7 @@ func (s *step) endAttempt(t *models.Task, a *models.Attempt, r report, p Policy)
 	if err := s.traceAttempt(*t, *a); err != nil {
 		return err
 	}
-	if err := s.tx.Untell(t.ID, a.Attempt); err != nil {
+	if err := s.tx.CancelMessages(t.ID, a.Attempt); err != nil {
 		return err
 	}
 	if a.AgentID == "" {
@@ -80,7 +80,7 @@ func (s *step) goOn(t *models.Task, r report, p Policy) error {
 
 // fail ends a task; it is not saved yet.
 func (s *step) fail(t *models.Task, f Failure, text string) error {
-	t.State, t.Waits, t.ErrorCode, t.Error, t.EndedAt = models.TaskFailed, models.WaitNothing, string(f), text, new(s.tx.Now())
+	t.State, t.WaitingFor, t.ErrorCode, t.Error, t.EndedAt = models.TaskFailed, models.NotWaiting, string(f), text, new(s.tx.Now())
 	return s.emit(models.EventTaskFailed, *t, func(d *models.TaskChanged) { d.Failure, d.Error = string(f), text })
 }
 
@@ -139,7 +139,7 @@ func (s *step) withdraw(t *models.Task, a *models.Attempt, why string, p Policy)
 		return err
 	}
 	s.wake(WakeInbox, a.AgentID)
-	_, err = s.tx.Tell(models.InboxMessage{
+	_, err = s.tx.EnqueueMessage(models.InboxMessage{
 		AgentID: a.AgentID, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
 	})
 	return err

@@ -22,9 +22,9 @@ func (h *house) blockLines(t *testing.T, taker *house) (ids []string) {
 	t.Helper()
 	for i := range blocked {
 		capability := fmt.Sprintf("work-%d", i)
-		require.Equal(t, models.WaitNothing, taker.submit(t, capability, patient).Waits)
+		require.Equal(t, models.NotWaiting, taker.submit(t, capability, patient).WaitingFor)
 		task := h.submit(t, capability, withPriority(3))
-		require.Equal(t, models.WaitAgent, task.Waits)
+		require.Equal(t, models.WaitForWorker, task.WaitingFor)
 		ids = append(ids, task.ID)
 	}
 	h.db.Clock.Advance(time.Millisecond)
@@ -36,7 +36,7 @@ func (h *house) requireWaiting(t *testing.T, ids []string) {
 	for _, id := range ids {
 		task, err := h.Task(t.Context(), id)
 		require.NoError(t, err)
-		require.Equal(t, models.WaitAgent, task.Waits)
+		require.Equal(t, models.WaitForWorker, task.WaitingFor)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestInALine(t *testing.T) {
 		var dear []string
 		for range 10 {
 			task := h.submit(t, "work", withBudget(1000))
-			require.Equal(t, models.WaitAgent, task.Waits, "the one who could is full")
+			require.Equal(t, models.WaitForWorker, task.WaitingFor, "the one who could is full")
 			dear = append(dear, task.ID)
 			h.db.Clock.Advance(time.Millisecond)
 		}
@@ -142,7 +142,7 @@ func TestInALine(t *testing.T) {
 
 		_, err = there.Complete(t.Context(), "rich", taken, orchestrator.Result{})
 		require.NoError(t, err)
-		h.Hear(orchestrator.WakeLine, "") // now it is told
+		h.OnWake(orchestrator.WakeLine, "") // now it is told
 		h.has(t, dear[0], "rich")
 		requireHeld(t, h, "rich", 1000)
 		h.requireWaiting(t, append(dear[1:], behind))

@@ -16,7 +16,7 @@ const breakerKind = "worker.breaker"
 // (Chiffon §Timeouts). What it has goes on.
 func (s *step) openBreaker(w *models.Worker, p Policy) error {
 	w.BreakerUntil, w.Probing = s.tx.Now().Add(p.BreakerPause), false
-	if err := s.tx.DropJob(breakerKind, w.AgentID); err != nil {
+	if err := s.tx.DeleteJob(breakerKind, w.AgentID); err != nil {
 		return err
 	}
 	if _, err := s.tx.Enqueue(models.Job{Kind: breakerKind, Key: w.AgentID, RunAt: w.BreakerUntil}); err != nil {

@@ -60,7 +60,7 @@ func TestABudget(t *testing.T) {
 		}
 		id := h.submit(t, "work", withBudget(1000)).ID
 		require.NoError(t, h.Leave(t.Context(), "a", true))
-		h.until(t, id, waits(models.WaitRetry))
+		h.until(t, id, waits(models.WaitForRetry))
 		requireUsed(t, h, "a", 20)
 		requireSound(t, h)
 	})
@@ -71,7 +71,7 @@ func TestABudget(t *testing.T) {
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource, Tokens: 400})
 		require.NoError(t, err)
 		requireHeld(t, h, "a", 0)
-		h.pass(t, id, time.Second, waits(models.WaitNothing))
+		h.pass(t, id, time.Second, waits(models.NotWaiting))
 		requireHeld(t, h, "a", 600)
 		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource, Tokens: 650})
 		require.NoError(t, err)

@@ -19,7 +19,7 @@ func (o *Orchestrator) UpdateCapabilities(ctx context.Context, by models.Princip
 		Capabilities: models.Optional[[]string]{Set: true, Value: capabilities},
 	}, nil)
 	if err == nil {
-		err = o.Learn(ctx, agentID) // others hear of it by the event
+		err = o.ReindexAgent(ctx, agentID) // others hear of it by the event
 	}
 	return out, err
 }

@@ -45,7 +45,7 @@ func (s *step) clarify(agentID, taskID string, q Question) (models.Task, error) 
 		err = s.save(before, &t)
 		return t, err
 	}
-	t.Waits, t.Deadline = models.WaitAnswer, s.tx.Now().Add(p.Answer)
+	t.WaitingFor, t.Deadline = models.WaitForReply, s.tx.Now().Add(p.Answer)
 	if err := s.wakeSources(t); err != nil {
 		return t, err
 	}
@@ -81,19 +81,19 @@ func (s *step) ask(t models.Task) error {
 		return err
 	}
 	s.wake(WakeInbox, root.OwnerAgent)
-	_, err = s.tx.Tell(models.InboxMessage{AgentID: root.OwnerAgent, Kind: models.MessageQuestion, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	_, err = s.tx.EnqueueMessage(models.InboxMessage{AgentID: root.OwnerAgent, Kind: models.MessageQuestion, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	return err
 }
 
-// Answer answers what a task's agent has asked or, where that has asked nothing, the agent
+// Reply answers what a task's agent has asked or, where that has asked nothing, the agent
 // of one of its parts, and returns the task that was answered. It is errs.TaskState for one
 // that waits for no answer.
-func (o *Orchestrator) Answer(ctx context.Context, taskID, answer string) (out models.Task, err error) {
+func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out models.Task, err error) {
 	named, err := o.Task(ctx, taskID)
 	if err != nil {
 		return out, err
 	}
-	asking, _, err := o.Asking(ctx, named)
+	asking, _, err := o.TaskAwaitingReply(ctx, named)
 	if err != nil {
 		return out, err
 	}
@@ -103,7 +103,7 @@ func (o *Orchestrator) Answer(ctx context.Context, taskID, answer string) (out m
 		if err != nil {
 			return err
 		}
-		if t.Waits != models.WaitAnswer {
+		if t.WaitingFor != models.WaitForReply {
 			return errs.New(errs.TaskState, "the task %q waits for no answer", taskID).With("state", t.State)
 		}
 		before := t
@@ -126,9 +126,9 @@ func (s *step) answer(t *models.Task, answer string, p Policy) error {
 	if err != nil {
 		return err
 	}
-	t.Waits, t.Deadline = models.WaitNothing, s.tx.Now().Add(p.Timeout)
-	_, err = s.tx.Tell(models.InboxMessage{
-		AgentID: t.AgentID, Kind: models.MessageAnswer, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt, Data: data,
+	t.WaitingFor, t.Deadline = models.NotWaiting, s.tx.Now().Add(p.Timeout)
+	_, err = s.tx.EnqueueMessage(models.InboxMessage{
+		AgentID: t.AgentID, Kind: models.MessageReply, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt, Data: data,
 	})
 	if err != nil {
 		return err

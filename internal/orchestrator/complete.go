@@ -100,7 +100,7 @@ func (s *step) conclude(before models.Task, t *models.Task, a models.Attempt, r 
 		}
 		return s.save(before, t)
 	}
-	t.State, t.Waits, t.Progress, t.EndedAt = models.TaskDone, models.WaitNothing, 100, new(s.tx.Now())
+	t.State, t.WaitingFor, t.Progress, t.EndedAt = models.TaskDone, models.NotWaiting, 100, new(s.tx.Now())
 	if err := s.emit(models.EventTaskCompleted, *t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens }); err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *step) adopt(before models.Task, t *models.Task, a *models.Attempt, r Re
 	if another {
 		return s.lateCharge(t, a, rep)
 	}
-	if t.AgentID != "" && (t.Waits == models.WaitNothing || t.Waits == models.WaitAnswer) {
+	if t.AgentID != "" && (t.WaitingFor == models.NotWaiting || t.WaitingFor == models.WaitForReply) {
 		other, err := s.tx.Attempt(t.ID, t.Attempt)
 		if err != nil {
 			return err
@@ -222,7 +222,7 @@ func (s *step) lastTerms(t models.Task) (in models.TaskInput, p Policy, err erro
 
 // Cancel ends a task that has not ended; its agent is told. A cancelled one stays as it
 // is; of one that ended otherwise it is errs.TaskState.
-func (o *Orchestrator) Cancel(ctx context.Context, taskID, why string, once *models.Once) (out models.Task, err error) {
+func (o *Orchestrator) Cancel(ctx context.Context, taskID, why string, once *models.Idempotency) (out models.Task, err error) {
 	err = o.once(ctx, once, func(s *step) (any, error) {
 		out, err = s.cancel(taskID, why)
 		return out, err
@@ -243,7 +243,7 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 	if err != nil {
 		return t, err
 	}
-	if t.Waits != models.WaitAgent && t.Waits != models.WaitRetry {
+	if t.WaitingFor != models.WaitForWorker && t.WaitingFor != models.WaitForRetry {
 		a, err := s.tx.Attempt(t.ID, t.Attempt)
 		if err != nil {
 			return t, err
@@ -255,7 +255,7 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 	if err := s.cancelParts(t.ID, why); err != nil {
 		return t, err
 	}
-	t.State, t.Waits, t.Error, t.EndedAt = models.TaskCancelled, models.WaitNothing, why, new(s.tx.Now())
+	t.State, t.WaitingFor, t.Error, t.EndedAt = models.TaskCancelled, models.NotWaiting, why, new(s.tx.Now())
 	if err := s.emit(models.EventTaskCancelled, t, func(d *models.TaskChanged) { d.Error = why }); err != nil {
 		return t, err
 	}

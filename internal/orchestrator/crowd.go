@@ -93,7 +93,7 @@ func apply(w models.Worker) func(*selection.Agent) {
 		default:
 			e.State = selection.Offline
 		}
-		e.Window, e.InFlight, e.Load, e.LastUsed, e.LastSeen = w.Places, w.InFlight, w.Load, w.UsedAt, w.SeenAt
+		e.Window, e.InFlight, e.Load, e.LastUsed, e.LastSeen = w.Concurrency, w.InFlight, w.Load, w.LastAssignedAt, w.LastSeenAt
 		e.BreakerUntil, e.MaxDepth = w.BreakerUntil, w.MaxDepth
 	}
 }
@@ -103,13 +103,13 @@ func apply(w models.Worker) func(*selection.Agent) {
 func (o *Orchestrator) learn(ctx context.Context, w models.Worker) {
 	w = o.crowd.newest(w)
 	if !o.index.Update(w.AgentID, apply(w)) {
-		o.report(ctx, "reading an agent", o.Learn(ctx, w.AgentID))
+		o.report(ctx, "reading an agent", o.ReindexAgent(ctx, w.AgentID))
 	}
 }
 
-// Learn reads an agent again, for when the registry has changed it. One that is not
+// ReindexAgent reads an agent again, for when the registry has changed it. One that is not
 // there is errs.NotFound.
-func (o *Orchestrator) Learn(ctx context.Context, agentID string) error {
+func (o *Orchestrator) ReindexAgent(ctx context.Context, agentID string) error {
 	o.learning.Lock()
 	defer o.learning.Unlock()
 	if o.learned != nil {

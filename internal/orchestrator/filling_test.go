@@ -67,7 +67,7 @@ func (h *house) meant(t *testing.T, id string) {
 		return !errs.Is(err, errs.Unavailable) // the agents are being read, try again
 	}, time.Minute, time.Millisecond)
 	require.NoError(t, err, id)
-	require.Equal(t, models.WaitRetry, out.Task.Waits, "it is known, and away")
+	require.Equal(t, models.WaitForRetry, out.Task.WaitingFor, "it is known, and away")
 }
 
 // TestTheIndexWhileItIsFilled: the agents are read as a whole while others change them.
@@ -83,7 +83,7 @@ func TestTheIndexWhileItIsFilled(t *testing.T) {
 			for i := 0; h.Check(t.Context()) != nil; i++ {
 				id := fmt.Sprintf("%s-%d-%d", []string{"early", "zlate"}[i%2], round, i)
 				require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertAgent(newcomer(db, id)) }))
-				require.NoError(t, h.Learn(t.Context(), id))
+				require.NoError(t, h.ReindexAgent(t.Context(), id))
 				all = append(all, id)
 			}
 			for _, id := range all {

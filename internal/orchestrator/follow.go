@@ -45,7 +45,7 @@ func (o *Orchestrator) followOnce(ctx context.Context) error {
 			return err
 		}
 		for _, e := range news {
-			if err := o.Learn(ctx, e.Key); err != nil && !errs.Is(err, errs.NotFound) {
+			if err := o.ReindexAgent(ctx, e.Key); err != nil && !errs.Is(err, errs.NotFound) {
 				return err
 			}
 		}

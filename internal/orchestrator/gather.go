@@ -119,7 +119,7 @@ func (o *Orchestrator) readShares(ctx context.Context, how models.Aggregate, par
 func (o *Orchestrator) readShare(ctx context.Context, p *share, keep bool) error {
 	all := sha256.New()
 	upTo, begun := all, false // upTo stands for all but the white space at the end
-	err := o.OutputOf(ctx, p.Task, models.StreamResult, 0, func(out models.Output) (err error) {
+	err := o.OutputOf(ctx, p.Task, models.StreamResult, 0, func(out models.OutputChunk) (err error) {
 		data := out.Data
 		if keep {
 			p.output = append(p.output, data...)

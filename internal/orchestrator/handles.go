@@ -39,34 +39,34 @@ func (o *Orchestrator) AgentOfNumber(ctx context.Context, n int64) (agentID stri
 	return o.store.AgentOfNumber(ctx, n)
 }
 
-// Handle returns the short name of a task. It may be asked for before the task is
+// ShortID returns the short name of a task. It may be asked for before the task is
 // submitted, so that whoever is told of the task finds the name there.
-func (o *Orchestrator) Handle(ctx context.Context, taskID, sessionID string) (h models.Handle, err error) {
-	h, err = o.store.TaskHandle(ctx, taskID)
+func (o *Orchestrator) ShortID(ctx context.Context, taskID, sessionID string) (h models.ShortID, err error) {
+	h, err = o.store.TaskShortID(ctx, taskID)
 	if !errs.Is(err, errs.NotFound) {
 		return h, err
 	}
 	err = o.store.Write(ctx, func(tx *store.Tx) error {
-		h, err = tx.TaskHandle(taskID, sessionID)
+		h, err = tx.TaskShortID(taskID, sessionID)
 		return err
 	})
 	return h, err
 }
 
-// TakeHandle gives a task a short name that its asker has chosen, before it is submitted.
+// ClaimShortID gives a task a short name that its asker has chosen, before it is submitted.
 // It returns errs.Conflict where another task has it.
-func (o *Orchestrator) TakeHandle(ctx context.Context, taskID string, h models.Handle) error {
-	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.TakeHandle(taskID, h) })
+func (o *Orchestrator) ClaimShortID(ctx context.Context, taskID string, h models.ShortID) error {
+	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.ClaimShortID(taskID, h) })
 }
 
-// DropHandle takes the short name back of a task that was not submitted after all.
-func (o *Orchestrator) DropHandle(ctx context.Context, taskID string) error {
-	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.DropHandle(taskID) })
+// DeleteShortID takes the short name back of a task that was not submitted after all.
+func (o *Orchestrator) DeleteShortID(ctx context.Context, taskID string) error {
+	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.DeleteShortID(taskID) })
 }
 
-// TaskOfHandle returns the task that has a short name, or errs.NotFound.
-func (o *Orchestrator) TaskOfHandle(ctx context.Context, h models.Handle) (models.Task, error) {
-	id, err := o.store.TaskOfHandle(ctx, h)
+// TaskByShortID returns the task that has a short name, or errs.NotFound.
+func (o *Orchestrator) TaskByShortID(ctx context.Context, h models.ShortID) (models.Task, error) {
+	id, err := o.store.TaskByShortID(ctx, h)
 	if err != nil {
 		return models.Task{}, err
 	}
@@ -106,10 +106,10 @@ func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, fac
 	return n, err
 }
 
-// DropSession takes a session back that OpenContext made for a task which was refused
+// DeleteSession takes a session back that OpenContext made for a task which was refused
 // then. It returns errs.NotFound for one that is not there or somebody else's, and
 // errs.TaskState for one that has, or had, tasks.
-func (o *Orchestrator) DropSession(ctx context.Context, by models.Principal, id string) error {
+func (o *Orchestrator) DeleteSession(ctx context.Context, by models.Principal, id string) error {
 	return o.do(ctx, func(s *step) error {
 		session, err := s.session(id)
 		if err == nil && session.Owner != by.TokenID {
@@ -118,7 +118,7 @@ func (o *Orchestrator) DropSession(ctx context.Context, by models.Principal, id 
 		if err != nil {
 			return err
 		}
-		empty, err := s.tx.DropSession(id)
+		empty, err := s.tx.DeleteSession(id)
 		if err == nil && !empty {
 			err = errs.New(errs.TaskState, "the session %q has tasks", id).With("state", session.State)
 		}

@@ -87,7 +87,7 @@ func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submissi
 	if err := s.accept(&before, &t, &a); err != nil {
 		return Submitted{}, err
 	}
-	if t.Waits == models.WaitNothing { // it shows that it lives
+	if t.WaitingFor == models.NotWaiting { // it shows that it lives
 		t.Deadline = s.tx.Now().Add(p.Timeout)
 	}
 	if err := s.save(before, &t); err != nil {

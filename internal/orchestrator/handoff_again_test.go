@@ -89,7 +89,7 @@ func TestAHandOffThatIsRepeated(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, models.TaskDone, again.Task.State, "it says how it ended")
 		requireUnchanged(t, h, before, "HandOff")
-		require.Equal(t, []models.MessageKind{models.MessageEnded}, h.told(t, "w-1"), "once")
+		require.Equal(t, []models.MessageKind{models.MessageTaskEnded}, h.told(t, "w-1"), "once")
 	})
 
 	rule(t, "WithAnotherContentIsRefusedAndCarvesNothing", func(t *testing.T, h *house) {

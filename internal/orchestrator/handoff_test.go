@@ -37,7 +37,7 @@ func TestHandOff(t *testing.T) {
 		require.NoError(t, err)
 		told := h.inbox(t, "w-1")
 		require.Len(t, told, 1)
-		require.Equal(t, models.MessageEnded, told[0].Kind)
+		require.Equal(t, models.MessageTaskEnded, told[0].Kind)
 		require.Equal(t, out.Task.ID, told[0].TaskID)
 		_, err = h.Complete(t.Context(), "w-1", task.ID, orchestrator.Result{Tokens: 300})
 		require.NoError(t, err)

@@ -79,7 +79,7 @@ func ops() models.Principal {
 func (h *house) worker(t *testing.T, id string, places int, capabilities ...string) {
 	t.Helper()
 	h.register(t, id, capabilities...)
-	_, err := h.Join(t.Context(), id, orchestrator.Joining{Dialect: "plain", Link: "websocket", Places: places})
+	_, err := h.Join(t.Context(), id, orchestrator.JoinRequest{Dialect: "plain", Link: "websocket", Places: places})
 	require.NoError(t, err)
 }
 
@@ -92,7 +92,7 @@ func (h *house) register(t *testing.T, id string, capabilities ...string) {
 			IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
 		})
 	}))
-	require.NoError(t, h.Learn(t.Context(), id))
+	require.NoError(t, h.ReindexAgent(t.Context(), id))
 }
 
 // submit asks for work that needs a capability.

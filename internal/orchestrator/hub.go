@@ -102,8 +102,8 @@ func (h *hub) ready() error {
 	return nil
 }
 
-// Hear takes a wake-up of another replica.
-func (o *Orchestrator) Hear(kind WakeKind, id string) {
+// OnWake takes a wake-up of another replica.
+func (o *Orchestrator) OnWake(kind WakeKind, id string) {
 	o.hub.wake(wake{kind, id})
 	switch kind {
 	case WakeLine, WakeWorker:
@@ -114,8 +114,8 @@ func (o *Orchestrator) Hear(kind WakeKind, id string) {
 	}
 }
 
-// HearAll is for when wake-ups of other replicas may have been lost.
-func (o *Orchestrator) HearAll() {
+// OnWakeAll is for when wake-ups of other replicas may have been lost.
+func (o *Orchestrator) OnWakeAll() {
 	o.behind.Store(true)
 	o.hub.wakeAll()
 }

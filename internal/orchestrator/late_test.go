@@ -19,7 +19,7 @@ func givenUp(t *testing.T, h *house, change func(*orchestrator.Submission)) stri
 	_, err := h.Accept(t.Context(), "a", id)
 	require.NoError(t, err)
 	h.worker(t, "b", 1, "work") // never used: it comes first
-	h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+	h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 	h.pass(t, id, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID == "b" })
 	require.Equal(t, []models.MessageKind{models.MessageCancel}, h.told(t, "a"))
 	return id
@@ -114,9 +114,9 @@ func TestAResultAfterATimeout(t *testing.T) {
 	rule(t, "WhileItWaitsInLineEndsIt", func(t *testing.T, h *house) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
-		h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+		h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 		other := h.submit(t, "work", nil)
-		h.pass(t, id, time.Second, func(t models.Task) bool { return t.Waits == models.WaitAgent })
+		h.pass(t, id, time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForWorker })
 		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 3})
 		require.NoError(t, err)
 		require.Equal(t, models.TaskDone, task.State)
@@ -133,7 +133,7 @@ func TestAResultAfterATimeout(t *testing.T) {
 		_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Log: []byte("a's log"), Chunk: &orchestrator.Chunk{Total: 10, Data: []byte("a's result")}})
 		require.NoError(t, err)
 		h.worker(t, "b", 1, "work")
-		h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+		h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 		h.pass(t, id, time.Second, func(t models.Task) bool { return t.AgentID == "b" })
 		_, err = h.Progress(t.Context(), "b", id, orchestrator.Progress{Log: []byte("b's"), Chunk: &orchestrator.Chunk{Data: []byte("other")}})
 		require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestAResultAfterATimeout(t *testing.T) {
 		require.NoError(t, h.Leave(t.Context(), "a", true))
 		task, err := h.Task(t.Context(), id)
 		require.NoError(t, err)
-		require.Equal(t, models.WaitRetry, task.Waits)
+		require.Equal(t, models.WaitForRetry, task.WaitingFor)
 		task, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 5})
 		require.NoError(t, err)
 		require.Equal(t, models.TaskDone, task.State)
@@ -244,9 +244,9 @@ func TestASubmissionThatComesTwice(t *testing.T) {
 
 	rule(t, "WithAKeyIsAnsweredAsBefore", func(t *testing.T, h *house) {
 		h.worker(t, "a", 5, "work")
-		submit := func(hash byte) (orchestrator.Submitted, *models.Once, error) {
-			once := &models.Once{Principal: "ops", Key: "k", RequestHash: [32]byte{hash}, Render: func(result any) (models.Answer, error) {
-				return models.Answer{Status: 201, Body: []byte(result.(orchestrator.Submitted).Task.ID)}, nil
+		submit := func(hash byte) (orchestrator.Submitted, *models.Idempotency, error) {
+			once := &models.Idempotency{Principal: "ops", Key: "k", RequestHash: [32]byte{hash}, Render: func(result any) (models.StoredResponse, error) {
+				return models.StoredResponse{Status: 201, Body: []byte(result.(orchestrator.Submitted).Task.ID)}, nil
 			}}
 			out, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}}, once)
 			return out, once, err

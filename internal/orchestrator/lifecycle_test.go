@@ -52,7 +52,7 @@ func TestATasksLife(t *testing.T) {
 		}, kinds)
 		require.Equal(t, models.AttemptSucceeded, detail.Attempts[0].State)
 		var text []byte
-		require.NoError(t, h.Output(t.Context(), task.ID, models.StreamResult, 0, func(o models.Output) error { text = append(text, o.Data...); return nil }))
+		require.NoError(t, h.Output(t.Context(), task.ID, models.StreamResult, 0, func(o models.OutputChunk) error { text = append(text, o.Data...); return nil }))
 		require.Equal(t, "done", string(text))
 	})
 
@@ -67,8 +67,8 @@ func TestATasksLife(t *testing.T) {
 		first := h.submit(t, "run_playbook", nil)
 		low := h.submit(t, "run_playbook", nil)
 		high := h.submit(t, "run_playbook", func(s *orchestrator.Submission) { s.Priority = 3 })
-		require.Equal(t, models.WaitAgent, low.Waits)
-		require.Equal(t, models.WaitAgent, high.Waits)
+		require.Equal(t, models.WaitForWorker, low.WaitingFor)
+		require.Equal(t, models.WaitForWorker, high.WaitingFor)
 		_, err := h.Complete(t.Context(), "infra-1", first.ID, orchestrator.Result{})
 		require.NoError(t, err)
 		h.until(t, high.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
@@ -82,7 +82,7 @@ func TestATasksLife(t *testing.T) {
 		task := h.submit(t, "run_playbook", nil)
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 			h.db.Clock.Advance(30 * time.Second)
-			h.until(t, task.ID, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+			h.until(t, task.ID, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 			_, err := h.Heartbeat(t.Context(), "infra-1", orchestrator.Heartbeat{})
 			require.NoError(t, err)
 			h.db.Clock.Advance(pause)

@@ -24,12 +24,12 @@ func TestFirstOption(t *testing.T) {
 	}
 	rule(t, "IsAnsweredWithItsFirstOption", func(t *testing.T, h *house) {
 		id := asked(t, h, "quick", "thorough")
-		task := h.pass(t, id, time.Minute, waits(models.WaitNothing))
+		task := h.pass(t, id, time.Minute, waits(models.NotWaiting))
 		require.Equal(t, models.TaskRunning, task.State)
 		told, err := h.Messages(t.Context(), "a", 10)
 		require.NoError(t, err)
 		require.Len(t, told, 1)
-		require.Equal(t, models.MessageAnswer, told[0].Kind)
+		require.Equal(t, models.MessageReply, told[0].Kind)
 		require.JSONEq(t, `{"answer":"quick"}`, string(told[0].Data))
 		require.Equal(t, h.db.Now().Add(30*time.Second), h.armed(t, id).Deadline, "it works on")
 		requireSound(t, h)
@@ -54,7 +54,7 @@ func TestLimits(t *testing.T) {
 		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Class = "limited" }).ID
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
-		task := h.pass(t, id, time.Second, waits(models.WaitNothing))
+		task := h.pass(t, id, time.Second, waits(models.NotWaiting))
 		require.Equal(t, 2, task.Attempt)
 		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
@@ -81,19 +81,19 @@ func TestFallback(t *testing.T) {
 		return id
 	}
 	rule(t, "HasTheNextAttempt", func(t *testing.T, h *house) {
-		task := h.pass(t, begun(t, h, "c"), time.Second, waits(models.WaitNothing))
+		task := h.pass(t, begun(t, h, "c"), time.Second, waits(models.NotWaiting))
 		require.Equal(t, "c", task.AgentID)
 		requireSound(t, h)
 	})
 	rule(t, "IsPassedOverWhereItIsNotThere", func(t *testing.T, h *house) {
 		id := begun(t, h, "c")
 		require.NoError(t, h.Leave(t.Context(), "c", false))
-		task := h.pass(t, id, time.Second, waits(models.WaitNothing))
+		task := h.pass(t, id, time.Second, waits(models.NotWaiting))
 		require.Equal(t, "b", task.AgentID)
 		requireSound(t, h)
 	})
 	rule(t, "IsNotAskedAgainWhereItFailedItself", func(t *testing.T, h *house) {
-		task := h.pass(t, begun(t, h, "a"), time.Second, waits(models.WaitNothing))
+		task := h.pass(t, begun(t, h, "a"), time.Second, waits(models.NotWaiting))
 		require.Equal(t, "b", task.AgentID)
 		requireSound(t, h)
 	})

@@ -32,7 +32,7 @@ func newLines() *lines {
 // order, until nobody is free or nobody waits. A line that fails does not hold up the
 // others; the error is that of the first.
 func (o *Orchestrator) serve(ctx context.Context) error {
-	all, err := o.store.WaitingLines(ctx, maxLines)
+	all, err := o.store.WaitingQueues(ctx, maxLines)
 	if err != nil {
 		return err
 	}

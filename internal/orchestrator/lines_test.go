@@ -65,7 +65,7 @@ func TestALineOfTasks(t *testing.T) {
 		require.NoError(t, err)
 		db.Clock.Advance(time.Second)
 		late, urgent := h.submit(t, "work", nil), h.submit(t, "work", withPriority(2))
-		require.Equal(t, models.WaitAgent, late.Waits, "a place is free, and somebody waits for it")
+		require.Equal(t, models.WaitForWorker, late.WaitingFor, "a place is free, and somebody waits for it")
 		require.Equal(t, "a", urgent.AgentID, "which a higher priority need not respect")
 		_, err = h.Complete(t.Context(), "a", urgent.ID, orchestrator.Result{})
 		require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestALineOfTasks(t *testing.T) {
 		h.until(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
 		stays, err := h.Task(t.Context(), late.ID)
 		require.NoError(t, err)
-		require.Equal(t, models.WaitAgent, stays.Waits)
+		require.Equal(t, models.WaitForWorker, stays.WaitingFor)
 		requireSound(t, h)
 	})
 
@@ -81,9 +81,9 @@ func TestALineOfTasks(t *testing.T) {
 		here, there := open(t, db, nil), open(t, other(t, db), nil)
 		here.worker(t, "a", 1, "work")
 		first := here.submit(t, "work", nil)
-		require.Eventually(t, func() bool { return there.Known("a").InFlight == 1 }, time.Minute, time.Millisecond, "it hears of it")
+		require.Eventually(t, func() bool { return there.CachedWorker("a").InFlight == 1 }, time.Minute, time.Millisecond, "it hears of it")
 		second := there.submit(t, "work", nil)
-		require.Equal(t, models.WaitAgent, second.Waits)
+		require.Equal(t, models.WaitForWorker, second.WaitingFor)
 		_, err := there.Complete(t.Context(), "a", first.ID, orchestrator.Result{})
 		require.NoError(t, err)
 		here.until(t, second.ID, func(t models.Task) bool { return t.AgentID == "a" })
@@ -96,7 +96,7 @@ func TestALineOfTasks(t *testing.T) {
 		h.worker(t, "a", 1, "work")
 		h.submit(t, "work", nil)
 		second, third := h.submit(t, "work", nil).ID, h.submit(t, "work", nil).ID
-		_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "plain", Link: "poll", Places: 2})
+		_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Dialect: "plain", Link: "poll", Places: 2})
 		require.NoError(t, err)
 		h.until(t, second, func(t models.Task) bool { return t.AgentID == "a" })
 		h.worker(t, "b", 1, "work")
@@ -123,7 +123,7 @@ func TestALineOfTasks(t *testing.T) {
 		require.NoError(t, err)
 		h.worker(t, "b", 1, "work")
 		h.submit(t, "work", func(s *orchestrator.Submission) { patient(s); s.Agent = "b" })
-		task := h.pass(t, first, time.Second, func(t models.Task) bool { return t.Waits == models.WaitNothing })
+		task := h.pass(t, first, time.Second, func(t models.Task) bool { return t.WaitingFor == models.NotWaiting })
 		require.Equal(t, "a", task.AgentID, "b is preferred and full, and a is free")
 		requireSound(t, h)
 	})
@@ -139,7 +139,7 @@ func TestALineOfTasks(t *testing.T) {
 		other := h.inbox(t, "b")[0].TaskID
 		_, err = h.Complete(t.Context(), "b", other, orchestrator.Result{}) // b was used last
 		require.NoError(t, err)
-		task := h.pass(t, id, 500*time.Millisecond, waits(models.WaitNothing))
+		task := h.pass(t, id, 500*time.Millisecond, waits(models.NotWaiting))
 		require.Equal(t, "b", task.AgentID)
 	})
 
@@ -150,7 +150,7 @@ func TestALineOfTasks(t *testing.T) {
 		require.NoError(t, err)
 		task := h.pass(t, id, time.Second, func(t models.Task) bool { return t.Attempt == 2 })
 		require.Equal(t, "a", task.AgentID)
-		require.Equal(t, models.WaitNothing, task.Waits)
+		require.Equal(t, models.NotWaiting, task.WaitingFor)
 	})
 }
 

@@ -110,9 +110,9 @@ func (o *Orchestrator) Collect(to chan<- prometheus.Metric) {
 		o.log.Warn("counting the open tasks failed", "error", err)
 		return
 	}
-	for _, w := range []models.TaskWait{models.WaitNothing, models.WaitAgent, models.WaitRetry, models.WaitAnswer} {
+	for _, w := range []models.WaitReason{models.NotWaiting, models.WaitForWorker, models.WaitForRetry, models.WaitForReply} {
 		label := string(w)
-		if w == models.WaitNothing {
+		if w == models.NotWaiting {
 			label = "result"
 		}
 		gauge(o.gauges.open, waits[w], label)
@@ -141,7 +141,7 @@ func (c *crowd) census(now time.Time) census {
 		}
 		if w.State == models.WorkerOnline {
 			out.taken += w.InFlight
-			out.free += max(w.Places-w.InFlight, 0)
+			out.free += max(w.Concurrency-w.InFlight, 0)
 		}
 	}
 	return out

@@ -96,7 +96,7 @@ func TestMetrics(t *testing.T) {
 		}
 		_, err = h.Complete(t.Context(), "a", again, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
-		h.pass(t, again, 2*time.Second, waits(models.WaitNothing))
+		h.pass(t, again, 2*time.Second, waits(models.NotWaiting))
 		h.db.Clock.Advance(3 * time.Second)
 		_, err = h.Complete(t.Context(), "a", again, orchestrator.Result{Failure: orchestrator.FailureWork})
 		require.NoError(t, err)

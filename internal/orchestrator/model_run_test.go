@@ -164,7 +164,7 @@ func (r *modelRun) step() {
 	case n < 46:
 		r.say("answer %s", id)
 		want = r.m.answer(id)
-		_, err = r.Answer(ctx, id, "!")
+		_, err = r.Reply(ctx, id, "!")
 	case n < 74:
 		result := orchestrator.Result{
 			Failure: pick(r.r, "", "", orchestrator.FailureWork, orchestrator.FailureResource, orchestrator.FailureResource, orchestrator.FailureUnavailable),
@@ -225,7 +225,7 @@ func (r *modelRun) comeOrGo(agent string) error {
 	}
 	r.say("join %s", agent)
 	r.m.sign(w, models.WorkerOnline)
-	_, err := r.Join(ctx, agent, orchestrator.Joining{Dialect: "plain", Link: "poll", Places: w.places})
+	_, err := r.Join(ctx, agent, orchestrator.JoinRequest{Dialect: "plain", Link: "poll", Places: w.places})
 	return err
 }
 
@@ -270,7 +270,7 @@ func (r *modelRun) requireSame(step int) {
 		}
 	}
 	for id := range r.m.workers {
-		require.NoError(r.t, r.Learn(r.t.Context(), id))
+		require.NoError(r.t, r.ReindexAgent(r.t.Context(), id))
 	}
 }
 
@@ -290,7 +290,7 @@ func (r *modelRun) begunEarlier() {
 // knowsAll reports whether this process knows of all that was committed.
 func (r *modelRun) knowsAll() bool {
 	for id, w := range r.m.workers {
-		known := r.Known(id)
+		known := r.CachedWorker(id)
 		if known.State != w.state || known.InFlight != w.inUse || known.BreakerUntil.IsZero() != w.breaker.IsZero() {
 			return false
 		}

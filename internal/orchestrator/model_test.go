@@ -25,7 +25,7 @@ type modelTask struct {
 	retries            int
 	timeout            time.Duration
 	state              models.TaskState
-	waits              models.TaskWait
+	waits              models.WaitReason
 	deadline           time.Time
 	questions          int
 	tokens             int64
@@ -70,7 +70,7 @@ func (m *model) task(id string) *modelTask {
 func (m *model) line() []*modelTask {
 	var out []*modelTask
 	for _, t := range m.tasks {
-		if t.waits == models.WaitAgent {
+		if t.waits == models.WaitForWorker {
 			out = append(out, t)
 		}
 	}
@@ -108,14 +108,14 @@ func (m *model) choose(without []string) (w *modelWorker, full bool) {
 // place finds somebody for a task that has nobody.
 func (m *model) place(t *modelTask, without []string) {
 	w, full := m.choose(without)
-	if w != nil && t.waits != models.WaitAgent {
+	if w != nil && t.waits != models.WaitForWorker {
 		full = slices.ContainsFunc(m.line(), func(o *modelTask) bool { return o.priority >= t.priority })
 	}
 	switch {
 	case w != nil && !full:
 		m.give(t, w)
-	case full && t.waits != models.WaitAgent:
-		t.state, t.waits, t.agent, t.deadline = models.TaskNew, models.WaitAgent, "", m.now.Add(10*time.Minute)
+	case full && t.waits != models.WaitForWorker:
+		t.state, t.waits, t.agent, t.deadline = models.TaskNew, models.WaitForWorker, "", m.now.Add(10*time.Minute)
 	case full:
 	default:
 		t.agent = ""
@@ -132,18 +132,18 @@ func (m *model) give(t *modelTask, w *modelWorker) {
 	w.inUse++
 	w.lastUsed = m.now
 	t.attempts = append(t.attempts, a)
-	t.state, t.waits, t.agent, t.deadline = models.TaskNew, models.WaitNothing, w.id, m.now.Add(t.timeout)
+	t.state, t.waits, t.agent, t.deadline = models.TaskNew, models.NotWaiting, w.id, m.now.Add(t.timeout)
 }
 
 // goOn is what follows a failed attempt.
 func (m *model) goOn(t *modelTask, failure string) {
 	again := slices.Contains([]string{"timeout", "unavailable", "resource_limit"}, failure) && len(t.attempts) <= t.retries
 	if again && (t.budget == nil || t.tokens < *t.budget) {
-		t.state, t.waits = models.TaskNew, models.WaitRetry
+		t.state, t.waits = models.TaskNew, models.WaitForRetry
 		t.deadline = m.now.Add([]time.Duration{time.Second, 2 * time.Second, 4 * time.Second}[min(len(t.attempts), 3)-1])
 		return
 	}
-	t.state, t.waits, t.failure = models.TaskFailed, models.WaitNothing, failure
+	t.state, t.waits, t.failure = models.TaskFailed, models.NotWaiting, failure
 }
 
 // end ends the newest attempt.
@@ -171,7 +171,7 @@ func (m *model) serve() {
 		if w, _ := m.choose(nil); w == nil {
 			return
 		}
-		if m.place(t, t.failedFor()); t.waits == models.WaitAgent {
+		if m.place(t, t.failedFor()); t.waits == models.WaitForWorker {
 			m.place(t, nil)
 		}
 	}
@@ -190,11 +190,11 @@ func (t *modelTask) failedFor() (out []string) {
 // due does what is due about a task.
 func (m *model) due(t *modelTask) {
 	switch t.waits {
-	case models.WaitAgent:
-		t.state, t.waits, t.failure = models.TaskFailed, models.WaitNothing, "saturated"
-	case models.WaitRetry:
+	case models.WaitForWorker:
+		t.state, t.waits, t.failure = models.TaskFailed, models.NotWaiting, "saturated"
+	case models.WaitForRetry:
 		m.place(t, t.failedFor())
-	case models.WaitAnswer:
+	case models.WaitForReply:
 		m.end(t, models.AttemptTimedOut, "unanswered", 0)
 		m.goOn(t, "unanswered")
 	default:
@@ -220,7 +220,7 @@ func (m *model) speaks(agent, id string) (*modelTask, errs.Code) {
 
 func (m *model) progress(agent, id string) errs.Code {
 	t, refused := m.speaks(agent, id)
-	if refused == "" && t.waits == models.WaitNothing {
+	if refused == "" && t.waits == models.NotWaiting {
 		t.deadline = m.now.Add(t.timeout)
 	}
 	return refused
@@ -236,7 +236,7 @@ func (m *model) clarify(agent, id string) errs.Code {
 		m.goOn(t, "too_many_questions")
 		return ""
 	}
-	t.waits, t.deadline = models.WaitAnswer, m.now.Add(time.Minute)
+	t.waits, t.deadline = models.WaitForReply, m.now.Add(time.Minute)
 	return ""
 }
 
@@ -245,10 +245,10 @@ func (m *model) answer(id string) errs.Code {
 	switch {
 	case t == nil:
 		return errs.NotFound
-	case t.waits != models.WaitAnswer:
+	case t.waits != models.WaitForReply:
 		return errs.TaskState
 	}
-	t.waits, t.deadline = models.WaitNothing, m.now.Add(t.timeout)
+	t.waits, t.deadline = models.NotWaiting, m.now.Add(t.timeout)
 	return ""
 }
 
@@ -268,7 +268,7 @@ func (m *model) complete(agent, id string, r orchestrator.Result) errs.Code {
 		m.pay(t, a, r.Tokens)
 		return ""
 	case a.state.Ended():
-		if t.waits == models.WaitNothing || t.waits == models.WaitAnswer {
+		if t.waits == models.NotWaiting || t.waits == models.WaitForReply {
 			m.end(t, models.AttemptCancelled, "", 0)
 		}
 		m.pay(t, a, r.Tokens)
@@ -280,7 +280,7 @@ func (m *model) complete(agent, id string, r orchestrator.Result) errs.Code {
 	default:
 		m.end(t, models.AttemptSucceeded, "", r.Tokens)
 	}
-	t.state, t.waits, t.agent = models.TaskDone, models.WaitNothing, agent
+	t.state, t.waits, t.agent = models.TaskDone, models.NotWaiting, agent
 	return ""
 }
 
@@ -302,10 +302,10 @@ func (m *model) cancel(id string) errs.Code {
 		return ""
 	case t.ended():
 		return errs.TaskState
-	case t.waits == models.WaitNothing || t.waits == models.WaitAnswer:
+	case t.waits == models.NotWaiting || t.waits == models.WaitForReply:
 		m.end(t, models.AttemptCancelled, "", 0)
 	}
-	t.state, t.waits = models.TaskCancelled, models.WaitNothing
+	t.state, t.waits = models.TaskCancelled, models.NotWaiting
 	return ""
 }
 
@@ -313,7 +313,7 @@ func (m *model) cancel(id string) errs.Code {
 func (m *model) leave(agent string, gone bool) {
 	m.workers[agent].state = models.WorkerOffline
 	for _, t := range m.tasks {
-		if gone && t.agent == agent && !t.ended() && (t.waits == models.WaitNothing || t.waits == models.WaitAnswer) {
+		if gone && t.agent == agent && !t.ended() && (t.waits == models.NotWaiting || t.waits == models.WaitForReply) {
 			m.end(t, models.AttemptCancelled, "unavailable", 0)
 			m.goOn(t, "unavailable")
 		}

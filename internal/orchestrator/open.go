@@ -20,16 +20,16 @@ func (o *Orchestrator) AgentType(ctx context.Context, agentID string) (kind stri
 	return a.Type, err == nil && a.IsActive, err
 }
 
-// Order is what a task was asked for with, and where it stands.
-type Order struct {
+// TaskWithInput is what a task was asked for with, and where it stands.
+type TaskWithInput struct {
 	Task  models.Task
 	Input models.TaskInput
 	// Override is what it has differently from its class.
 	Override Override
 }
 
-// Order returns a task with what it was asked for with, or errs.NotFound.
-func (o *Orchestrator) Order(ctx context.Context, taskID string) (out Order, err error) {
+// TaskWithInput returns a task with what it was asked for with, or errs.NotFound.
+func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (out TaskWithInput, err error) {
 	if out.Task, err = o.Task(ctx, taskID); err != nil {
 		return out, err
 	}
@@ -40,15 +40,15 @@ func (o *Orchestrator) Order(ctx context.Context, taskID string) (out Order, err
 	return out, err
 }
 
-// OrdersOf returns what an agent has at the moment, up to as many as it can have.
-func (o *Orchestrator) OrdersOf(ctx context.Context, agentID string) (out []Order, err error) {
+// OpenTasksOf returns what an agent has at the moment, up to as many as it can have.
+func (o *Orchestrator) OpenTasksOf(ctx context.Context, agentID string) (out []TaskWithInput, err error) {
 	ids, err := o.store.OpenTasksOf(ctx, agentID, MaxPlaces)
 	for _, id := range ids {
 		if err != nil {
 			break
 		}
-		var order Order
-		if order, err = o.Order(ctx, id); err == nil {
+		var order TaskWithInput
+		if order, err = o.TaskWithInput(ctx, id); err == nil {
 			out = append(out, order)
 		}
 	}
@@ -67,7 +67,7 @@ func (o *Orchestrator) CapabilitiesOf(agentType string) []string {
 	return all[:min(len(all), most)]
 }
 
-// Heard reports whether a message of an agent has had its effect.
-func (o *Orchestrator) Heard(ctx context.Context, agentID, messageID string) (bool, error) {
-	return o.store.Heard(ctx, agentID, messageID)
+// IsProcessed reports whether a message of an agent has had its effect.
+func (o *Orchestrator) IsProcessed(ctx context.Context, agentID, messageID string) (bool, error) {
+	return o.store.IsProcessed(ctx, agentID, messageID)
 }

@@ -33,6 +33,6 @@ func TestAnOutage(t *testing.T) {
 		require.Equal(t, models.TaskDone, done.State)
 		require.Equal(t, 1, done.Attempt)
 		db.Clock.Advance(46 * time.Second)
-		h.until(t, later.ID, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+		h.until(t, later.ID, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 	})
 }

@@ -21,7 +21,7 @@ func (s *step) addLog(t *models.Task, attempt int, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	o := models.Output{Stream: models.StreamLog, Start: t.LogBytes, Data: data}
+	o := models.OutputChunk{Stream: models.StreamLog, Start: t.LogBytes, Data: data}
 	if t.LogBytes = o.End(); t.LogBytes > MaxOutput {
 		return tooLong()
 	}
@@ -45,7 +45,7 @@ func (s *step) takeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 		}
 		a.ChunkStep, a.ChunkTotal = c.Step, 0
 	}
-	o := models.Output{Stream: models.StreamResult, Start: c.Start, Span: c.Span, Data: c.Data}
+	o := models.OutputChunk{Stream: models.StreamResult, Start: c.Start, Span: c.Span, Data: c.Data}
 	switch {
 	case c.Total != 0 && a.ChunkTotal != 0 && c.Total != a.ChunkTotal:
 		return chunkError("the output of step %d is %d bytes long in one message and %d in another", c.Step, a.ChunkTotal, c.Total)
@@ -64,14 +64,14 @@ func (s *step) takeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 }
 
 // addPiece keeps a piece of a result, less what is there already.
-func (s *step) addPiece(t *models.Task, attempt int, o models.Output) error {
+func (s *step) addPiece(t *models.Task, attempt int, o models.OutputChunk) error {
 	if o.End() > MaxOutput {
 		return tooLong()
 	}
 	if o.End() == o.Start { // it would stand in the place of a piece that has something
 		return nil
 	}
-	pieces := []models.Output{o}
+	pieces := []models.OutputChunk{o}
 	if o.Start != t.OutputBytes { // not simply the next one
 		there, err := s.tx.OutputPieces(t.ID, attempt, o.Stream)
 		if err != nil {
@@ -92,11 +92,11 @@ func (s *step) addPiece(t *models.Task, attempt int, o models.Output) error {
 
 // missing cuts from a piece what is there already, in order. A piece that has not as
 // many bytes as it stands for cannot be cut: it is kept whole or not at all.
-func missing(o models.Output, there []models.Piece) (out []models.Output, err error) {
+func missing(o models.OutputChunk, there []models.OutputRange) (out []models.OutputChunk, err error) {
 	at, end := o.Start, o.End()
 	cut := func(to int64) {
 		if to = min(to, end); at < to {
-			out = append(out, models.Output{Stream: o.Stream, Start: at, Data: o.Data[at-o.Start : to-o.Start]})
+			out = append(out, models.OutputChunk{Stream: o.Stream, Start: at, Data: o.Data[at-o.Start : to-o.Start]})
 		}
 	}
 	odd := o.Span != 0 && o.Span != int64(len(o.Data))
@@ -113,7 +113,7 @@ func missing(o models.Output, there []models.Piece) (out []models.Output, err er
 		at = max(at, p.End)
 	}
 	if odd {
-		return []models.Output{o}, nil
+		return []models.OutputChunk{o}, nil
 	}
 	cut(end)
 	return out, nil
@@ -151,7 +151,7 @@ func (s *step) settleOutput(t *models.Task, a models.Attempt, data []byte) error
 	if err := s.resultToLog(t, a); err != nil {
 		return err
 	}
-	return s.addPiece(t, a.Attempt, models.Output{Stream: models.StreamResult, Data: data})
+	return s.addPiece(t, a.Attempt, models.OutputChunk{Stream: models.StreamResult, Data: data})
 }
 
 func (s *step) settlePieces(t *models.Task, a models.Attempt) error {
@@ -184,7 +184,7 @@ func (s *step) settlePieces(t *models.Task, a models.Attempt) error {
 
 // whole returns where the pieces end, which are in order and must have no gap; odd tells
 // whether one of them has another length than it stands for.
-func whole(pieces []models.Piece, total int64) (end int64, odd bool, err error) {
+func whole(pieces []models.OutputRange, total int64) (end int64, odd bool, err error) {
 	for _, p := range pieces {
 		if p.Start > end {
 			return end, odd, chunkError("bytes %d-%d of the output are missing", end, p.Start)

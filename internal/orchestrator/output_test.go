@@ -125,7 +125,7 @@ func TestOutputInPieces(t *testing.T) {
 		require.NoError(t, h.chunk(t, id, orchestrator.Chunk{Step: 3, Total: 5, Data: []byte("first")}))
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
-		h.pass(t, id, 1e9, waits(models.WaitNothing))
+		h.pass(t, id, 1e9, waits(models.NotWaiting))
 		require.Empty(t, h.output(t, id, models.StreamResult))
 		require.NoError(t, h.chunk(t, id, orchestrator.Chunk{Step: 1, Data: []byte("2nd")}))
 		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{})

@@ -60,9 +60,9 @@ func overruns(attempts []models.Attempt) (n int) {
 	return n
 }
 
-// Simpler reports whether a task's agent is asked for a simpler version, since the budget
+// WantsSimplerResult reports whether a task's agent is asked for a simpler version, since the budget
 // did not cover an attempt before.
-func Simpler(in models.TaskInput, attempts []models.Attempt) (bool, error) {
+func WantsSimplerResult(in models.TaskInput, attempts []models.Attempt) (bool, error) {
 	o, err := override(in)
 	return o.Overrun != nil && o.Overrun.Action == models.OverrunSimplify && overruns(attempts) > 0, err
 }

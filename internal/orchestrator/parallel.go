@@ -55,7 +55,7 @@ func (s *step) spread(by models.Principal, sub Submission) (Submitted, error) {
 	if err != nil {
 		return Submitted{}, err
 	}
-	t.Waits, t.Attempt, t.Deadline = models.WaitNothing, 1, s.tx.Now().Add(wholeDeadline)
+	t.WaitingFor, t.Attempt, t.Deadline = models.NotWaiting, 1, s.tx.Now().Add(wholeDeadline)
 	s.inserting = t.ID
 	if err := s.emit(models.EventTaskCreated, t, nil); err != nil {
 		return Submitted{}, err
@@ -143,7 +143,7 @@ func (s *step) lockCandidates(sub Submission, of models.Task, depth, most int, b
 			return err
 		}
 	}
-	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.Sphere, Wanted: sub.Agent}
+	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.Sphere, RequestedAgentID: sub.Agent}
 	p := s.policy(models.Task{Class: sub.Class}, sub.Override) // not that of its source
 	s.only = []string{}
 	for len(s.only) < most {

@@ -201,10 +201,10 @@ func TestPartsThatEnd(t *testing.T) {
 		d, err := h.Detail(t.Context(), task.ID)
 		require.NoError(t, err)
 		require.Equal(t, "which?", d.Question.Text)
-		answered, err := h.Answer(t.Context(), task.ID, "this one")
+		answered, err := h.Reply(t.Context(), task.ID, "this one")
 		require.NoError(t, err)
 		require.Equal(t, part.ID, answered.ID)
-		_, err = h.Answer(t.Context(), task.ID, "this one")
+		_, err = h.Reply(t.Context(), task.ID, "this one")
 		require.Equal(t, errs.TaskState, errs.CodeOf(err))
 	})
 }
@@ -314,7 +314,7 @@ func TestAnOverrun(t *testing.T) {
 	}
 	again := func(n int) func(models.Task) bool {
 		return func(t models.Task) bool {
-			return t.Attempt == n && t.AgentID != "" && t.Waits == models.WaitNothing || ended(t)
+			return t.Attempt == n && t.AgentID != "" && t.WaitingFor == models.NotWaiting || ended(t)
 		}
 	}
 	for name, c := range map[string]struct {

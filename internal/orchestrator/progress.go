@@ -78,7 +78,7 @@ func (s *step) progress(agentID, taskID string, p Progress) (models.Task, error)
 	if p.Step != 0 || p.Name != "" {
 		t.Step, t.StepName = p.Step, p.Name
 	}
-	if t.Waits == models.WaitNothing {
+	if t.WaitingFor == models.NotWaiting {
 		t.Deadline = s.tx.Now().Add(policy.Timeout)
 	}
 	if told {
@@ -95,7 +95,7 @@ func (s *step) progress(agentID, taskID string, p Progress) (models.Task, error)
 // moves, and nothing else.
 func (s *step) lives(t *models.Task, agentID string) error {
 	a, err := s.current(*t, agentID)
-	if err != nil || t.State.Ended() || a.State != models.AttemptRunning || a.Attempt != t.Attempt || t.Waits != models.WaitNothing {
+	if err != nil || t.State.Ended() || a.State != models.AttemptRunning || a.Attempt != t.Attempt || t.WaitingFor != models.NotWaiting {
 		return err
 	}
 	_, p, err := s.terms(*t)
@@ -118,7 +118,7 @@ func (s *step) accept(before, t *models.Task, a *models.Attempt) error {
 	if err := s.tx.SaveAttempt(*a); err != nil {
 		return err
 	}
-	if err := s.tx.Untell(t.ID, a.Attempt); err != nil { // it has it
+	if err := s.tx.CancelMessages(t.ID, a.Attempt); err != nil { // it has it
 		return err
 	}
 	if t.State = models.TaskRunning; t.StartedAt == nil {
@@ -141,7 +141,7 @@ func (s *step) heard(agentID, taskID, messageID string) (t models.Task, fresh bo
 	if err != nil || messageID == "" {
 		return t, err == nil, err
 	}
-	fresh, err = s.tx.Hear(agentID, messageID)
+	fresh, err = s.tx.MarkProcessed(agentID, messageID)
 	return t, fresh, err
 }
 

@@ -22,9 +22,9 @@ func (o *Orchestrator) Purge(ctx context.Context) error {
 		func(tx *store.Tx) (int64, error) { return tx.PurgeTasks(ended, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeSessions(ended, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeContexts(ended, purgeBatch) },
-		func(tx *store.Tx) (int64, error) { return tx.PurgeLines(ended, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeLoggedMessages(ended, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeRequests(replayed, purgeBatch) },
-		func(tx *store.Tx) (int64, error) { return tx.PurgeHeard(replayed, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeProcessedMessages(replayed, purgeBatch) },
 		func(tx *store.Tx) (int64, error) { return tx.PurgeNotices(replayed, purgeBatch) },
 	} {
 		for more := true; more; {

@@ -24,12 +24,12 @@ func (o *Orchestrator) SavePushTarget(ctx context.Context, t models.PushTarget) 
 	return t, err
 }
 
-// DropPushTarget ends the pushing to an agent and reports whether there was any. Unless
+// DeletePushTarget ends the pushing to an agent and reports whether there was any. Unless
 // secret is "", only a target that has it is dropped, and not one that has taken its
 // place.
-func (o *Orchestrator) DropPushTarget(ctx context.Context, agentID, secret string) (dropped bool, err error) {
+func (o *Orchestrator) DeletePushTarget(ctx context.Context, agentID, secret string) (dropped bool, err error) {
 	err = o.store.Write(ctx, func(tx *store.Tx) error {
-		dropped, err = tx.DropPushTarget(agentID, secret)
+		dropped, err = tx.DeletePushTarget(agentID, secret)
 		return err
 	})
 	return dropped, err

@@ -45,11 +45,11 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 	if d.Timeline, err = o.store.Timeline(ctx, id, maxTimeline); err != nil {
 		return d, err
 	}
-	asking, ok, err := o.Asking(ctx, d.Task)
+	asking, ok, err := o.TaskAwaitingReply(ctx, d.Task)
 	if err != nil || !ok {
 		return d, err
 	}
-	asked, err := o.Asked(ctx, asking)
+	asked, err := o.OpenQuestion(ctx, asking)
 	d.Question = &asked.Question
 	return d, err
 }
@@ -70,13 +70,13 @@ func (o *Orchestrator) Session(ctx context.Context, id string) (models.Session, 
 
 // Sessions returns up to limit sessions, newest first, of an owner ("" for everybody),
 // behind a place.
-func (o *Orchestrator) Sessions(ctx context.Context, owner string, before models.TaskPlace, limit int) ([]models.Session, error) {
+func (o *Orchestrator) Sessions(ctx context.Context, owner string, before models.TaskCursor, limit int) ([]models.Session, error) {
 	return o.store.Sessions(ctx, owner, before, limit)
 }
 
 // Output calls each with the pieces of what the newest attempt has put out, from a byte
 // on, in order. It returns errs.NotFound for an unknown task.
-func (o *Orchestrator) Output(ctx context.Context, id string, stream models.OutputStream, from int64, each func(models.Output) error) error {
+func (o *Orchestrator) Output(ctx context.Context, id string, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
 	t, err := o.Task(ctx, id)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (o *Orchestrator) Output(ctx context.Context, id string, stream models.Outp
 }
 
 // OutputOf is Output for a task as it was read.
-func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream models.OutputStream, from int64, each func(models.Output) error) error {
+func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
 	attempt := t.Attempt
 	if t.State == models.TaskDone && t.Attempt > 1 { // the one that succeeded may not be the newest
 		all, err := o.store.Attempts(ctx, t.ID)
@@ -97,11 +97,11 @@ func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream model
 	return o.store.Outputs(ctx, t.ID, attempt, stream, from, each)
 }
 
-// HasUnplaced reports whether a piece of what the newest attempt has put out is longer or
+// HasUnassigned reports whether a piece of what the newest attempt has put out is longer or
 // shorter than what it stands for: until the task has ended, which puts them together, what is
 // behind it has no place among the bytes of the whole.
-func (o *Orchestrator) HasUnplaced(ctx context.Context, t models.Task, stream models.OutputStream) (bool, error) {
-	return o.store.HasUnplaced(ctx, t.ID, t.Attempt, stream)
+func (o *Orchestrator) HasUnassigned(ctx context.Context, t models.Task, stream models.OutputStream) (bool, error) {
+	return o.store.HasUnassigned(ctx, t.ID, t.Attempt, stream)
 }
 
 // decisive is the attempt that succeeded, which may not be the newest.
@@ -122,8 +122,8 @@ func (o *Orchestrator) Wait(ctx context.Context, who, id string, patience time.D
 	return o.waitFor(ctx, WakeEnd, who, id, patience, func(t models.Task) bool { return t.State.Ended() })
 }
 
-// Changed is Wait for any change after a version.
-func (o *Orchestrator) Changed(ctx context.Context, who, id string, version int64, patience time.Duration) (models.Task, error) {
+// WaitForChange is Wait for any change after a version.
+func (o *Orchestrator) WaitForChange(ctx context.Context, who, id string, version int64, patience time.Duration) (models.Task, error) {
 	return o.waitFor(ctx, WakeTask, who, id, patience, func(t models.Task) bool { return t.Version > version || t.State.Ended() })
 }
 

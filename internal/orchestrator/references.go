@@ -204,7 +204,7 @@ func (r *references) text(ctx context.Context, t models.Task, stream models.Outp
 		return text, nil
 	}
 	var data []byte
-	err := r.OutputOf(ctx, t, stream, 0, func(o models.Output) error {
+	err := r.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
 		if r.read += len(o.Data); r.read > maxValues {
 			return r.bad("the outputs that the parameters refer to are longer than %d bytes together", maxValues)
 		}

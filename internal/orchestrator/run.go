@@ -68,7 +68,7 @@ const maxPassed = 16
 func (s *step) next(route string) (more bool, err error) {
 	var passed []string
 	for len(passed) <= maxPassed {
-		t, found, err := s.tx.FirstInLine(route, passed...)
+		t, found, err := s.tx.NextQueuedTask(route, passed...)
 		if err != nil || !found {
 			return false, err
 		}
@@ -103,13 +103,13 @@ func (s *step) offer(route string, t models.Task) (bool, error) {
 		return false, err
 	}
 	failure, err := s.place(&t, in, p, exclude)
-	if err == nil && failure == "" && t.Waits == models.WaitAgent && len(exclude) > 0 { // nobody behind it shall wait for its preference
+	if err == nil && failure == "" && t.WaitingFor == models.WaitForWorker && len(exclude) > 0 { // nobody behind it shall wait for its preference
 		failure, err = s.place(&t, in, p, nil)
 	}
 	if err == nil && failure != "" {
 		err = s.fail(&t, failure, why(failure))
 	}
-	if err != nil || t.Waits == models.WaitAgent {
+	if err != nil || t.WaitingFor == models.WaitForWorker {
 		return false, err
 	}
 	return true, s.save(before, &t)
@@ -129,7 +129,7 @@ func (o *Orchestrator) silence(ctx context.Context) error {
 		}
 		err = o.do(ctx, func(s *step) error {
 			w, err := s.tx.Worker(id)
-			if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !w.SeenAt.Before(before)) {
+			if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !w.LastSeenAt.Before(before)) {
 				return nil
 			}
 			if err != nil {

@@ -51,13 +51,13 @@ func (o *Orchestrator) do(ctx context.Context, fn func(*step) error) error {
 }
 
 // once is do for a verb with an Idempotency-Key; what fn returns is the answer's source.
-func (o *Orchestrator) once(ctx context.Context, once *models.Once, fn func(*step) (any, error)) error {
+func (o *Orchestrator) once(ctx context.Context, once *models.Idempotency, fn func(*step) (any, error)) error {
 	return o.do(ctx, func(s *step) error {
 		if once == nil {
 			_, err := fn(s)
 			return err
 		}
-		return s.tx.Once(once, func() (any, error) { return fn(s) })
+		return s.tx.Idempotent(once, func() (any, error) { return fn(s) })
 	})
 }
 
@@ -102,11 +102,11 @@ func (s *step) save(before models.Task, t *models.Task) error {
 	s.wake(WakeTask, t.ID)
 	switch {
 	case t.State.Ended():
-		if err := s.tx.DropJob(timerKind, t.ID); err != nil {
+		if err := s.tx.DeleteJob(timerKind, t.ID); err != nil {
 			return err
 		}
 		return s.ended(*t)
-	case t.Waits != before.Waits || t.Attempt != before.Attempt || t.Deadline.Before(before.Deadline):
+	case t.WaitingFor != before.WaitingFor || t.Attempt != before.Attempt || t.Deadline.Before(before.Deadline):
 		return s.arm(*t)
 	}
 	return nil // a timer that comes too early is set again
@@ -137,13 +137,13 @@ func (s *step) ended(t models.Task) error {
 		return err
 	}
 	s.wake(WakeInbox, t.OwnerAgent)
-	_, err = s.tx.Tell(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	_, err = s.tx.EnqueueMessage(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageTaskEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	return err
 }
 
 // arm sets the one timer of a task to its deadline.
 func (s *step) arm(t models.Task) error {
-	if err := s.tx.DropJob(timerKind, t.ID); err != nil {
+	if err := s.tx.DeleteJob(timerKind, t.ID); err != nil {
 		return err
 	}
 	s.armed = true
@@ -158,7 +158,7 @@ func (s *step) emit(kind models.EventType, t models.Task, set func(*models.TaskC
 		version = t.Version
 	}
 	data := models.TaskChanged{
-		TaskID: t.ID, SessionID: t.SessionID, State: t.State, Waits: t.Waits, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
+		TaskID: t.ID, SessionID: t.SessionID, State: t.State, Waits: t.WaitingFor, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
 		Progress: t.Progress, Version: version,
 	}
 	if set != nil {
@@ -178,7 +178,7 @@ func override(in models.TaskInput) (Override, error) {
 func request(depth int, in models.TaskInput, p Policy, exclude []string) selection.Request {
 	return selection.Request{
 		Depth: depth, MaxDepth: p.MaxDepth,
-		Capabilities: in.Capabilities, Type: in.AgentType, Sphere: in.Sphere, Agent: in.Wanted,
+		Capabilities: in.Capabilities, Type: in.AgentType, Sphere: in.Sphere, Agent: in.RequestedAgentID,
 		Exclude: exclude, Threshold: p.Threshold, Rank: p.Rank,
 	}
 }

@@ -72,11 +72,11 @@ func isObject(raw json.RawMessage) bool {
 func (sub Submission) task(by models.Principal, now time.Time) (models.Task, models.TaskInput, error) {
 	policy, err := json.Marshal(sub.Override)
 	in := models.TaskInput{
-		TaskID: sub.ID, Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.Sphere, Wanted: sub.Agent,
+		TaskID: sub.ID, Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.Sphere, RequestedAgentID: sub.Agent,
 		Parameters: sub.Parameters, Policy: policy, Meta: sub.Meta, Trace: sub.Trace,
 	}
 	t := models.Task{
-		ID: sub.ID, SessionID: sub.Session, ParentID: sub.parent, Depth: sub.depth, Class: sub.Class, Owner: by.TokenID, Route: sub.route(in), Priority: sub.Priority,
+		ID: sub.ID, SessionID: sub.Session, ParentID: sub.parent, Depth: sub.depth, Class: sub.Class, Owner: by.TokenID, QueueKey: sub.route(in), Priority: sub.Priority,
 		State: models.TaskNew, Budget: sub.Budget, Deadline: now, CreatedAt: now, UpdatedAt: now, Version: 1,
 	}
 	if by.AgentID != nil {

@@ -72,7 +72,7 @@ type Submitted struct {
 // budgets of all who do refuse it, errs.Busy where the line is full, errs.NotFound for
 // an unknown session, errs.TaskExists for an id that is taken, errs.RequestIDReused for
 // a request that was made with another content; none of them leaves anything behind.
-func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Submission, once *models.Once) (Submitted, error) {
+func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Submission, once *models.Idempotency) (Submitted, error) {
 	if err := sub.complete(o.opts.Classes); err != nil {
 		return Submitted{}, err
 	}
@@ -197,7 +197,7 @@ func (s *step) enter(t models.Task, in models.TaskInput, p Policy, strict bool) 
 	if err == nil && strict {
 		err = s.refused(t, in, failure)
 	}
-	if err == nil && t.Waits == models.WaitAgent {
+	if err == nil && t.WaitingFor == models.WaitForWorker {
 		err = s.lineHasRoom(t)
 	}
 	if err == nil && failure != "" {
@@ -239,7 +239,7 @@ func (s *step) lineHasRoom(t models.Task) error {
 	if n := s.lines.waiting.Load(); n >= int64(s.opts.MaxWaiting) {
 		return errs.New(errs.Busy, "%d tasks wait for agents already; try again later", n)
 	}
-	n, err := s.tx.CountWaiting(t.Route, s.opts.MaxLine)
+	n, err := s.tx.CountWaiting(t.QueueKey, s.opts.MaxLine)
 	if err == nil && n >= s.opts.MaxLine {
 		err = errs.New(errs.Busy, "%d tasks wait for such an agent already; try again later", n)
 	}
@@ -281,7 +281,7 @@ func (sub Submission) route(in models.TaskInput) string {
 		names[i] = models.CapabilityKey(c)
 	}
 	slices.Sort(names)
-	needs := append(slices.Compact(names), in.AgentType, strconv.Itoa(in.Sphere), in.Wanted, sub.Class)
+	needs := append(slices.Compact(names), in.AgentType, strconv.Itoa(in.Sphere), in.RequestedAgentID, sub.Class)
 	if sub.depth != 0 {
 		needs = append(needs, "depth", strconv.Itoa(sub.depth))
 	}

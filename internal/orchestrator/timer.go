@@ -46,7 +46,7 @@ const (
 // meanwhile may bring the result yet.
 func (s *step) slept(t models.Task) bool {
 	now := s.tx.Now()
-	return t.Waits == models.WaitNothing && now.Sub(t.Deadline) > overslept && now.Sub(time.UnixMicro(s.started.Load())) < patience
+	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > overslept && now.Sub(time.UnixMicro(s.started.Load())) < patience
 }
 
 // extend gives an attempt more time.
@@ -66,14 +66,14 @@ func (s *step) due(ctx context.Context, t models.Task) error {
 	if err != nil {
 		return err
 	}
-	switch t.Waits {
-	case models.WaitAgent:
+	switch t.WaitingFor {
+	case models.WaitForWorker:
 		err = s.fail(&t, FailureSaturated, "no agent had a place free in time")
-	case models.WaitRetry:
+	case models.WaitForRetry:
 		err = s.retry(&t, in, p)
-	case models.WaitAnswer:
+	case models.WaitForReply:
 		err = s.unanswered(ctx, &t, p)
-	case models.WaitNothing:
+	case models.NotWaiting:
 		if t.AgentID == "" {
 			return s.expired(t)
 		}
@@ -97,7 +97,7 @@ func (s *step) expired(t models.Task) error {
 // policy wants that and there is one (PROTOCOL_V5 §7.2), and else ends the attempt.
 func (s *step) unanswered(ctx context.Context, t *models.Task, p Policy) error {
 	if p.FirstOption {
-		asked, err := s.Asked(ctx, *t) // it was committed long ago
+		asked, err := s.OpenQuestion(ctx, *t) // it was committed long ago
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (s *step) fallBack(t *models.Task, in models.TaskInput, p Policy, exclude [
 	if err != nil || o.Fallback == "" || len(exclude) == 0 || slices.Contains(exclude, o.Fallback) {
 		return false, err
 	}
-	in.Wanted = o.Fallback
+	in.RequestedAgentID = o.Fallback
 	verdict, err := s.assign(t, in, p, nil)
 	return verdict == selection.Chosen, err
 }
@@ -164,7 +164,7 @@ func (s *step) takeBack(t models.Task, a models.Attempt, agent string, why Failu
 		return err
 	}
 	s.wake(WakeInbox, agent)
-	_, err = s.tx.Tell(models.InboxMessage{
+	_, err = s.tx.EnqueueMessage(models.InboxMessage{
 		AgentID: agent, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
 	})
 	return err

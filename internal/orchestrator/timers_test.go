@@ -15,8 +15,8 @@ import (
 // patient lets an attempt be silent for a day.
 func patient(s *orchestrator.Submission) { s.Override.TimeoutMS = (24 * time.Hour).Milliseconds() }
 
-func waits(what models.TaskWait) func(models.Task) bool {
-	return func(t models.Task) bool { return t.Waits == what }
+func waits(what models.WaitReason) func(models.Task) bool {
+	return func(t models.Task) bool { return t.WaitingFor == what }
 }
 
 // armed waits until a task's timer is set to its deadline, and returns the task.
@@ -41,8 +41,8 @@ func (h *house) armed(t *testing.T, id string) (out models.Task) {
 // knows waits until this process knows that a worker is as it should be.
 func (h *house) knows(t *testing.T, agentID string, right func(models.Worker) bool) {
 	t.Helper()
-	require.Eventually(t, func() bool { return right(h.Known(agentID)) }, time.Minute, time.Millisecond)
-	require.NoError(t, h.Learn(t.Context(), agentID))
+	require.Eventually(t, func() bool { return right(h.CachedWorker(agentID)) }, time.Minute, time.Millisecond)
+	require.NoError(t, h.ReindexAgent(t.Context(), agentID))
 }
 
 func TestTimers(t *testing.T) {
@@ -53,10 +53,10 @@ func TestTimers(t *testing.T) {
 		id := h.submit(t, "work", nil).ID
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 			require.Equal(t, h.db.Now().Add(30*time.Second), h.armed(t, id).Deadline)
-			task := h.pass(t, id, 30*time.Second, waits(models.WaitRetry))
+			task := h.pass(t, id, 30*time.Second, waits(models.WaitForRetry))
 			require.Equal(t, models.TaskNew, task.State)
 			require.Equal(t, h.db.Now().Add(pause), h.armed(t, id).Deadline)
-			task = h.pass(t, id, pause, waits(models.WaitNothing))
+			task = h.pass(t, id, pause, waits(models.NotWaiting))
 			require.Equal(t, n+2, task.Attempt)
 		}
 		task := h.pass(t, id, 30*time.Second, ended)
@@ -83,7 +83,7 @@ func TestTimers(t *testing.T) {
 		after, err := h.Task(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, moved, after)
-		h.pass(t, id, 20*time.Second, waits(models.WaitRetry))
+		h.pass(t, id, 20*time.Second, waits(models.WaitForRetry))
 		require.Equal(t, []models.MessageKind{models.MessageCancel}, h.told(t, "a"), "it may still be at it")
 	})
 
@@ -91,7 +91,7 @@ func TestTimers(t *testing.T) {
 		h.worker(t, "a", 1, "work")
 		h.submit(t, "work", patient)
 		task := h.submit(t, "work", nil)
-		require.Equal(t, models.WaitAgent, task.Waits)
+		require.Equal(t, models.WaitForWorker, task.WaitingFor)
 		require.Equal(t, h.db.Now().Add(10*time.Minute), h.armed(t, task.ID).Deadline)
 		task = h.pass(t, task.ID, 10*time.Minute, ended)
 		require.Equal(t, string(orchestrator.FailureSaturated), task.ErrorCode)
@@ -115,11 +115,11 @@ func TestTimers(t *testing.T) {
 	rule(t, "NobodyIsThereForAWhile", func(t *testing.T, h *house) {
 		h.register(t, "a", "work")
 		task := h.submit(t, "work", nil)
-		require.Equal(t, models.WaitRetry, task.Waits)
+		require.Equal(t, models.WaitForRetry, task.WaitingFor)
 		require.Equal(t, 1, task.Attempt)
-		_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "plain", Link: "poll"})
+		_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Dialect: "plain", Link: "poll"})
 		require.NoError(t, err)
-		task = h.pass(t, task.ID, time.Second, waits(models.WaitNothing))
+		task = h.pass(t, task.ID, time.Second, waits(models.NotWaiting))
 		require.Equal(t, "a", task.AgentID)
 		require.Equal(t, 2, task.Attempt)
 
@@ -151,7 +151,7 @@ func TestTimers(t *testing.T) {
 			later()
 
 			h, stop = boot(t, db, nil)
-			h.until(t, silent, waits(models.WaitRetry))
+			h.until(t, silent, waits(models.WaitForRetry))
 			h.until(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
 			stop()
 			later()
@@ -159,7 +159,7 @@ func TestTimers(t *testing.T) {
 			h = open(t, db, nil)
 			h.until(t, asking, ended)
 			h.until(t, silent, func(t models.Task) bool { return t.Attempt == 2 })
-			h.until(t, waiting, waits(models.WaitRetry))
+			h.until(t, waiting, waits(models.WaitForRetry))
 			requireSound(t, h)
 			requireLegalEvents(t, h)
 		})
@@ -201,7 +201,7 @@ func TestABreaker(t *testing.T) {
 		require.Equal(t, h.db.Now().Add(time.Minute), worker(t, h).BreakerUntil)
 		require.Equal(t, []string{"a"}, h.look(t, "SELECT key FROM events WHERE type = 'worker.breaker_opened'"))
 		refused := h.submit(t, "work", nil)
-		require.Equal(t, models.WaitRetry, refused.Waits, "nothing new")
+		require.Equal(t, models.WaitForRetry, refused.WaitingFor, "nothing new")
 		_, err := h.Progress(t.Context(), "a", goesOn, orchestrator.Progress{Percent: new(50)})
 		require.NoError(t, err)
 		_, err = h.Complete(t.Context(), "a", goesOn, orchestrator.Result{})
@@ -218,7 +218,7 @@ func TestABreaker(t *testing.T) {
 		require.False(t, worker(t, h).BreakerUntil.IsZero(), "too early")
 		h.db.Clock.Advance(20 * time.Second)
 		require.Eventually(t, func() bool { return worker(t, h).Probing }, time.Minute, time.Millisecond, "it is asked for one")
-		require.Equal(t, models.WaitRetry, h.submit(t, "work", nil).Waits, "no task is the probe")
+		require.Equal(t, models.WaitForRetry, h.submit(t, "work", nil).WaitingFor, "no task is the probe")
 		offline, err := h.Alive(t.Context(), []string{"a"})
 		require.NoError(t, err)
 		require.Empty(t, offline)
@@ -269,7 +269,7 @@ func TestAWorkerThatFallsSilent(t *testing.T) {
 		has := h.submit(t, "work", patient).ID
 		h.db.Clock.Advance(45*time.Second + time.Microsecond)
 		h.knows(t, "a", func(w models.Worker) bool { return w.State == models.WorkerOffline })
-		require.Equal(t, models.WaitRetry, h.submit(t, "work", nil).Waits)
+		require.Equal(t, models.WaitForRetry, h.submit(t, "work", nil).WaitingFor)
 		_, err := h.Progress(t.Context(), "a", has, orchestrator.Progress{})
 		require.NoError(t, err, "what it has goes on")
 		offline, err := h.Alive(t.Context(), []string{"a"})
@@ -284,14 +284,14 @@ func TestAWorkerThatFallsSilent(t *testing.T) {
 	rule(t, "OnAnOldLineIsStillOnItsNewOne", func(t *testing.T, h *house) {
 		h.register(t, "a", "work")
 		for _, line := range []string{"old", "new"} {
-			_, err := h.Join(t.Context(), "a", orchestrator.Joining{Dialect: "plain", Link: "websocket", Line: line})
+			_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Dialect: "plain", Link: "websocket", Line: line})
 			require.NoError(t, err)
 		}
 		for _, c := range []struct {
 			line string
 			want models.WorkerState
 		}{{"old", models.WorkerOnline}, {"new", models.WorkerOffline}} {
-			require.NoError(t, h.Hangup(t.Context(), "a", c.line))
+			require.NoError(t, h.Disconnect(t.Context(), "a", c.line))
 			w, err := h.Worker(t.Context(), "a")
 			require.NoError(t, err)
 			require.Equal(t, c.want, w.State, "the %s line has ended", c.line)

@@ -62,7 +62,7 @@ func (f *fair) prepare() {
 	for i := range agentsAtTheFair {
 		id := fmt.Sprintf("agent%d", i)
 		f.houses[0].worker(f.t, id, 1+i%3, "work")
-		require.NoError(f.t, f.houses[1].Learn(f.t.Context(), id))
+		require.NoError(f.t, f.houses[1].ReindexAgent(f.t.Context(), id))
 	}
 	for i := range 2 {
 		_, err := f.at().OpenSession(f.t.Context(), ops(), fmt.Sprintf("s%d", i), nil)
@@ -139,7 +139,7 @@ func (f *fair) submit(i, n int) {
 		f.allowed(ctx, err, errs.TaskState)
 	}
 	if rand.IntN(6) == 0 {
-		_, err := f.at().Answer(ctx, out.Task.ID, "whatever")
+		_, err := f.at().Reply(ctx, out.Task.ID, "whatever")
 		f.allowed(ctx, err, errs.TaskState)
 	}
 }
@@ -150,7 +150,7 @@ func (f *fair) work(ctx context.Context, i int) {
 	offline, err := f.at().Alive(ctx, []string{id})
 	f.allowed(ctx, err)
 	if len(offline) > 0 {
-		_, err := f.at().Join(ctx, id, orchestrator.Joining{Dialect: "plain", Link: "poll", Places: 1 + i%3})
+		_, err := f.at().Join(ctx, id, orchestrator.JoinRequest{Dialect: "plain", Link: "poll", Places: 1 + i%3})
 		f.allowed(ctx, err)
 	}
 	told, err := f.at().Messages(ctx, id, 10)

@@ -36,7 +36,7 @@ func verbs() map[string]saying {
 		"Clarify": func(h *house, t *testing.T, agent, id string) (models.Task, error) {
 			return h.Clarify(t.Context(), agent, id, orchestrator.Question{Text: "?", Options: []string{"y", "n"}})
 		},
-		"Answer": func(h *house, t *testing.T, _, id string) (models.Task, error) { return h.Answer(t.Context(), id, "y") },
+		"Answer": func(h *house, t *testing.T, _, id string) (models.Task, error) { return h.Reply(t.Context(), id, "y") },
 		"Cancel": func(h *house, t *testing.T, _, id string) (models.Task, error) {
 			return h.Cancel(t.Context(), id, "why", nil)
 		},
@@ -66,7 +66,7 @@ func situations() map[string]func(h *house, t *testing.T, agent string) string {
 		"retry": func(h *house, t *testing.T, agent string) string {
 			id := assigned(h, t, agent)
 			h.db.Clock.Advance(30 * time.Second)
-			h.until(t, id, func(t models.Task) bool { return t.Waits == models.WaitRetry })
+			h.until(t, id, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 			return id
 		},
 		"failedForNow": said("FailForNow"),
@@ -122,8 +122,8 @@ func requireAnswer(t *testing.T, h *house, verb, want string, before []string, g
 	default:
 		require.NoError(t, err, verb)
 		is := string(got.State)
-		if got.Waits != models.WaitNothing {
-			is += "/" + string(got.Waits)
+		if got.WaitingFor != models.NotWaiting {
+			is += "/" + string(got.WaitingFor)
 		}
 		require.Equal(t, want, is, verb)
 		stored, err := h.Task(t.Context(), got.ID)
@@ -191,7 +191,7 @@ func TestAMessageThatComesTwice(t *testing.T) {
 		for range 3 {
 			task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{MessageID: "m2", Tokens: 5, Failure: orchestrator.FailureResource})
 			require.NoError(t, err)
-			require.Equal(t, models.WaitRetry, task.Waits)
+			require.Equal(t, models.WaitForRetry, task.WaitingFor)
 			require.Equal(t, 1, task.Attempt)
 		}
 		requireSound(t, h)
@@ -217,7 +217,7 @@ func TestAMessageThatComesTwice(t *testing.T) {
 func (h *house) output(t *testing.T, id string, stream models.OutputStream) string {
 	t.Helper()
 	var text []byte
-	require.NoError(t, h.Output(t.Context(), id, stream, 0, func(o models.Output) error { text = append(text, o.Data...); return nil }))
+	require.NoError(t, h.Output(t.Context(), id, stream, 0, func(o models.OutputChunk) error { text = append(text, o.Data...); return nil }))
 	return string(text)
 }
 
@@ -230,12 +230,12 @@ func TestAQuestion(t *testing.T) {
 		asked, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "which?"})
 		require.NoError(t, err)
 		require.Equal(t, h.db.Now().Add(time.Minute), asked.Deadline)
-		answered, err := h.Answer(t.Context(), id, "this one")
+		answered, err := h.Reply(t.Context(), id, "this one")
 		require.NoError(t, err)
 		require.Equal(t, h.db.Now().Add(30*time.Second), answered.Deadline)
 		told := h.inbox(t, "a")
 		require.Len(t, told, 1)
-		require.Equal(t, models.MessageAnswer, told[0].Kind)
+		require.Equal(t, models.MessageReply, told[0].Kind)
 		require.JSONEq(t, `{"answer":"this one"}`, string(told[0].Data))
 		requireLegalEvents(t, h)
 	})

@@ -64,7 +64,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	waitingRule(t, "OfEachToken", func(t *testing.T, h *house, task models.Task) {
 		stop := h.waits(t, "a", task.ID)
 		require.Eventually(t, func() bool { return h.full(t, "a", task.ID) }, time.Minute, time.Millisecond)
-		_, err := h.Changed(t.Context(), "a", task.ID, task.Version, time.Hour)
+		_, err := h.WaitForChange(t.Context(), "a", task.ID, task.Version, time.Hour)
 		require.True(t, errs.Is(err, errs.Busy), "%v", err)
 		require.False(t, h.full(t, "b", task.ID))
 		stop()
@@ -103,7 +103,7 @@ func TestQuestionBehindTheTimeline(t *testing.T) {
 		d, err := h.Detail(t.Context(), task.ID)
 		require.NoError(t, err)
 		require.Equal(t, "first?", d.Question.Text)
-		_, err = h.Answer(t.Context(), task.ID, "yes")
+		_, err = h.Reply(t.Context(), task.ID, "yes")
 		require.NoError(t, err)
 		d, err = h.Detail(t.Context(), task.ID)
 		require.NoError(t, err)

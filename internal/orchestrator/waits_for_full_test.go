@@ -28,7 +28,7 @@ func TestATaskThatWaitsForWhoIsFull(t *testing.T) {
 		h.has(t, cheap, "poor")
 		task, err := h.Task(t.Context(), dear)
 		require.NoError(t, err)
-		require.Equal(t, models.WaitAgent, task.Waits, "%s %s", task.State, task.Error)
+		require.Equal(t, models.WaitForWorker, task.WaitingFor, "%s %s", task.State, task.Error)
 		_, err = h.Complete(t.Context(), "rich", onRich, orchestrator.Result{})
 		require.NoError(t, err)
 		h.has(t, dear, "rich")

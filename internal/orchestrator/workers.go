@@ -13,8 +13,8 @@ import (
 // MaxPlaces is how many attempts a worker may take at a time.
 const MaxPlaces = 1000
 
-// Joining is what an agent says when it comes.
-type Joining struct {
+// JoinRequest is what an agent says when it comes.
+type JoinRequest struct {
 	Dialect string
 	Link    string
 	// MaxDepth is the depth from which on it takes nothing that was handed off, 1 to 6, 0
@@ -31,7 +31,7 @@ type Joining struct {
 
 // Join makes an agent one that takes work, or brings it back. It returns errs.NotFound
 // for an unknown agent and errs.AgentInactive for one that is deactivated.
-func (o *Orchestrator) Join(ctx context.Context, agentID string, j Joining) (out models.Worker, err error) {
+func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) (out models.Worker, err error) {
 	if j.Places == 0 {
 		j.Places = 1
 	}
@@ -54,7 +54,7 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j Joining) (out
 			return err
 		}
 		was := w.State
-		w.State, w.Dialect, w.DialectVersion, w.Link, w.Line, w.Places = models.WorkerOnline, j.Dialect, j.Version, j.Link, j.Line, j.Places
+		w.State, w.Protocol, w.ProtocolVersion, w.Transport, w.ConnectionID, w.Concurrency = models.WorkerOnline, j.Dialect, j.Version, j.Link, j.Line, j.Places
 		w.MaxDepth = j.MaxDepth
 		s.sign(&w)
 		if err := s.saveWorker(&w, was); err != nil {
@@ -104,10 +104,10 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 	return out, err
 }
 
-// Hangup notes that a line has ended. Its agent takes nothing any more unless it is on
+// Disconnect notes that a line has ended. Its agent takes nothing any more unless it is on
 // another one by now. What it has goes on until it ends or its deadline comes.
-func (o *Orchestrator) Hangup(ctx context.Context, agentID, line string) error {
-	return o.leave(ctx, agentID, func(w models.Worker) bool { return w.Line == line })
+func (o *Orchestrator) Disconnect(ctx context.Context, agentID, line string) error {
+	return o.leave(ctx, agentID, func(w models.Worker) bool { return w.ConnectionID == line })
 }
 
 // Leave notes that an agent takes nothing any more. What it has goes on until it ends
@@ -180,7 +180,7 @@ func (o *Orchestrator) abandon(ctx context.Context, agentID string) error {
 		for _, id := range open {
 			err := o.do(ctx, func(s *step) error {
 				t, err := s.tx.Task(id)
-				if err != nil || t.State.Ended() || t.AgentID != agentID || t.Waits == models.WaitAgent || t.Waits == models.WaitRetry {
+				if err != nil || t.State.Ended() || t.AgentID != agentID || t.WaitingFor == models.WaitForWorker || t.WaitingFor == models.WaitForRetry {
 					return err
 				}
 				before := t
@@ -205,7 +205,7 @@ func (o *Orchestrator) abandon(ctx context.Context, agentID string) error {
 // enough.
 func (s *step) sign(w *models.Worker) {
 	now := s.tx.Now()
-	w.SeenAt = now
+	w.LastSeenAt = now
 	if !w.BreakerUntil.IsZero() && !now.Before(w.BreakerUntil) {
 		w.BreakerUntil, w.Probing, w.Failures = time.Time{}, false, 0
 	}
@@ -224,7 +224,7 @@ func (s *step) saveWorker(w *models.Worker, was models.WorkerState) error {
 		return nil
 	}
 	return s.tx.Emit(models.EventWorkerChanged, w.AgentID, models.WorkerChanged{
-		AgentID: w.AgentID, State: w.State, Was: was, Dialect: w.Dialect, Link: w.Link, Places: w.Places,
+		AgentID: w.AgentID, State: w.State, Was: was, Dialect: w.Protocol, Link: w.Transport, Places: w.Concurrency,
 	})
 }
 

@@ -10,20 +10,20 @@ import (
 	"comet/models"
 )
 
-// Dialect is what is spoken on a line. It is used by many goroutines at once.
-type Dialect interface {
+// Protocol is what is spoken on a line. It is used by many goroutines at once.
+type Protocol interface {
 	// Name is what a worker's Dialect says, e.g. "envelope".
 	Name() string
 	// Subprotocol names it to WebSocket, e.g. "envelope.v1".
 	Subprotocol() string
-	// Plain reports whether a line holds nothing but messages. Then there are no words of
+	// Unframed reports whether a line holds nothing but messages. Then there are no words of
 	// the line itself, such as a greeting and acknowledgements: the agent is on the line
 	// once it has said so (Answer.Present), and what Answer.Body says acknowledges what it
 	// answers.
-	Plain() bool
-	// About names what a message is about, "" for everything: those about the same are
+	Unframed() bool
+	// OrderingKey names what a message is about, "" for everything: those about the same are
 	// taken one after the other, in their order. It need not be a message.
-	About(raw []byte) string
+	OrderingKey(raw []byte) string
 	// Negotiate returns the version that is spoken with somebody who knows the versions,
 	// none for whoever did not say. Its error is for Refuse.
 	Negotiate(versions []string) (version string, err error)
@@ -33,7 +33,7 @@ type Dialect interface {
 	// Receive takes one message of whoever speaks. wait is how long it may wait for the
 	// end of the work that the message asks for. The effect of a message that is not
 	// refused is committed when it returns.
-	Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) Answer
+	Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) Reply
 	// Render writes what an agent is told. It may be more than one message, none of them
 	// longer than limit bytes where limit is not 0, and none at all where it is not true
 	// any more: then the link acknowledges it.
@@ -41,14 +41,14 @@ type Dialect interface {
 	// Refuse is the answer to somebody whose token is not accepted, who may not do what
 	// was asked, or who sends too much. Nothing of the message is trusted; raw is nil
 	// where there is none.
-	Refuse(err error, raw []byte) Answer
+	Refuse(err error, raw []byte) Reply
 	// Token takes the token out of a message that carries it, which is how it comes over
 	// a message queue, and returns the message without it. It is "" where there is none.
 	Token(raw []byte) (token string, rest []byte)
 }
 
-// Answer is what becomes of a message.
-type Answer struct {
+// Reply is what becomes of a message.
+type Reply struct {
 	// Status is that of HTTP.
 	Status int
 	// Body is nil for none, ContentType what it is written in.
@@ -58,22 +58,22 @@ type Answer struct {
 	Location string
 	// MessageID is that of the message that is answered, "" where it could not be read.
 	MessageID string
-	// Refused says that Body is an error.
-	Refused bool
-	// Forged says that the message is refused because its signature is not that of whom it
+	// IsError says that Body is an error.
+	IsError bool
+	// BadSignature says that the message is refused because its signature is not that of whom it
 	// names, which counts like a token that is wrong.
-	Forged bool
-	// Unheard says that the message, which is refused, is not known to come from whom it
+	BadSignature bool
+	// Unauthenticated says that the message, which is refused, is not known to come from whom it
 	// names: not even what it says by having come counts.
-	Unheard bool
-	// Reply says that whoever sent the message over a line that stays open is to get
+	Unauthenticated bool
+	// SendBack says that whoever sent the message over a line that stays open is to get
 	// Body; over HTTP it always is the response. A refusal is sent in any case.
-	Reply bool
-	// Present says that an agent has said that it is there to take work. Where it speaks
+	SendBack bool
+	// Joined says that an agent has said that it is there to take work. Where it speaks
 	// over a link that holds no connection, that puts it on the line.
-	Present bool
-	// Places is how many tasks the agent then takes at a time, 0 for not said.
-	Places int
+	Joined bool
+	// Concurrency is how many tasks the agent then takes at a time, 0 for not said.
+	Concurrency int
 	// MaxDepth is the depth from which on the agent takes nothing that was handed off, 0
 	// for not said.
 	MaxDepth int

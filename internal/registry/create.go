@@ -20,7 +20,7 @@ type Created struct {
 // errs.InvalidRequest, InvalidFrequency, ParentNotFound, InvalidParentLevel
 // before AgentExists, SystemAgentExists, ParentInactive before
 // BudgetExceedsMaximum. With once, a repeated request has no second effect.
-func (r *Registry) Create(ctx context.Context, by models.Principal, d models.AgentDraft, once *models.Once) (Created, error) {
+func (r *Registry) Create(ctx context.Context, by models.Principal, d models.AgentDraft, once *models.Idempotency) (Created, error) {
 	if d.Level != nil && *d.Level == models.LevelOrchestrator {
 		if err := requireRank(by, *d.Level); err != nil {
 			return Created{}, err
@@ -32,7 +32,7 @@ func (r *Registry) Create(ctx context.Context, by models.Principal, d models.Age
 	}
 	var out Created
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Once(once, func() (any, error) {
+		return tx.Idempotent(once, func() (any, error) {
 			var err error
 			out, err = r.create(ctx, tx, by, d, v)
 			return out, err

@@ -163,10 +163,12 @@ func TestHistory(t *testing.T) {
 	t.Run("ARepeatedRequestHasNoSecondEffect", func(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
-			once := func() *models.Once {
-				return &models.Once{
+			once := func() *models.Idempotency {
+				return &models.Idempotency{
 					Principal: "token-w", Key: "k", RequestHash: [32]byte{1},
-					Render: func(any) (models.Answer, error) { return models.Answer{Status: 201, Body: []byte("made")}, nil },
+					Render: func(any) (models.StoredResponse, error) {
+						return models.StoredResponse{Status: 201, Body: []byte("made")}, nil
+					},
 				}
 			}
 			_, err := f.Create(t.Context(), writer(), specialist("spec", "orch-social"), once())

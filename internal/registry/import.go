@@ -35,7 +35,7 @@ type ImportChange struct {
 // members that are left out take their defaults. found are the violations the
 // codec met. An import that breaks a rule is one error that lists every
 // violation with its line; a dry run reports them and changes nothing.
-func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.Document, found errs.Violations, dryRun bool, once *models.Once) (ImportReport, error) {
+func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.Document, found errs.Violations, dryRun bool, once *models.Idempotency) (ImportReport, error) {
 	if dryRun {
 		var all []models.Agent
 		if err := r.store.EachAgent(ctx, func(a models.Agent) error { all = append(all, a); return nil }); err != nil {
@@ -51,7 +51,7 @@ func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.
 	}
 	var report ImportReport
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Once(once, func() (any, error) {
+		return tx.Idempotent(once, func() (any, error) {
 			var err error
 			report, err = r.importAll(ctx, tx, by, doc, found)
 			return report, err

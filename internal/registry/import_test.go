@@ -214,9 +214,9 @@ func TestImport(t *testing.T) {
 	t.Run("ARepeatedImportHasNoSecondEffect", func(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
-			once := func() *models.Once {
-				return &models.Once{Principal: "token-w", Key: "k", RequestHash: [32]byte{2}, Render: func(result any) (models.Answer, error) {
-					return models.Answer{Status: 200, Body: fmt.Append(nil, result.(registry.ImportReport).Created)}, nil
+			once := func() *models.Idempotency {
+				return &models.Idempotency{Principal: "token-w", Key: "k", RequestHash: [32]byte{2}, Render: func(result any) (models.StoredResponse, error) {
+					return models.StoredResponse{Status: 200, Body: fmt.Append(nil, result.(registry.ImportReport).Created)}, nil
 				}}
 			}
 			doc, found := parse(t, document(entry("spec", 2, "orch-social", "")))

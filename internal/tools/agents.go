@@ -27,7 +27,7 @@ const (
 // capabilities, and takes work like any other worker while it is up.
 type agents struct {
 	*lifecycle.Loop
-	h *Hub
+	h *Service
 
 	mu   sync.Mutex
 	work map[string]*worker // of the servers that are up
@@ -35,7 +35,7 @@ type agents struct {
 	ends sync.WaitGroup
 }
 
-func newAgents(h *Hub) *agents {
+func newAgents(h *Service) *agents {
 	a := &agents{h: h, work: map[string]*worker{}}
 	a.Loop = lifecycle.NewLoop(a.run)
 	return a
@@ -147,4 +147,4 @@ func capabilitiesOf(tools []*tool) []string {
 }
 
 // AgentOf is the id of the agent that an upstream is in the registry.
-func (h *Hub) AgentOf(upstreamID string) string { return agentOf(upstreamID) }
+func (h *Service) AgentOf(upstreamID string) string { return agentOf(upstreamID) }

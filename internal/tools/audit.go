@@ -9,7 +9,7 @@ import (
 
 // Calls returns lines of the audit trail, the newest first. Only an admin sees those of
 // others.
-func (h *Hub) Calls(ctx context.Context, by models.Principal, q models.ToolCallQuery) ([]models.ToolCall, error) {
+func (h *Service) Calls(ctx context.Context, by models.Principal, q models.ToolCallQuery) ([]models.ToolCall, error) {
 	if !by.Has(models.ScopeAdmin) {
 		if q.TokenID != "" && q.TokenID != by.TokenID {
 			return nil, nil
@@ -25,7 +25,7 @@ func (h *Hub) Calls(ctx context.Context, by models.Principal, q models.ToolCallQ
 }
 
 // Purge deletes what the audit trail need not keep any longer.
-func (h *Hub) Purge(ctx context.Context) error {
+func (h *Service) Purge(ctx context.Context) error {
 	const each = 1000
 	before := h.store.Now().Add(-h.opts.Retention)
 	for {

@@ -14,7 +14,7 @@ import (
 
 // builtinTools are the tools that comet has itself. Those that are listed are what a client
 // sees in the place of all others.
-func (h *Hub) builtinTools() []*tool {
+func (h *Service) builtinTools() []*tool {
 	yes, no := true, false
 	tools := []*tool{
 		builtin(agentCards, searchName, models.ToolRead, &mcp.Tool{
@@ -72,7 +72,7 @@ func (t *tool) forWhoHas(scope models.Scope) *tool {
 
 // indexBuiltins has comet's own tools found too, but for the one that finds others: who asks
 // it has it.
-func (h *Hub) indexBuiltins() {
+func (h *Service) indexBuiltins() {
 	list := map[string][]*tool{}
 	for _, t := range h.builtins {
 		if t.name != searchName {

@@ -76,7 +76,7 @@ type call struct {
 // Call calls a tool by any of its names with arguments, a JSON object or nothing. What went
 // wrong before the tool could say so itself is a *Error; only a caller that is gone gets
 // another error.
-func (h *Hub) Call(ctx context.Context, by Caller, name string, args json.RawMessage, opts *CallOptions) (*mcp.CallToolResult, error) {
+func (h *Service) Call(ctx context.Context, by Caller, name string, args json.RawMessage, opts *CallOptions) (*mcp.CallToolResult, error) {
 	c := &call{at: h.opts.Clock(), by: by, args: args}
 	if opts != nil {
 		c.opts = *opts
@@ -104,7 +104,7 @@ func (h *Hub) Call(ctx context.Context, by Caller, name string, args json.RawMes
 }
 
 // make takes a call the one way that all go.
-func (h *Hub) make(ctx context.Context, c *call, name string) (*mcp.CallToolResult, error) {
+func (h *Service) make(ctx context.Context, c *call, name string) (*mcp.CallToolResult, error) {
 	err := h.resolve(ctx, c, name)
 	if err != nil {
 		return nil, h.refuse(c, name, err)
@@ -133,7 +133,7 @@ func (h *Hub) make(ctx context.Context, c *call, name string) (*mcp.CallToolResu
 
 // guarded does the work of a call, and makes an error of a panic: one call's mistake ends
 // neither comet nor what the call was promised.
-func guarded[T any](h *Hub, c *call, do func() (T, error)) (out T, err error) {
+func guarded[T any](h *Service, c *call, do func() (T, error)) (out T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			h.log.Error("a call of a tool panicked", "call", c.id, "tool", c.tool.id, "panic", p, "stack", string(debug.Stack()))
@@ -144,7 +144,7 @@ func guarded[T any](h *Hub, c *call, do func() (T, error)) (out T, err error) {
 }
 
 // resolve finds the tool and asks whether the caller may call it so.
-func (h *Hub) resolve(ctx context.Context, c *call, name string) (err error) {
+func (h *Service) resolve(ctx context.Context, c *call, name string) (err error) {
 	if c.policy, err = h.policies.of(ctx, c.by.Principal.TokenID); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (h *Hub) resolve(ctx context.Context, c *call, name string) (err error) {
 }
 
 // whyNot says why there is no tool of a name: its server may be away.
-func (h *Hub) whyNot(c *call, name string) error {
+func (h *Service) whyNot(c *call, name string) error {
 	server, bare, ok := splitID(name)
 	if !ok {
 		server, bare, ok = splitListed(name)
@@ -198,7 +198,7 @@ func objectOf(args json.RawMessage) (json.RawMessage, error) {
 }
 
 // forward has an upstream do a call.
-func (h *Hub) forward(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+func (h *Service) forward(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	res, err := h.upstreams.Call(ctx, c.tool.server, c.tool.name, c.args, &upstream.CallOptions{
 		Progress: c.opts.Progress, Elicit: c.opts.Elicit, Timeout: c.opts.Timeout,
 	})
@@ -209,7 +209,7 @@ func (h *Hub) forward(ctx context.Context, c *call) (*mcp.CallToolResult, error)
 }
 
 // upstreamError is what a caller is told of an upstream's failure.
-func (h *Hub) upstreamError(id string, err error) error {
+func (h *Service) upstreamError(id string, err error) error {
 	var e *upstream.Error
 	if !errors.As(err, &e) {
 		return err

@@ -25,7 +25,7 @@ type Change struct {
 }
 
 // UpstreamChanged hears from the upstreams what changed; it does not block.
-func (h *Hub) UpstreamChanged(c upstream.Change) {
+func (h *Service) UpstreamChanged(c upstream.Change) {
 	switch c.Kind {
 	case upstream.ResourceUpdated:
 		h.opts.Changed(Change{ResourceUpdated, c.URI})
@@ -42,17 +42,17 @@ func (h *Hub) UpstreamChanged(c upstream.Change) {
 	h.refreshSoon(c.Server)
 }
 
-func (h *Hub) tellUpstream(kind models.EventType, data models.UpstreamChanged) {
+func (h *Service) tellUpstream(kind models.EventType, data models.UpstreamChanged) {
 	h.trail.tell(models.EventDraft{Type: kind, Key: data.ID, Data: data})
 }
 
-func (h *Hub) whyDown(server string) string {
+func (h *Service) whyDown(server string) string {
 	s, _ := h.status(server)
 	return s.Error
 }
 
 // GraphChanged hears from the index what became of the usage graph; it does not block.
-func (h *Hub) GraphChanged(c toolsearch.Change) {
+func (h *Service) GraphChanged(c toolsearch.Change) {
 	kinds := map[toolsearch.ChangeKind]models.EventType{
 		toolsearch.EdgeCreated: models.EventEdgeCreated, toolsearch.EdgeUpdated: models.EventEdgeUpdated,
 		toolsearch.GraphSynced: models.EventGraphSynced, toolsearch.MetricsUpdated: models.EventMetricsUpdated,

@@ -68,7 +68,7 @@ func metricsOf(m sandbox.Metrics) CodeMetrics {
 }
 
 // executeCode is agentcards:execute_code.
-func (h *Hub) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+func (h *Service) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var r CodeRun
 	if err := c.read(&r); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (h *Hub) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult, er
 }
 
 // whyUndefined says of code that calls what is not there which of its servers are not up.
-func (h *Hub) whyUndefined(c *call, code string, failed *Error) *Error {
+func (h *Service) whyUndefined(c *call, code string, failed *Error) *Error {
 	if !strings.Contains(failed.Message, "is not defined") {
 		return failed
 	}
@@ -111,7 +111,7 @@ func (h *Hub) whyUndefined(c *call, code string, failed *Error) *Error {
 }
 
 // request is the run that was asked for.
-func (h *Hub) request(ctx context.Context, c *call, r CodeRun) (sandbox.Request, error) {
+func (h *Service) request(ctx context.Context, c *call, r CodeRun) (sandbox.Request, error) {
 	out := sandbox.Request{Code: r.Code, Context: r.Context}
 	if strings.TrimSpace(r.Code) == "" {
 		return out, badParameters("code must not be empty")
@@ -144,7 +144,7 @@ func (h *Hub) request(ctx context.Context, c *call, r CodeRun) (sandbox.Request,
 
 // injected are the tools that code can call: all of the servers that it names, and of those
 // whose tools fit its intent.
-func (h *Hub) injected(ctx context.Context, c *call, r CodeRun) ([]sandbox.Tool, error) {
+func (h *Service) injected(ctx context.Context, c *call, r CodeRun) ([]sandbox.Tool, error) {
 	all := h.catalogue.Load()
 	wanted := map[string]bool{}
 	for _, id := range append(slices.Clone(all.servers), own) {
@@ -180,7 +180,7 @@ func namesServer(code, id string) bool {
 }
 
 // callInCode calls tools for code: each call is authorised, charged and traced on its own.
-func (h *Hub) callInCode(c *call, seen *toolsUsed) func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
+func (h *Service) callInCode(c *call, seen *toolsUsed) func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
 	by := c.by
 	by.Door, by.Parent = DoorCode, c.id
 	return func(ctx context.Context, server, name string, args json.RawMessage) (json.RawMessage, error) {

@@ -44,7 +44,7 @@ func schemaText(schema any) json.RawMessage {
 // judge compares the tools of a server with what is known of them, and returns them as they
 // can be called: one seen for the first time is taken as it is, one whose definition is
 // another than the approved is quarantined, and one that is again what was approved is free.
-func (h *Hub) judge(ctx context.Context, server string, defs []*mcp.Tool) ([]*tool, error) {
+func (h *Service) judge(ctx context.Context, server string, defs []*mcp.Tool) ([]*tool, error) {
 	kept, err := h.store.ToolDefinitions(ctx, server)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (h *Hub) judge(ctx context.Context, server string, defs []*mcp.Tool) ([]*to
 
 // compare returns what is known of a tool after it was seen as now, and whether that is
 // something else than k.
-func (h *Hub) compare(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
+func (h *Service) compare(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
 	switch {
 	case now.Digest == k.Digest:
 		back := k.State == models.ToolQuarantined
@@ -116,7 +116,7 @@ func (h *Hub) compare(k, now models.ToolDefinition) (models.ToolDefinition, bool
 
 // saveSeen keeps what judge found, compared with what is known by now: somebody may have
 // approved it meanwhile.
-func (h *Hub) saveSeen(tx *store.Tx, seen map[string]models.ToolDefinition) error {
+func (h *Service) saveSeen(tx *store.Tx, seen map[string]models.ToolDefinition) error {
 	var list []models.ToolDefinition
 	for _, name := range slices.Sorted(maps.Keys(seen)) { // two replicas lock in one order
 		k, err := tx.LockToolDefinition(seen[name].Server, name)
@@ -144,7 +144,7 @@ func (h *Hub) saveSeen(tx *store.Tx, seen map[string]models.ToolDefinition) erro
 // Approve takes the definition that a quarantined tool has now for the right one. digest, if
 // it is not "", has to be that definition's: what was looked at is what is approved, else
 // errs.PreconditionFailed. A tool that is not quarantined stays as it is.
-func (h *Hub) Approve(ctx context.Context, by models.Principal, server, name, digest string) (d models.ToolDefinition, err error) {
+func (h *Service) Approve(ctx context.Context, by models.Principal, server, name, digest string) (d models.ToolDefinition, err error) {
 	err = h.store.Write(ctx, func(tx *store.Tx) error {
 		if d, err = tx.LockToolDefinition(server, name); err != nil {
 			return err
@@ -169,7 +169,7 @@ func (h *Hub) Approve(ctx context.Context, by models.Principal, server, name, di
 }
 
 // Classify says what a tool may do, in the place of its annotations; "" believes them again.
-func (h *Hub) Classify(ctx context.Context, by models.Principal, server, name string, class models.ToolClass) (d models.ToolDefinition, err error) {
+func (h *Service) Classify(ctx context.Context, by models.Principal, server, name string, class models.ToolClass) (d models.ToolDefinition, err error) {
 	if class != "" && !slices.Contains(models.ToolClasses(), class) {
 		return d, errs.New(errs.InvalidRequest, "class must be one of %v, not %q", models.ToolClasses(), clip(string(class)))
 	}

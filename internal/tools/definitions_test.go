@@ -24,7 +24,7 @@ func TestOneReplicaIsTheFirst(t *testing.T) {
 			var both sync.WaitGroup
 			for i := range 2 {
 				both.Go(func() {
-					h := &Hub{store: db.Store}
+					h := &Service{store: db.Store}
 					<-begin
 					var tools []*tool
 					tools, errs[i] = h.judge(t.Context(), server, []*mcp.Tool{{Name: "read", Description: fmt.Sprintf("as %d says", i)}})

@@ -33,7 +33,7 @@ func (e *ended) size() (n int) {
 }
 
 // refuse notes a call that reached no tool.
-func (h *Hub) refuse(c *call, name string, err error) error {
+func (h *Service) refuse(c *call, name string, err error) error {
 	if c.tool == nil { // it names nothing, or nothing that may be known
 		c.tool = &tool{}
 		server, bare, ok := splitID(name)
@@ -49,7 +49,7 @@ func (h *Hub) refuse(c *call, name string, err error) error {
 }
 
 // line is how a call stands in the audit trail.
-func (h *Hub) line(c *call, res *mcp.CallToolResult, err error) models.ToolCall {
+func (h *Service) line(c *call, res *mcp.CallToolResult, err error) models.ToolCall {
 	sum := sha256.Sum256(c.args)
 	out := models.ToolCall{
 		ID: c.id, At: c.at.UTC().Truncate(time.Microsecond), Door: c.by.Door, TokenID: c.by.Principal.TokenID, Actor: c.by.Principal.Name, AgentID: c.by.payer(),
@@ -72,7 +72,7 @@ func (h *Hub) line(c *call, res *mcp.CallToolResult, err error) models.ToolCall 
 }
 
 // end writes a call down and tells who listens.
-func (h *Hub) end(c *call, e ended) {
+func (h *Service) end(c *call, e ended) {
 	h.counts.called(e.ToolCall)
 	h.trail.add(e)
 	if e.Outcome == models.ToolSucceeded && c.tool.builtin == nil && c.by.Door != DoorCode {

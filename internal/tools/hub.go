@@ -105,8 +105,8 @@ type Parts struct {
 	Sandbox   *sandbox.Sandbox
 }
 
-// Hub has all tools, and makes the calls of all doors. It is safe for concurrent use.
-type Hub struct {
+// Service has all tools, and makes the calls of all doors. It is safe for concurrent use.
+type Service struct {
 	store     *store.Store
 	registry  *registry.Registry
 	work      *orchestrator.Orchestrator
@@ -149,8 +149,8 @@ type Hub struct {
 
 // New returns the hub of the parts. It has comet's own tools at once, and those of the
 // upstreams when it has been started.
-func New(p Parts, opts *Options) *Hub {
-	h := &Hub{
+func New(p Parts, opts *Options) *Service {
+	h := &Service{
 		store: p.Store, registry: p.Registry, work: p.Work, feed: p.Feed, upstreams: p.Upstreams, index: p.Index, sandbox: p.Sandbox,
 		opts: opts.orDefaults(), parts: map[string][]*tool{}, stale: map[string]bool{}, nudge: make(chan struct{}, 1),
 	}
@@ -176,7 +176,7 @@ func New(p Parts, opts *Options) *Hub {
 
 // Start implements lifecycle.Service. A file of upstreams that cannot be understood is an
 // error: who names one means it.
-func (h *Hub) Start(ctx context.Context) error {
+func (h *Service) Start(ctx context.Context) error {
 	if err := h.ReloadUpstreams(ctx); err != nil {
 		return err
 	}
@@ -187,4 +187,4 @@ func (h *Hub) Start(ctx context.Context) error {
 }
 
 // Stop implements lifecycle.Service.
-func (h *Hub) Stop(ctx context.Context) error { return h.services.Stop(ctx) }
+func (h *Service) Stop(ctx context.Context) error { return h.services.Stop(ctx) }

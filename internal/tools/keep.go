@@ -10,7 +10,7 @@ import (
 )
 
 // refreshSoon has a server's tools looked at again.
-func (h *Hub) refreshSoon(server string) {
+func (h *Service) refreshSoon(server string) {
 	h.staleMu.Lock()
 	h.stale[server] = true
 	h.staleMu.Unlock()
@@ -24,7 +24,7 @@ func (h *Hub) refreshSoon(server string) {
 // maxRetry.
 const retryAfter, maxRetry = 2 * time.Second, time.Minute
 
-func (h *Hub) keepCatalogue(ctx context.Context) {
+func (h *Service) keepCatalogue(ctx context.Context) {
 	pause := retryAfter
 	for {
 		if again := h.refreshAll(ctx); again {
@@ -46,7 +46,7 @@ func (h *Hub) keepCatalogue(ctx context.Context) {
 
 // refreshAll looks at the tools of the servers that may have changed, and reports whether one
 // could not be.
-func (h *Hub) refreshAll(ctx context.Context) (again bool) {
+func (h *Service) refreshAll(ctx context.Context) (again bool) {
 	h.staleMu.Lock()
 	servers := slices.Sorted(maps.Keys(h.stale))
 	clear(h.stale)
@@ -73,7 +73,7 @@ func (h *Hub) refreshAll(ctx context.Context) (again bool) {
 
 // refresh takes over a server's tools as they are, none where it is not up, and reports
 // whether they are others than before.
-func (h *Hub) refresh(ctx context.Context, id string) (differs bool, err error) {
+func (h *Service) refresh(ctx context.Context, id string) (differs bool, err error) {
 	h.refreshing.Lock()
 	defer h.refreshing.Unlock()
 	s, known := h.status(id)
@@ -99,7 +99,7 @@ func (h *Hub) refresh(ctx context.Context, id string) (differs bool, err error) 
 }
 
 // refreshNow has what was said about a server's tools count before that is answered.
-func (h *Hub) refreshNow(ctx context.Context, id string) {
+func (h *Service) refreshNow(ctx context.Context, id string) {
 	differs, err := h.refresh(ctx, id)
 	if err != nil {
 		h.refreshSoon(id)
@@ -115,7 +115,7 @@ func sameTool(a, b *tool) bool {
 }
 
 // publish makes the catalogue of what there is, and tells the doors.
-func (h *Hub) publish() {
+func (h *Service) publish() {
 	h.changing.Lock()
 	h.catalogue.Store(newCatalogue(h.builtins, h.parts))
 	h.changing.Unlock()
@@ -123,7 +123,7 @@ func (h *Hub) publish() {
 }
 
 // Settle waits until no upstream is being started for the first time, or patience has passed.
-func (h *Hub) Settle(ctx context.Context, patience time.Duration) {
+func (h *Service) Settle(ctx context.Context, patience time.Duration) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	look := time.NewTicker(20 * time.Millisecond)
@@ -144,7 +144,7 @@ func (h *Hub) Settle(ctx context.Context, patience time.Duration) {
 
 // settled reports whether every upstream has started or failed to, and the catalogue has the
 // tools of those that are ready.
-func (h *Hub) settled() bool {
+func (h *Service) settled() bool {
 	have := h.catalogue.Load().servers
 	for _, s := range h.upstreams.Servers() {
 		if s.State == upstream.Starting && s.Error == "" || s.State == upstream.Ready && s.Tools > 0 && !slices.Contains(have, s.ID) {

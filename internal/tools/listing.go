@@ -13,7 +13,7 @@ import (
 )
 
 // may returns what the caller may do, or why not.
-func (h *Hub) may(ctx context.Context, by Caller) (*policy, error) {
+func (h *Service) may(ctx context.Context, by Caller) (*policy, error) {
 	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
 		return nil, toError(err)
 	}
@@ -33,7 +33,7 @@ type Offer struct {
 
 // Offers returns the tools that a client is shown that asks for all: comet's own, which say
 // what they are over, and those that are pinned, or all (Options.Expose).
-func (h *Hub) Offers(ctx context.Context, by Caller) ([]Offer, error) {
+func (h *Service) Offers(ctx context.Context, by Caller) ([]Offer, error) {
 	may, err := h.may(ctx, by)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (h *Hub) Offers(ctx context.Context, by Caller) ([]Offer, error) {
 }
 
 // offers reports whether a tool is shown to who asks for all.
-func (h *Hub) offers(t *tool) bool {
+func (h *Service) offers(t *tool) bool {
 	if h.opts.Expose == ExposeAll || t.builtin != nil && !t.hidden {
 		return true
 	}
@@ -72,7 +72,7 @@ func shownAs(t *tool, servers string) *mcp.Tool {
 
 // Tools returns up to limit tools that a token may call, of one server or of all (""), in the
 // order in which MCP lists them, behind the one whose place is after.
-func (h *Hub) Tools(ctx context.Context, by models.Principal, server, after string, limit int) ([]Listed, error) {
+func (h *Service) Tools(ctx context.Context, by models.Principal, server, after string, limit int) ([]Listed, error) {
 	p, err := h.policies.of(ctx, by.TokenID)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 // too.
 type loader struct {
 	*lifecycle.Loop
-	h    *Hub
+	h    *Service
 	path string
 
 	// loading is held by who takes definitions over.
@@ -28,7 +28,7 @@ type loader struct {
 	missed  bool        // the last try to take over what was added failed
 }
 
-func newLoader(h *Hub, path string) *loader {
+func newLoader(h *Service, path string) *loader {
 	l := &loader{h: h, path: path}
 	l.Loop = lifecycle.NewLoop(l.run)
 	return l
@@ -214,4 +214,4 @@ func (l *loader) mistake(err error) error {
 }
 
 // ReloadUpstreams takes over the file now, or says what is wrong with it.
-func (h *Hub) ReloadUpstreams(ctx context.Context) error { return h.loader.load(ctx) }
+func (h *Service) ReloadUpstreams(ctx context.Context) error { return h.loader.load(ctx) }

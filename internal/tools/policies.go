@@ -12,7 +12,7 @@ import (
 )
 
 // Policy returns a token's policy, or errs.NotFound where it has none.
-func (h *Hub) Policy(ctx context.Context, tokenID string) (models.ToolPolicy, error) {
+func (h *Service) Policy(ctx context.Context, tokenID string) (models.ToolPolicy, error) {
 	p, err := h.store.ToolPolicy(ctx, tokenID)
 	if errs.Is(err, errs.NotFound) {
 		if _, err := h.store.Token(ctx, tokenID); errs.Is(err, errs.NotFound) {
@@ -24,7 +24,7 @@ func (h *Hub) Policy(ctx context.Context, tokenID string) (models.ToolPolicy, er
 }
 
 // SetPolicy says what a token may do with tools.
-func (h *Hub) SetPolicy(ctx context.Context, by models.Principal, tokenID string, p models.ToolPolicy) error {
+func (h *Service) SetPolicy(ctx context.Context, by models.Principal, tokenID string, p models.ToolPolicy) error {
 	if err := checkRules(p); err != nil {
 		return err
 	}
@@ -49,8 +49,8 @@ func checkRules(p models.ToolPolicy) error {
 }
 
 // DropPolicy takes a token's policy away.
-func (h *Hub) DropPolicy(ctx context.Context, tokenID string) error {
-	err := h.store.Write(ctx, func(tx *store.Tx) error { return tx.DropToolPolicy(tokenID) })
+func (h *Service) DropPolicy(ctx context.Context, tokenID string) error {
+	err := h.store.Write(ctx, func(tx *store.Tx) error { return tx.DeleteToolPolicy(tokenID) })
 	h.policies.forget(tokenID)
 	return err
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Prompt gets a prompt by any of its names.
-func (h *Hub) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParams) (out *mcp.GetPromptResult, err error) {
+func (h *Service) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParams) (out *mcp.GetPromptResult, err error) {
 	server, name, err := h.promptNamed(ctx, by, p.Name)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (h *Hub) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParams) (ou
 }
 
 // promptNamed finds a prompt by any of its names.
-func (h *Hub) promptNamed(ctx context.Context, by Caller, name string) (server, bare string, err error) {
+func (h *Service) promptNamed(ctx context.Context, by Caller, name string) (server, bare string, err error) {
 	may, err := h.may(ctx, by)
 	if err != nil {
 		return "", "", err
@@ -49,7 +49,7 @@ func (h *Hub) promptNamed(ctx context.Context, by Caller, name string) (server, 
 }
 
 // Complete has the upstream of a prompt or of a resource's template complete an argument.
-func (h *Hub) Complete(ctx context.Context, by Caller, p *mcp.CompleteParams) (out *mcp.CompleteResult, err error) {
+func (h *Service) Complete(ctx context.Context, by Caller, p *mcp.CompleteParams) (out *mcp.CompleteResult, err error) {
 	server, sent := "", *p
 	ref := *p.Ref
 	name := ""

@@ -27,18 +27,18 @@ type Owned[T any] struct {
 
 // Resources returns those of all upstreams that the caller may see, in the order of the
 // upstreams.
-func (h *Hub) Resources(ctx context.Context, by Caller) ([]Owned[*mcp.Resource], error) {
+func (h *Service) Resources(ctx context.Context, by Caller) ([]Owned[*mcp.Resource], error) {
 	return gather(ctx, h, by, h.upstreams.Resources, func(r *mcp.Resource) string { return resourcePrefix + r.URI })
 }
 
 // ResourceTemplates is Resources for templates.
-func (h *Hub) ResourceTemplates(ctx context.Context, by Caller) ([]Owned[*mcp.ResourceTemplate], error) {
+func (h *Service) ResourceTemplates(ctx context.Context, by Caller) ([]Owned[*mcp.ResourceTemplate], error) {
 	return gather(ctx, h, by, h.upstreams.ResourceTemplates, func(r *mcp.ResourceTemplate) string { return resourcePrefix + r.URITemplate })
 }
 
 // Prompts is Resources for prompts. Each has the name it is listed with: its upstream's id
 // comes before its own, as with a tool.
-func (h *Hub) Prompts(ctx context.Context, by Caller) ([]Owned[*mcp.Prompt], error) {
+func (h *Service) Prompts(ctx context.Context, by Caller) ([]Owned[*mcp.Prompt], error) {
 	list, err := gather(ctx, h, by, h.upstreams.Prompts, func(p *mcp.Prompt) string { return promptPrefix + p.Name })
 	for i, o := range list {
 		named := *o.It
@@ -49,7 +49,7 @@ func (h *Hub) Prompts(ctx context.Context, by Caller) ([]Owned[*mcp.Prompt], err
 }
 
 // gather returns what all upstreams have of something and the caller may see.
-func gather[T any](ctx context.Context, h *Hub, by Caller, of func(id string) []T, name func(T) string) ([]Owned[T], error) {
+func gather[T any](ctx context.Context, h *Service, by Caller, of func(id string) []T, name func(T) string) ([]Owned[T], error) {
 	may, err := h.may(ctx, by)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func gather[T any](ctx context.Context, h *Hub, by Caller, of func(id string) []
 
 // ReadResource reads one, from the first upstream that has it or a template for it. What went
 // wrong is an *Error, as with a call.
-func (h *Hub) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp.ReadResourceResult, err error) {
+func (h *Service) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp.ReadResourceResult, err error) {
 	server, err := h.serverOf(ctx, by, uri)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (h *Hub) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp
 }
 
 // serverOf finds the upstream that has a resource.
-func (h *Hub) serverOf(ctx context.Context, by Caller, uri string) (string, error) {
+func (h *Service) serverOf(ctx context.Context, by Caller, uri string) (string, error) {
 	may, err := h.may(ctx, by)
 	if err != nil {
 		return "", err
@@ -110,7 +110,7 @@ func (h *Hub) serverOf(ctx context.Context, by Caller, uri string) (string, erro
 }
 
 // templateOf finds the upstream that has a template, or the resource.
-func (h *Hub) templateOf(ctx context.Context, by Caller, uri string) (string, error) {
+func (h *Service) templateOf(ctx context.Context, by Caller, uri string) (string, error) {
 	may, err := h.may(ctx, by)
 	if err != nil {
 		return "", err

@@ -46,7 +46,7 @@ func (r *runs) note(by Caller, tool string, tell func(tools []string)) {
 }
 
 // record strengthens the usage graph by tools that did something together.
-func (h *Hub) record(tools []string) {
+func (h *Service) record(tools []string) {
 	if err := h.index.Record(context.Background(), tools, true); err != nil {
 		h.log.Debug("a run is not recorded", "error", err)
 	}

@@ -66,7 +66,7 @@ type FoundMeta struct {
 }
 
 // searchTools is agentcards:search_tools.
-func (h *Hub) searchTools(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+func (h *Service) searchTools(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var q SearchQuery
 	if err := c.read(&q); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (h *Hub) searchTools(ctx context.Context, c *call) (*mcp.CallToolResult, er
 
 // Search is a call of agentcards:search_tools by a door that knows what it asks: authorised,
 // charged and written down as any other.
-func (h *Hub) Search(ctx context.Context, by Caller, q SearchQuery) (found Found, err error) {
+func (h *Service) Search(ctx context.Context, by Caller, q SearchQuery) (found Found, err error) {
 	args, err := json.Marshal(q)
 	if err != nil {
 		return found, err
@@ -93,7 +93,7 @@ func (h *Hub) Search(ctx context.Context, by Caller, q SearchQuery) (found Found
 	return found, json.Unmarshal(text, &found)
 }
 
-func (h *Hub) search(ctx context.Context, may *policy, q SearchQuery) (Found, error) {
+func (h *Service) search(ctx context.Context, may *policy, q SearchQuery) (Found, error) {
 	limit := toolsearch.DefaultLimit
 	if q.Limit != nil {
 		if limit = *q.Limit; limit < 1 || limit > toolsearch.MaxLimit {

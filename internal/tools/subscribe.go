@@ -8,7 +8,7 @@ import (
 // Subscribe has Options.Changed hear of a resource's changes until end is called, which may be
 // called twice. The upstreams count who listens, over all doors: the last one's end ends it.
 // What went wrong is an *Error.
-func (h *Hub) Subscribe(ctx context.Context, by Caller, uri string) (end func(context.Context), err error) {
+func (h *Service) Subscribe(ctx context.Context, by Caller, uri string) (end func(context.Context), err error) {
 	server, err := h.serverOf(ctx, by, uri)
 	if err != nil {
 		return nil, err
@@ -22,7 +22,7 @@ func (h *Hub) Subscribe(ctx context.Context, by Caller, uri string) (end func(co
 	return func(ctx context.Context) { once.Do(func() { h.unsubscribe(ctx, server, uri) }) }, nil
 }
 
-func (h *Hub) unsubscribe(ctx context.Context, server, uri string) {
+func (h *Service) unsubscribe(ctx context.Context, server, uri string) {
 	h.asking.Lock()
 	defer h.asking.Unlock()
 	if err := h.upstreams.Unsubscribe(context.WithoutCancel(ctx), server, uri); err != nil {

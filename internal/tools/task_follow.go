@@ -35,14 +35,14 @@ type taskAnswer struct {
 }
 
 // follow waits for the end of a task, tells of its progress, and returns how it stands.
-func (h *Hub) follow(ctx context.Context, c *call, t models.Task, wait time.Duration) (*mcp.CallToolResult, error) {
+func (h *Service) follow(ctx context.Context, c *call, t models.Task, wait time.Duration) (*mcp.CallToolResult, error) {
 	until := h.opts.Clock().Add(wait)
 	for told := -1; !t.State.Ended(); {
 		if t.Progress != told && c.opts.Progress != nil {
 			c.opts.Progress(upstream.Progress{Progress: float64(t.Progress), Total: 100, Message: t.StepName})
 		}
 		told = t.Progress
-		if t.Waits == models.WaitAnswer {
+		if t.WaitingFor == models.WaitForReply {
 			answered, err := h.askBack(ctx, c, t)
 			if err != nil || !answered {
 				return h.orStanding(ctx, t, err)
@@ -52,7 +52,7 @@ func (h *Hub) follow(ctx context.Context, c *call, t models.Task, wait time.Dura
 		if left <= 0 {
 			break
 		}
-		next, err := h.work.Changed(ctx, c.by.Principal.TokenID, t.ID, t.Version, left)
+		next, err := h.work.WaitForChange(ctx, c.by.Principal.TokenID, t.ID, t.Version, left)
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +62,7 @@ func (h *Hub) follow(ctx context.Context, c *call, t models.Task, wait time.Dura
 }
 
 // standing is how a task stands. One that failed is an error.
-func (h *Hub) standing(ctx context.Context, t models.Task) (*mcp.CallToolResult, error) {
+func (h *Service) standing(ctx context.Context, t models.Task) (*mcp.CallToolResult, error) {
 	out := taskAnswer{TaskID: t.ID, State: t.State, AgentID: t.AgentID, Progress: t.Progress, Tokens: t.Tokens}
 	switch {
 	case t.State == models.TaskDone:
@@ -75,8 +75,8 @@ func (h *Hub) standing(ctx context.Context, t models.Task) (*mcp.CallToolResult,
 		e := failure(CodeTaskFailed, "the task %s %s: %s", t.ID, t.State, orText(t.Error, "nobody says why"))
 		e.Details = map[string]any{"task_id": t.ID, "state": t.State, "agent_id": t.AgentID, "reason": t.ErrorCode}
 		return nil, e
-	case t.Waits == models.WaitAnswer:
-		asked, err := h.work.Asked(ctx, t)
+	case t.WaitingFor == models.WaitForReply:
+		asked, err := h.work.OpenQuestion(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func (h *Hub) standing(ctx context.Context, t models.Task) (*mcp.CallToolResult,
 	return answerOf(out)
 }
 
-func (h *Hub) orStanding(ctx context.Context, t models.Task, err error) (*mcp.CallToolResult, error) {
+func (h *Service) orStanding(ctx context.Context, t models.Task, err error) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +95,11 @@ func (h *Hub) orStanding(ctx context.Context, t models.Task, err error) (*mcp.Ca
 }
 
 // askBack has a client that can be asked answer what a task's agent asks (PROTOCOL_V5 §7).
-func (h *Hub) askBack(ctx context.Context, c *call, t models.Task) (answered bool, err error) {
+func (h *Service) askBack(ctx context.Context, c *call, t models.Task) (answered bool, err error) {
 	if c.opts.Elicit == nil {
 		return false, nil
 	}
-	asked, err := h.work.Asked(ctx, t)
+	asked, err := h.work.OpenQuestion(ctx, t)
 	if err != nil {
 		return false, err
 	}
@@ -118,7 +118,7 @@ func (h *Hub) askBack(ctx context.Context, c *call, t models.Task) (answered boo
 	if text == "" {
 		return false, nil
 	}
-	_, err = h.work.Answer(ctx, t.ID, text)
+	_, err = h.work.Reply(ctx, t.ID, text)
 	if errs.Is(err, errs.TaskState) { // somebody else was quicker
 		err = nil
 	}
@@ -126,9 +126,9 @@ func (h *Hub) askBack(ctx context.Context, c *call, t models.Task) (answered boo
 }
 
 // outputOf is what a task put out, at most maxTaskOutput of it.
-func (h *Hub) outputOf(ctx context.Context, t models.Task) (result any, truncated bool, err error) {
+func (h *Service) outputOf(ctx context.Context, t models.Task) (result any, truncated bool, err error) {
 	var text []byte
-	err = h.work.OutputOf(ctx, t, models.StreamResult, 0, func(o models.Output) error {
+	err = h.work.OutputOf(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
 		if room := maxTaskOutput - len(text); len(o.Data) > room {
 			o.Data, truncated = o.Data[:room], true
 		}

@@ -55,7 +55,7 @@ type taskDraft struct {
 }
 
 // submitTask is comet:submit_task.
-func (h *Hub) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+func (h *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var d taskDraft
 	if err := c.read(&d); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (h *Hub) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult, err
 }
 
 // taskStatus is comet:task_status.
-func (h *Hub) taskStatus(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+func (h *Service) taskStatus(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var d struct {
 		TaskID      string   `json:"task_id"`
 		WaitSeconds *float64 `json:"wait_seconds"`
@@ -112,7 +112,7 @@ func (h *Hub) taskStatus(ctx context.Context, c *call) (*mcp.CallToolResult, err
 }
 
 // cancelTask is comet:cancel_task.
-func (h *Hub) cancelTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+func (h *Service) cancelTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var d struct {
 		TaskID string `json:"task_id"`
 		Reason string `json:"reason"`
@@ -132,7 +132,7 @@ func (h *Hub) cancelTask(ctx context.Context, c *call) (*mcp.CallToolResult, err
 }
 
 // answerTask is comet:answer_task.
-func (h *Hub) answerTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+func (h *Service) answerTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var d struct {
 		TaskID      string   `json:"task_id"`
 		Answer      string   `json:"answer"`
@@ -149,14 +149,14 @@ func (h *Hub) answerTask(ctx context.Context, c *call) (*mcp.CallToolResult, err
 	if err != nil {
 		return nil, err
 	}
-	if t, err = h.work.Answer(ctx, t.ID, d.Answer); err != nil {
+	if t, err = h.work.Reply(ctx, t.ID, d.Answer); err != nil {
 		return nil, err
 	}
 	return h.follow(ctx, c, t, wait)
 }
 
 // taskOf returns a task that the caller may see.
-func (h *Hub) taskOf(ctx context.Context, c *call, id string) (models.Task, error) {
+func (h *Service) taskOf(ctx context.Context, c *call, id string) (models.Task, error) {
 	if id == "" || len(id) > models.MaxIDLength {
 		return models.Task{}, badParameters("%s: task_id must be the id of a task", c.tool.id)
 	}
@@ -168,7 +168,7 @@ func (h *Hub) taskOf(ctx context.Context, c *call, id string) (models.Task, erro
 }
 
 // ownTask returns a task that the caller may change.
-func (h *Hub) ownTask(ctx context.Context, c *call, id string) (models.Task, error) {
+func (h *Service) ownTask(ctx context.Context, c *call, id string) (models.Task, error) {
 	t, err := h.taskOf(ctx, c, id)
 	if err == nil && t.Owner != c.by.Principal.TokenID && !c.by.Principal.Has(models.ScopeAdmin) {
 		err = refusal(CodePermissionDenied, "the task %s was asked for by another token", t.ID)

@@ -13,7 +13,7 @@ import (
 
 // passThrough makes a request that is no call of a tool, in the way of one: the ledger is
 // asked, and the audit trail keeps it. fn returns what a model reads of the answer.
-func (h *Hub) passThrough(ctx context.Context, by Caller, server, name string, args json.RawMessage, fn func(context.Context) ([]string, error)) error {
+func (h *Service) passThrough(ctx context.Context, by Caller, server, name string, args json.RawMessage, fn func(context.Context) ([]string, error)) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err

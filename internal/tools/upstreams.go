@@ -31,7 +31,7 @@ const (
 
 // Upstreams returns how the upstreams stand whose tools a token may call, in the order of
 // their ids.
-func (h *Hub) Upstreams(ctx context.Context, by models.Principal) ([]upstream.Status, error) {
+func (h *Service) Upstreams(ctx context.Context, by models.Principal) ([]upstream.Status, error) {
 	p, err := h.policies.of(ctx, by.TokenID)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (h *Hub) Upstreams(ctx context.Context, by models.Principal) ([]upstream.St
 
 // UpstreamFor is Upstream for the holder of a token: one of whose tools it may call none is
 // not there.
-func (h *Hub) UpstreamFor(ctx context.Context, by models.Principal, id string) (upstream.Status, error) {
+func (h *Service) UpstreamFor(ctx context.Context, by models.Principal, id string) (upstream.Status, error) {
 	p, err := h.policies.of(ctx, by.TokenID)
 	if err != nil {
 		return upstream.Status{}, err
@@ -53,7 +53,7 @@ func (h *Hub) UpstreamFor(ctx context.Context, by models.Principal, id string) (
 }
 
 // Upstream returns how one stands, or errs.NotFound.
-func (h *Hub) Upstream(id string) (upstream.Status, error) {
+func (h *Service) Upstream(id string) (upstream.Status, error) {
 	s, ok := h.status(id)
 	if !ok {
 		return s, errs.New(errs.NotFound, "there is no upstream %q", clip(id))
@@ -62,7 +62,7 @@ func (h *Hub) Upstream(id string) (upstream.Status, error) {
 }
 
 // status returns how an upstream stands, and whether there is one.
-func (h *Hub) status(id string) (upstream.Status, bool) {
+func (h *Service) status(id string) (upstream.Status, bool) {
 	s, err := h.upstreams.Server(id)
 	return s, err == nil
 }
@@ -70,7 +70,7 @@ func (h *Hub) status(id string) (upstream.Status, bool) {
 // PutUpstream adds an upstream, or changes one that was added. config is an entry of
 // "mcpServers"; secrets are named in it, ${NAME} or ${file:/path}, and not said. It returns
 // errs.InvalidRequest for what is not such an entry, and errs.Conflict for an id of the file.
-func (h *Hub) PutUpstream(ctx context.Context, by models.Principal, id string, config json.RawMessage) (models.Upstream, error) {
+func (h *Service) PutUpstream(ctx context.Context, by models.Principal, id string, config json.RawMessage) (models.Upstream, error) {
 	u := models.Upstream{ID: id, Config: config, CreatedBy: by.Name}
 	server, err := h.defined(id, config)
 	if err != nil {
@@ -94,7 +94,7 @@ func (h *Hub) PutUpstream(ctx context.Context, by models.Principal, id string, c
 }
 
 // RemoveUpstream removes one that was added, with what was approved of its tools.
-func (h *Hub) RemoveUpstream(ctx context.Context, by models.Principal, id string) error {
+func (h *Service) RemoveUpstream(ctx context.Context, by models.Principal, id string) error {
 	h.loader.loading.Lock()
 	defer h.loader.loading.Unlock()
 	s, known := h.status(id)
@@ -102,10 +102,10 @@ func (h *Hub) RemoveUpstream(ctx context.Context, by models.Principal, id string
 		return errs.New(errs.Conflict, "the upstream %q is defined by %s; remove it there", id, s.Source)
 	}
 	err := h.store.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.DropUpstream(id); err != nil {
+		if err := tx.DeleteUpstream(id); err != nil {
 			return err
 		}
-		if err := tx.DropToolDefinitions(id); err != nil {
+		if err := tx.DeleteToolDefinitions(id); err != nil {
 			return err
 		}
 		return tx.Emit(models.EventUpstreamRemoved, id, models.UpstreamChanged{ID: id, Actor: by.Name})
@@ -118,7 +118,7 @@ func (h *Hub) RemoveUpstream(ctx context.Context, by models.Principal, id string
 }
 
 // RestartUpstream starts an upstream anew.
-func (h *Hub) RestartUpstream(id string) error {
+func (h *Service) RestartUpstream(id string) error {
 	if _, err := h.Upstream(id); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (h *Hub) RestartUpstream(id string) error {
 }
 
 // ToolDefinitions returns what is known about the tools of an upstream.
-func (h *Hub) ToolDefinitions(ctx context.Context, id string) ([]models.ToolDefinition, error) {
+func (h *Service) ToolDefinitions(ctx context.Context, id string) ([]models.ToolDefinition, error) {
 	if id == "" { // which is every upstream to the store
 		_, err := h.Upstream(id)
 		return nil, err
@@ -139,7 +139,7 @@ func (h *Hub) ToolDefinitions(ctx context.Context, id string) ([]models.ToolDefi
 }
 
 // defined reads the definition of an upstream that is to be added.
-func (h *Hub) defined(id string, config json.RawMessage) (upstream.Server, error) {
+func (h *Service) defined(id string, config json.RawMessage) (upstream.Server, error) {
 	if id == agentCards || id == own {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "the id %q is comet's own; choose another", id)
 	}

@@ -18,7 +18,7 @@ import (
 
 // worker takes tasks for an upstream's agent, as an agent behind a link does.
 type worker struct {
-	h       *Hub
+	h       *Service
 	server  string
 	agentID string
 	// line names its connection, so that another one's stays when this one goes.
@@ -52,7 +52,7 @@ func (w *worker) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-news:
 		case <-again.C:
-			if now := w.h.opts.Clock(); !joined || now.Sub(shown) >= sign || w.h.work.Known(w.agentID).State == models.WorkerOffline {
+			if now := w.h.opts.Clock(); !joined || now.Sub(shown) >= sign || w.h.work.CachedWorker(w.agentID).State == models.WorkerOffline {
 				joined, shown = w.show(ctx, joined), now
 			}
 			again.Reset(look)
@@ -66,7 +66,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
-	if err := w.h.work.Hangup(end, w.agentID, w.line); err != nil && !errs.Is(err, errs.NotFound) {
+	if err := w.h.work.Disconnect(end, w.agentID, w.line); err != nil && !errs.Is(err, errs.NotFound) {
 		w.h.log.Debug("an upstream's agent goes without saying so", "agent", w.agentID, "error", err)
 	}
 }
@@ -79,7 +79,7 @@ func (w *worker) show(ctx context.Context, joined bool) bool {
 			return true
 		}
 	}
-	_, err := w.h.work.Join(ctx, w.agentID, orchestrator.Joining{Dialect: upstreamDialect, Link: "upstream", Line: w.line, Places: upstreamPlaces})
+	_, err := w.h.work.Join(ctx, w.agentID, orchestrator.JoinRequest{Dialect: upstreamDialect, Link: "upstream", Line: w.line, Places: upstreamPlaces})
 	if err != nil && ctx.Err() == nil {
 		w.h.log.Warn("an upstream's agent cannot take work yet", "agent", w.agentID, "error", err)
 	}
@@ -155,7 +155,7 @@ func (w *worker) takeAll(ctx context.Context, under *underway, tasks *sync.WaitG
 
 // do makes the call that a task asks for, and says how it went.
 func (w *worker) do(ctx context.Context, taskID string) {
-	order, err := w.h.work.Order(ctx, taskID)
+	order, err := w.h.work.TaskWithInput(ctx, taskID)
 	if err != nil {
 		w.h.log.Warn("a task for an upstream cannot be read", "task", taskID, "error", err)
 		return // its deadline passes, and it is tried again
@@ -178,7 +178,7 @@ var errNotDone = errors.New("broken off")
 
 // call makes the call of a task, on behalf of whoever asked for it. What it cost is the
 // agent's that does it, and settled with the task.
-func (w *worker) call(ctx context.Context, order orchestrator.Order) (*mcp.CallToolResult, int64, error) {
+func (w *worker) call(ctx context.Context, order orchestrator.TaskWithInput) (*mcp.CallToolResult, int64, error) {
 	name, err := w.toolOf(order.Input.Capabilities)
 	if err != nil {
 		return nil, 0, err

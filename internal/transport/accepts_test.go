@@ -28,7 +28,7 @@ func TestWhoCannotBeSpokenTo(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, http.StatusBadRequest, c.resp.StatusCode)
 		require.Equal(t, http.StatusBadRequest, h.do(t, "PUT", pushPath, token, `{"url":"https://example.com/in"}`).StatusCode)
-		require.False(t, online(h.Known("ada")))
+		require.False(t, online(h.CachedWorker("ada")))
 	})
 	rule(t, "is not pushed to", quick(), func(t *testing.T, h *house) {
 		m, token := newMailbox(t), h.agent(t, "ada")
@@ -41,7 +41,7 @@ func TestWhoCannotBeSpokenTo(t *testing.T) {
 		m.answer("POST", http.StatusOK)
 		before := m.probes()
 		require.Eventually(t, func() bool { return m.probes() > before+3 }, time.Minute, time.Millisecond, "it is tried")
-		require.Equal(t, models.WorkerOffline, h.Known("ada").State)
+		require.Equal(t, models.WorkerOffline, h.CachedWorker("ada").State)
 	})
 	onQueue(t, "is refused on the queue, also where it was online", nil, func(t *testing.T, h *house, b *bus.Bus) {
 		g := visit(t, b, "ada", h.agent(t, "ada"))

@@ -48,7 +48,7 @@ func everyRoute() map[string][2]string {
 func envelopes(t *testing.T, opts *transport.Options, fn func(t *testing.T, h *house)) {
 	t.Helper()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		fn(t, open(t, newBed(t, db), opts, func(c *transport.Core) { c.Dialects = []protocol.Dialect{envelope.New(c.Work, nil)} }))
+		fn(t, open(t, newBed(t, db), opts, func(c *transport.Core) { c.Dialects = []protocol.Protocol{envelope.New(c.Work, nil)} }))
 	})
 }
 

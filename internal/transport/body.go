@@ -19,7 +19,7 @@ import (
 )
 
 // write sends an answer of the dialect.
-func write(w http.ResponseWriter, a protocol.Answer) {
+func write(w http.ResponseWriter, a protocol.Reply) {
 	h := w.Header()
 	if a.Location != "" {
 		h.Set("Location", a.Location)
@@ -44,7 +44,7 @@ func writeJSON(w http.ResponseWriter, v any) error {
 	if err := json.MarshalWrite(&b, v); err != nil {
 		return err
 	}
-	write(w, protocol.Answer{Status: http.StatusOK, Body: b.Bytes()})
+	write(w, protocol.Reply{Status: http.StatusOK, Body: b.Bytes()})
 	return nil
 }
 

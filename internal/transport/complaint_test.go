@@ -26,16 +26,16 @@ func TestAnInboxThatCannotBeReadIsSaidOnceAMinute(t *testing.T) {
 		require.Empty(t, bob.barrier("b"))
 		require.NoError(t, db.Close())
 
-		h.Hear(orchestrator.WakeInbox, "ada")
+		h.OnWake(orchestrator.WakeInbox, "ada")
 		require.Eventually(t, func() bool { return strings.Count(log.String(), line) == 1 }, time.Minute, time.Millisecond)
-		h.Hear(orchestrator.WakeInbox, "bob")
+		h.OnWake(orchestrator.WakeInbox, "bob")
 		db.Clock.Advance(time.Minute)
 		require.Eventually(t, func() bool {
-			h.Hear(orchestrator.WakeInbox, "bob")
+			h.OnWake(orchestrator.WakeInbox, "bob")
 			return strings.Count(log.String(), line) == 2
 		}, time.Minute, time.Millisecond)
 		for range 100 {
-			h.Hear(orchestrator.WakeInbox, "bob")
+			h.OnWake(orchestrator.WakeInbox, "bob")
 		}
 		require.Equal(t, 2, strings.Count(log.String(), line))
 	})

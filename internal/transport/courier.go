@@ -19,7 +19,7 @@ const maxPause = 16
 // courier hands the messages of an agent over on one line. It is not safe for
 // concurrent use.
 type courier struct {
-	l     *Links
+	l     *Transports
 	line  *held
 	agent models.Agent
 	// again is after what time a message is handed over again, 0 for never. Where it
@@ -164,7 +164,7 @@ func sooner(a, b time.Duration) time.Duration {
 func (c *courier) prune(ctx context.Context, all []models.InboxMessage, more bool) error {
 	gone := c.line.sent.beside(all)
 	if more && len(gone) > 0 {
-		still, err := c.l.core.Work.StillTold(ctx, c.agent.ID, gone)
+		still, err := c.l.core.Work.MessagePending(ctx, c.agent.ID, gone)
 		if err != nil {
 			return err
 		}

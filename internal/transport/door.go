@@ -33,7 +33,7 @@ type handler func(w http.ResponseWriter, r *http.Request, who visitor) error
 
 // Mount adds the routes of the agents' door. They authenticate themselves, because a
 // refusal is in the dialect's words.
-func (l *Links) Mount(r chi.Router) {
+func (l *Transports) Mount(r chi.Router) {
 	r.Post(root+"message", l.door(l.message))
 	r.Get(root+"connect", l.door(ofAgent(l.connect)))
 	r.Get(root+"inbox", l.door(ofAgent(l.inbox)))
@@ -48,8 +48,8 @@ func (l *Links) Mount(r chi.Router) {
 	}
 }
 
-// Endless selects the requests that set their own limits of time.
-func Endless(r *http.Request) bool {
+// IsStreaming selects the requests that set their own limits of time.
+func IsStreaming(r *http.Request) bool {
 	switch r.URL.Path {
 	case root + "message", root + "connect", root + "inbox", root + "stream", textRoot + "messages":
 		return true
@@ -58,10 +58,10 @@ func Endless(r *http.Request) bool {
 }
 
 // door lets in whoever has a token and does not ask too often.
-func (l *Links) door(next handler) http.HandlerFunc { return l.doorIn(l.speech, next) }
+func (l *Transports) door(next handler) http.HandlerFunc { return l.doorIn(l.speech, next) }
 
 // doorIn is door with refusals in the words of a dialect.
-func (l *Links) doorIn(speech protocol.Dialect, next handler) http.HandlerFunc {
+func (l *Transports) doorIn(speech protocol.Protocol, next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		p, token, err := l.doorman.request(r)
 		if err == nil {
@@ -112,7 +112,7 @@ func beginning(r *http.Request) []byte {
 }
 
 // refuse answers with an error in the dialect's words.
-func (l *Links) refuse(w http.ResponseWriter, r *http.Request, speech protocol.Dialect, err error) {
+func (l *Transports) refuse(w http.ResponseWriter, r *http.Request, speech protocol.Protocol, err error) {
 	var raw []byte
 	if isUnread(err) {
 		raw = beginning(r)
@@ -136,7 +136,7 @@ func (l *Links) refuse(w http.ResponseWriter, r *http.Request, speech protocol.D
 		l.log.ErrorContext(r.Context(), "a request of an agent failed", "path", r.URL.Path, "error", err)
 	}
 	a := speech.Refuse(err, raw)
-	if speech.Plain() {
+	if speech.Unframed() {
 		a.Body = append(a.Body, '\n')
 	}
 	if status != 0 {

@@ -23,7 +23,7 @@ func TestEnvelopesOnTheQueue(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		ground, motion := newBed(t, db), newMotion(t)
 		h := open(t, ground, nil, func(c *transport.Core) {
-			c.Bus, c.Dialects = motion, []protocol.Dialect{envelope.New(c.Work, nil)}
+			c.Bus, c.Dialects = motion, []protocol.Protocol{envelope.New(c.Work, nil)}
 		})
 		token, inbox := h.agent(t, "ada"), make(chan map[string]any, 10)
 		_, err := motion.Subscribe(bus.AgentInbox("ada"), func(m bus.Message) {
@@ -52,9 +52,9 @@ func TestEnvelopesOnTheQueue(t *testing.T) {
 		}
 
 		presence("busy")
-		h.worker(t, "ada", func(w models.Worker) bool { return w.Link == transport.Queue && w.State == models.WorkerBusy })
+		h.worker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.Queue && w.State == models.WorkerBusy })
 		presence("online")
-		h.worker(t, "ada", func(w models.Worker) bool { return w.Link == transport.Queue && online(w) })
+		h.worker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.Queue && online(w) })
 		task := h.submit(t, "ada")
 		order := <-inbox
 		require.Equal(t, "work_request", order["type"])

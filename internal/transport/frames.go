@@ -31,7 +31,7 @@ type hello struct {
 }
 
 // greeting is what an agent is told first on a line.
-func greeting(l *Links, h *held, agent models.Agent, version string) frame {
+func greeting(l *Transports, h *held, agent models.Agent, version string) frame {
 	return frame{Hello: &hello{
 		AgentID: h.agentID, AgentType: agent.Type, Version: version, Window: h.places,
 		HeartbeatSeconds: l.opts.Heartbeat.Seconds(), ServerTime: l.opts.Clock().UTC().Truncate(time.Millisecond),

@@ -63,9 +63,9 @@ type note struct {
 func (s *speech) Name() string        { return "notes" }
 func (s *speech) Subprotocol() string { return "notes.v1" }
 
-func (s *speech) Plain() bool { return false }
+func (s *speech) Unframed() bool { return false }
 
-func (s *speech) About(raw []byte) string { return wire.TaskOf(raw) }
+func (s *speech) OrderingKey(raw []byte) string { return wire.TaskOf(raw) }
 
 func (s *speech) Negotiate(versions []string) (string, error) {
 	for _, v := range versions {
@@ -95,7 +95,7 @@ func (s *speech) refuses(agentID string) {
 	s.mute = agentID
 }
 
-func (s *speech) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Answer {
+func (s *speech) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
 	s.mu.Lock()
 	s.heard = append(s.heard, utterance{from, string(raw), wait})
 	s.mu.Unlock()
@@ -103,15 +103,15 @@ func (s *speech) Receive(ctx context.Context, from models.Principal, raw []byte,
 	if err := json.Unmarshal(raw, &n); err != nil {
 		return s.Refuse(errs.New(errs.MalformedJSON, "no note"), raw)
 	}
-	a := protocol.Answer{Status: http.StatusAccepted, MessageID: n.ID}
+	a := protocol.Reply{Status: http.StatusAccepted, MessageID: n.ID}
 	switch n.Do {
 	case "refuse":
 		a = s.Refuse(errs.New(errs.InvalidRequest, "as asked"), raw)
 		a.MessageID = n.ID
 	case "reply":
-		a.Body, a.Reply, a.Location = []byte(`{"reply":"`+n.ID+`"}`), true, "/made/"+n.ID
+		a.Body, a.SendBack, a.Location = []byte(`{"reply":"`+n.ID+`"}`), true, "/made/"+n.ID
 	case "present":
-		a.Present = true
+		a.Joined = true
 	case "wait":
 		<-ctx.Done()
 	case "slow":
@@ -131,7 +131,7 @@ func (s *speech) Render(_ context.Context, a models.Agent, m models.InboxMessage
 	return [][]byte{b}, err
 }
 
-func (s *speech) Refuse(err error, raw []byte) protocol.Answer {
+func (s *speech) Refuse(err error, raw []byte) protocol.Reply {
 	status := map[errs.Code]int{
 		errs.Unauthenticated: 401, errs.AgentInactive: 401, errs.MissingScope: 401, errs.ForeignAgent: 401,
 		errs.RateLimited: 429, errs.Unavailable: 503, errs.UnsupportedWork: 422,
@@ -140,7 +140,7 @@ func (s *speech) Refuse(err error, raw []byte) protocol.Answer {
 		status = http.StatusBadRequest
 	}
 	text, _ := json.Marshal(map[string]string{"refused": string(errs.CodeOf(err)), "of": string(raw)})
-	return protocol.Answer{Status: status, Body: text, Refused: true}
+	return protocol.Reply{Status: status, Body: text, IsError: true}
 }
 
 func (s *speech) Token(raw []byte) (string, []byte) {
@@ -166,7 +166,7 @@ type house struct {
 	db     *storetest.DB
 	auth   *auth.Auth
 	speech *speech
-	links  *transport.Links
+	links  *transport.Transports
 	url    string
 	server *httptest.Server
 	seen   *prometheus.Registry
@@ -220,7 +220,7 @@ func open(t *testing.T, b bed, opts *transport.Options, change func(*transport.C
 	if o.Clock == nil {
 		o.Clock = b.db.Clock.Now
 	}
-	core := transport.Core{Work: h.Orchestrator, Auth: h.auth, Dialects: []protocol.Dialect{h.speech}}
+	core := transport.Core{Work: h.Orchestrator, Auth: h.auth, Dialects: []protocol.Protocol{h.speech}}
 	if change != nil {
 		change(&core)
 	}
@@ -265,13 +265,13 @@ func (h *house) agent(t *testing.T, id string) string {
 			Type: "infra", IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
 		})
 	}))
-	require.NoError(t, h.Learn(t.Context(), id))
+	require.NoError(t, h.ReindexAgent(t.Context(), id))
 	return h.token(t, id).Secret
 }
 
 // joining is what an agent says that comes on a line of somebody else.
-func joining(way, line string) orchestrator.Joining {
-	return orchestrator.Joining{Dialect: "notes", Link: way, Line: line}
+func joining(way, line string) orchestrator.JoinRequest {
+	return orchestrator.JoinRequest{Dialect: "notes", Link: way, Line: line}
 }
 
 // submit asks an agent for work.
@@ -288,13 +288,13 @@ func (h *house) tell(t *testing.T, agentID string, n int) {
 	about := h.elsewhere(t)
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 		for range n {
-			if _, err := tx.Tell(models.InboxMessage{AgentID: agentID, Kind: models.MessageCancel, TaskID: about}); err != nil {
+			if _, err := tx.EnqueueMessage(models.InboxMessage{AgentID: agentID, Kind: models.MessageCancel, TaskID: about}); err != nil {
 				return err
 			}
 		}
 		return nil
 	}))
-	h.Hear(orchestrator.WakeInbox, agentID)
+	h.OnWake(orchestrator.WakeInbox, agentID)
 }
 
 // elsewhere returns a task that somebody else has.
@@ -302,7 +302,7 @@ func (h *house) elsewhere(t *testing.T) string {
 	t.Helper()
 	h.once.Do(func() {
 		h.agent(t, "else")
-		_, err := h.Join(t.Context(), "else", orchestrator.Joining{Dialect: "notes", Link: "none"})
+		_, err := h.Join(t.Context(), "else", orchestrator.JoinRequest{Dialect: "notes", Link: "none"})
 		require.NoError(t, err)
 		h.task = h.submit(t, "else").ID
 	})
@@ -314,7 +314,7 @@ func (h *house) worker(t *testing.T, agentID string, right func(models.Worker) b
 	t.Helper()
 	var w models.Worker
 	require.Eventually(t, func() bool {
-		w = h.Known(agentID)
+		w = h.CachedWorker(agentID)
 		return right(w)
 	}, time.Minute, time.Millisecond, "worker %s", agentID)
 	return w

@@ -54,7 +54,7 @@ type messages struct {
 //	@Failure		503	"5002: this server holds as many lines as it may, or stops"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox [get]
-func (l *Links) inbox(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
+func (l *Transports) inbox(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
 	q := parseQuery(r, "wait", "limit", "places", "versions")
 	wait := time.Duration(q.number("wait", 0, int(maxWait/time.Second), 0)) * time.Second
 	limit, places := q.number("limit", 1, maxInbox, 100), q.number("places", 1, orchestrator.MaxPlaces, 1)
@@ -89,9 +89,9 @@ func (l *Links) inbox(w http.ResponseWriter, r *http.Request, _ visitor, agentID
 
 // arrive shows that an agent that asks is there. It has to join only where it is not
 // known as one that asks.
-func (l *Links) arrive(ctx context.Context, h *held) error {
-	known := l.core.Work.Known(h.agentID)
-	if known.Line == h.id && known.Link == h.link && known.Places == h.places && known.Dialect == h.speech.Name() && known.State != models.WorkerOffline {
+func (l *Transports) arrive(ctx context.Context, h *held) error {
+	known := l.core.Work.CachedWorker(h.agentID)
+	if known.ConnectionID == h.id && known.Transport == h.link && known.Concurrency == h.places && known.Protocol == h.speech.Name() && known.State != models.WorkerOffline {
 		offline, err := l.core.Work.Alive(ctx, []string{h.agentID})
 		if err == nil && len(offline) == 0 {
 			h.joined.Store(true)
@@ -106,7 +106,7 @@ func (l *Links) arrive(ctx context.Context, h *held) error {
 // ask waits until there is something to hand over, and returns it. A message is not
 // handed over again for a while, also not to another request. Where wait is over, the
 // request gone or the line replaced, there is nothing.
-func (l *Links) ask(ctx context.Context, h *held, agent models.Agent, limit int, wait time.Duration) ([]jsontext.Value, error) {
+func (l *Transports) ask(ctx context.Context, h *held, agent models.Agent, limit int, wait time.Duration) ([]jsontext.Value, error) {
 	news, stop := l.core.Work.Inbox(h.agentID)
 	defer stop()
 	over := time.NewTimer(wait)
@@ -136,7 +136,7 @@ func (l *Links) ask(ctx context.Context, h *held, agent models.Agent, limit int,
 }
 
 // gather returns what can be handed over now, and when there will be something again.
-func (l *Links) gather(ctx context.Context, h *held, agent models.Agent, limit int) (out []jsontext.Value, later time.Duration, err error) {
+func (l *Transports) gather(ctx context.Context, h *held, agent models.Agent, limit int) (out []jsontext.Value, later time.Duration, err error) {
 	a := l.askedBy(h.agentID)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,7 +161,7 @@ func (l *Links) gather(ctx context.Context, h *held, agent models.Agent, limit i
 var errFull = errs.New(errs.BodyTooLarge, "the answer is full")
 
 // askedBy returns what is remembered of an agent that asks.
-func (l *Links) askedBy(agentID string) *asked {
+func (l *Transports) askedBy(agentID string) *asked {
 	fresh := &asked{sent: &handed{}}
 	if known, ok, _ := l.asked.PeekOrAdd(agentID, fresh); ok {
 		l.asked.Get(agentID) // it was used
@@ -195,7 +195,7 @@ type acknowledged struct {
 //	@Failure		400	"5003: the body cannot be read"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox/ack [post]
-func (l *Links) acknowledge(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
+func (l *Transports) acknowledge(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
 	raw, err := readBody(w, r, maxAcknowledgement)
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func (l *Links) acknowledge(w http.ResponseWriter, r *http.Request, _ visitor, a
 
 // acknowledgeAll removes messages from an inbox, forgets that they were handed over, and
 // has the agent's line look whether there is room for more.
-func (l *Links) acknowledgeAll(ctx context.Context, agentID string, ids []string) (int64, error) {
+func (l *Transports) acknowledgeAll(ctx context.Context, agentID string, ids []string) (int64, error) {
 	n, err := l.core.Work.Acknowledge(ctx, agentID, ids)
 	if err != nil {
 		return n, err

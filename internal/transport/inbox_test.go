@@ -36,8 +36,8 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	rule(t, "makes the agent one that takes work", nil, func(t *testing.T, h *house) {
 		require.Empty(t, h.poll(t, h.agent(t, "ada"), "?places=4"))
-		w := h.Known("ada")
-		require.Equal(t, []any{models.WorkerOnline, "notes", transport.Poll, 4}, []any{w.State, w.Dialect, w.Link, w.Places})
+		w := h.CachedWorker("ada")
+		require.Equal(t, []any{models.WorkerOnline, "notes", transport.Poll, 4}, []any{w.State, w.Protocol, w.Transport, w.Concurrency})
 	})
 	rule(t, "hands over what is there, and not again for a while", nil, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")
@@ -93,14 +93,14 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 			h.db.Clock.Advance(30 * time.Second)
 			h.seenNow(t, "ada")
 		}
-		require.Equal(t, models.WorkerOnline, h.Known("ada").State)
+		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 		cancel()
 		<-done
 		h.metricIs(t, 0, "comet_link_lines", "poll")
 		h.db.Clock.Advance(time.Minute)
 		h.worker(t, "ada", offline)
 		h.poll(t, token, "")
-		require.Equal(t, models.WorkerOnline, h.Known("ada").State, "asking brings it back")
+		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State, "asking brings it back")
 	})
 	rule(t, "ends at once when the server does", nil, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")

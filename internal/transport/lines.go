@@ -30,7 +30,7 @@ type held struct {
 	id      string
 	agentID string
 	link    string
-	speech  protocol.Dialect
+	speech  protocol.Protocol
 	// places is how many attempts its agent takes at a time.
 	places int
 	// sent are the messages that were handed over.
@@ -62,7 +62,7 @@ type held struct {
 // looked at in the same moment.
 const turns = 15
 
-func newHeld(agentID, link string, speech protocol.Dialect, places int, now time.Time) *held {
+func newHeld(agentID, link string, speech protocol.Protocol, places int, now time.Time) *held {
 	id := uuid.New()
 	h := &held{
 		id: id.String(), agentID: agentID, link: link, speech: speech, places: places, sent: &handed{}, seen: now,

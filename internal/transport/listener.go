@@ -56,8 +56,8 @@ const (
 // Listener takes lines of text over TCP: the plain dialect of its links, without HTTP
 // around it. It implements lifecycle.Service and is stopped before its Links.
 type Listener struct {
-	l       *Links
-	speech  protocol.Dialect
+	l       *Transports
+	speech  protocol.Protocol
 	address string
 	opts    ListenerOptions
 
@@ -70,7 +70,7 @@ type Listener struct {
 }
 
 // NewListener returns a listener on an address such as 127.0.0.1:7005.
-func NewListener(l *Links, address string, opts *ListenerOptions) *Listener {
+func NewListener(l *Transports, address string, opts *ListenerOptions) *Listener {
 	s := &Listener{l: l, speech: l.plain(), address: address}
 	if opts != nil {
 		s.opts = *opts
@@ -156,7 +156,7 @@ func (s *Listener) accept() {
 func (s *Listener) greet(conn net.Conn, from origin) {
 	defer s.strangers.leave(from)
 	greeting := s.opts.Greeting
-	if from.line.Far {
+	if from.line.Remote {
 		greeting = s.opts.FarGreeting
 	}
 	c := newTCPConn(conn, rate.NewLimiter(rate.Limit(s.opts.Pace), s.opts.Pace), greeting)
@@ -182,14 +182,14 @@ func (s *Listener) greet(conn net.Conn, from origin) {
 }
 
 // withoutToken is a message as it may be answered and logged.
-func withoutToken(speech protocol.Dialect, raw []byte) []byte {
+func withoutToken(speech protocol.Protocol, raw []byte) []byte {
 	_, rest := speech.Token(raw)
 	return rest
 }
 
 // line is the line of a connection whose first message has been read.
 func (s *Listener) line(c *tcpConn, from origin, first []byte) (*socket, error) {
-	ctx := protocol.OnLine(s.ctx, from.line)
+	ctx := protocol.WithConnection(s.ctx, from.line)
 	who, err := s.who(ctx, from, first)
 	if err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (s *Listener) line(c *tcpConn, from origin, first []byte) (*socket, error) 
 	}
 	c.first, c.idle = withoutToken(s.speech, first), s.opts.Idle
 	line := &socket{held: newHeld(agent.ID, TCP, s.speech, 1, s.l.opts.Clock()), l: s.l, conn: c, who: who, agent: agent}
-	line.far, line.vouched, line.from = from.line.Far, true, from.subscriber
+	line.far, line.vouched, line.from = from.line.Remote, true, from.subscriber
 	c.lives = func() { line.shown.Store(true) }
 	return line, s.l.lines.enter(line.held)
 }

@@ -99,7 +99,7 @@ func TestATokenOverTCP(t *testing.T) {
 		require.Contains(t, said, "registered;id=W1")
 		require.True(t, h.speech.heard("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;places=2"), "%q", h.speech.lines)
 		w := h.worker(t, "ada", online)
-		require.Equal(t, []any{transport.TCP, 2}, []any{w.Link, w.Places})
+		require.Equal(t, []any{transport.TCP, 2}, []any{w.Transport, w.Concurrency})
 		require.NotContains(t, said, token)
 		require.NotContains(t, strings.Join(h.speech.lines, "\n"), token)
 		mu.Lock()
@@ -304,7 +304,7 @@ func TestALineOverTCP(t *testing.T) {
 	plainRule(t, "need not come for the connection to count as alive", transport.Options{Heartbeat: beat}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
 		g := h.come(t, transport.TCP, h.first(t, "ada"), "")
 		h.beats(t, 5, func() {})
-		require.True(t, online(h.Known("ada")))
+		require.True(t, online(h.CachedWorker("ada")))
 		require.Empty(t, g.barrier())
 	})
 }

@@ -40,7 +40,7 @@ import (
 //	@Failure		504	"5001: every attempt was silent for too long"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/message [post]
-func (l *Links) message(w http.ResponseWriter, r *http.Request, who visitor) error {
+func (l *Transports) message(w http.ResponseWriter, r *http.Request, who visitor) error {
 	if err := maySend(who.Principal); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (l *Links) message(w http.ResponseWriter, r *http.Request, who visitor) err
 	defer stop()
 	l.counts.heard("http")
 	a := l.speech.Receive(ctx, who.Principal, raw, wait)
-	if asked && !a.Refused {
+	if asked && !a.IsError {
 		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(wait.Seconds())))
 	}
 	write(w, a)
@@ -73,7 +73,7 @@ func maySend(p models.Principal) error {
 
 // patient returns the context of a request that may wait. Once the lines are drained,
 // it has only the time to come to its end.
-func (l *Links) patient(parent context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+func (l *Transports) patient(parent context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(parent, wait+bodyTimeout)
 	stop := func() bool { return true }
 	if wait > 0 {

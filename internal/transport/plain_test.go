@@ -32,21 +32,21 @@ import (
 
 // overheard is the pipe dialect, which notes what it is given.
 type overheard struct {
-	*v5.Dialect
+	*v5.Protocol
 	mu     sync.Mutex
 	lines  []string
 	padded int // how much longer what an agent is told becomes, in bytes
 }
 
-func (o *overheard) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Answer {
+func (o *overheard) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
 	o.mu.Lock()
 	o.lines = append(o.lines, string(raw))
 	o.mu.Unlock()
-	return o.Dialect.Receive(ctx, from, raw, wait)
+	return o.Protocol.Receive(ctx, from, raw, wait)
 }
 
 func (o *overheard) Render(ctx context.Context, a models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
-	parts, err := o.Dialect.Render(ctx, a, m, limit)
+	parts, err := o.Protocol.Render(ctx, a, m, limit)
 	if len(parts) > 0 && o.padded > 0 {
 		parts[0] = append(parts[0], bytes.Repeat([]byte{'.'}, o.padded)...)
 	}
@@ -101,7 +101,7 @@ func openInn(t *testing.T, db *storetest.DB, lines transport.Options, tcp transp
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	keys := auth.NewKeys(db.Store, nil)
-	h := &inn{speech: &overheard{Dialect: v5.New(work, &v5.Options{Keys: keys})}, keys: keys, names: make(chan string, 1000), pinged: lines.Heartbeat == beat}
+	h := &inn{speech: &overheard{Protocol: v5.New(work, &v5.Options{Keys: keys})}, keys: keys, names: make(chan string, 1000), pinged: lines.Heartbeat == beat}
 	h.house = open(t, bed{db, work}, &lines, func(c *transport.Core) { c.Dialects = append(c.Dialects, h.speech) })
 	if tcp.Enroll == nil {
 		tcp.Enroll = func(_ context.Context, name string) (string, error) {
@@ -150,14 +150,14 @@ func (h *inn) dialLine(t *testing.T) (*talker, net.Conn) {
 // answer to that.
 func (h *inn) come(t *testing.T, way, token, data string) *talker {
 	t.Helper()
-	g, before := h.enter(t, way, token), h.Known("ada").Line
+	g, before := h.enter(t, way, token), h.CachedWorker("ada").ConnectionID
 	join := "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5" + data
 	if way == transport.TCP {
 		join += ";token=" + token
 	}
 	g.say(join)
 	require.Regexp(t, `\|A\|T0\|-\|D\|-\|0\|S0\|-\|registered;id=W\d+;status=active;version=V5$`, g.hear())
-	h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.Line != before })
+	h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
 	return g
 }
 
@@ -300,7 +300,7 @@ func TestAPlainLine(t *testing.T) {
 		g.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
 		require.Contains(t, g.hear(), "|A|T0|", "before anything else")
 		g.about("U")
-		require.Equal(t, v5.Name, h.worker(t, "ada", online).Dialect)
+		require.Equal(t, v5.Name, h.worker(t, "ada", online).Protocol)
 	})
 	ways(t, "hands over as much work as places= says", transport.Options{}, func(t *testing.T, h *inn, way string) {
 		token := h.first(t, "ada")
@@ -371,11 +371,11 @@ func TestAPlainLine(t *testing.T) {
 		g := h.come(t, way, h.first(t, "ada"), "")
 		g.say("M2|W1>O1|L|T0|-|-|-|0|S0|-|reason=lunch")
 		require.Contains(t, g.hear(), "|A|T0|-|-|-|0|S0|-|left")
-		require.True(t, offline(h.Known("ada")))
+		require.True(t, offline(h.CachedWorker("ada")))
 		h.beats(t, 2, func() { require.Empty(t, g.barrier()) })
 		task := h.submit(t, "ada")
 		require.Empty(t, g.barrier())
-		require.True(t, offline(h.Known("ada")))
+		require.True(t, offline(h.CachedWorker("ada")))
 		now, err := h.Task(t.Context(), task.ID)
 		require.NoError(t, err)
 		require.Equal(t, models.TaskNew, now.State)
@@ -424,7 +424,7 @@ func TestAPlainLine(t *testing.T) {
 			if before != nil {
 				require.Empty(t, before.over())
 			}
-			h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.Link == way })
+			h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.Transport == way })
 			before = g
 		}
 		require.Empty(t, before.barrier())
@@ -438,7 +438,7 @@ func TestAPlainLine(t *testing.T) {
 		for i := range n {
 			require.Contains(t, g.hear(), fmt.Sprintf("|A|T%d|-|D|-|0|S1|-|registered;id=W1", i+1))
 		}
-		require.Equal(t, 2, h.worker(t, "ada", online).Places, "the window is that of the first")
+		require.Equal(t, 2, h.worker(t, "ada", online).Concurrency, "the window is that of the first")
 	})
 }
 
@@ -460,7 +460,7 @@ func (h *inn) beats(t *testing.T, n int, meanwhile func()) {
 		for again := true; again; {
 			meanwhile()
 			w, err := h.Worker(t.Context(), "metronome")
-			again = err != nil || !w.SeenAt.Equal(h.db.Clock.Now())
+			again = err != nil || !w.LastSeenAt.Equal(h.db.Clock.Now())
 		}
 	}
 	require.NoError(t, c.conn.CloseNow())

@@ -30,7 +30,7 @@ type prompter interface {
 //	@Failure		404	{string}	string	"E40: there is no such prompt"
 //	@x-comet-failures	"line"
 //	@Router			/api/v5/prompts/{name} [get]
-func prompts(speech protocol.Dialect) handler {
+func prompts(speech protocol.Protocol) handler {
 	return func(w http.ResponseWriter, r *http.Request, who visitor) error {
 		if err := maySend(who.Principal); err != nil && !who.Has(models.ScopeAgentsRead) {
 			return err
@@ -51,7 +51,7 @@ func prompts(speech protocol.Dialect) handler {
 		if err != nil {
 			return err
 		}
-		write(w, protocol.Answer{Status: http.StatusOK, Body: []byte(text), ContentType: contentTypeText + "; charset=utf-8"})
+		write(w, protocol.Reply{Status: http.StatusOK, Body: []byte(text), ContentType: contentTypeText + "; charset=utf-8"})
 		return nil
 	}
 }

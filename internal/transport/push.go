@@ -15,14 +15,14 @@ const lookForTargets = 5 * time.Second
 // of a target's worker says which of them pushes: the others stand by until the worker
 // is off the line.
 type pushers struct {
-	l      *Links
+	l      *Transports
 	client *pushClient
 	kick   chan struct{}
 	all    map[string]*pusher // of the loop alone
 	group  sync.WaitGroup
 }
 
-func newPushers(l *Links) *pushers {
+func newPushers(l *Transports) *pushers {
 	return &pushers{l: l, client: newPushClient(&l.opts), kick: make(chan struct{}, 1), all: map[string]*pusher{}}
 }
 

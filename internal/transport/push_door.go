@@ -55,7 +55,7 @@ func registeredAs(t models.PushTarget) pushRegistration {
 //	@Failure		400	"5003: the body cannot be read, the address is refused, or the agent has no type"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [put]
-func (l *Links) putPush(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
+func (l *Transports) putPush(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
 	raw, err := readBody(w, r, maxRegistration)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (l *Links) putPush(w http.ResponseWriter, r *http.Request, who visitor, age
 //	@Failure		404	"5003: nothing is pushed to the agent"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [get]
-func (l *Links) getPush(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
+func (l *Transports) getPush(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
 	t, err := l.core.Work.PushTarget(r.Context(), agentID)
 	if err != nil {
 		return err
@@ -119,8 +119,8 @@ func (l *Links) getPush(w http.ResponseWriter, r *http.Request, _ visitor, agent
 //	@Failure		404	"5003: nothing is pushed to the agent"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [delete]
-func (l *Links) deletePush(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
-	dropped, err := l.core.Work.DropPushTarget(r.Context(), agentID, "")
+func (l *Transports) deletePush(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
+	dropped, err := l.core.Work.DeletePushTarget(r.Context(), agentID, "")
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (l *Links) deletePush(w http.ResponseWriter, r *http.Request, _ visitor, ag
 // checkURL judges where is to be pushed, as far as it can be told without a look-up;
 // the rest is judged at every connection. An address may hold a secret, so no sentence
 // repeats it.
-func (l *Links) checkURL(text string) error {
+func (l *Transports) checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case text == "" || len(text) > models.MaxPushURL:

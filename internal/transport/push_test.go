@@ -126,7 +126,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-func pushing(w models.Worker) bool { return online(w) && w.Link == transport.Push }
+func pushing(w models.Worker) bool { return online(w) && w.Transport == transport.Push }
 
 func TestAPushTargetIsRegistered(t *testing.T) {
 	t.Parallel()
@@ -169,7 +169,7 @@ func TestPushing(t *testing.T) {
 		m, token := newMailbox(t), h.agent(t, "ada")
 		secret := h.registerPush(t, token, m)
 		w := h.worker(t, "ada", pushing)
-		require.Equal(t, 2, w.Places)
+		require.Equal(t, 2, w.Concurrency)
 		task := h.submit(t, "ada")
 		got := m.waitFor(t, 1)[0]
 		h.inboxOf(t, "ada", 0)
@@ -216,7 +216,7 @@ func TestPushing(t *testing.T) {
 		open(t, bed{h.db, h.Orchestrator}, &transport.Options{Logger: slog.New(slog.NewTextHandler(refused, nil))}, nil)
 		require.Eventually(t, func() bool { return strings.Contains(refused.String(), "127.0.0.1 is a loopback address") }, time.Minute, time.Millisecond)
 		require.Zero(t, m.probes())
-		require.False(t, online(h.Known("ada")))
+		require.False(t, online(h.CachedWorker("ada")))
 	})
 	rule(t, "ends for good where the address is gone", quick(), func(t *testing.T, h *house) {
 		m, token := newMailbox(t), h.agent(t, "ada")
@@ -291,7 +291,7 @@ func TestPushing(t *testing.T) {
 		m.answer("POST", http.StatusBadGateway)
 		require.Eventually(t, func() bool {
 			h.db.Clock.Advance(20 * time.Millisecond)
-			return offline(h.Known("ada"))
+			return offline(h.CachedWorker("ada"))
 		}, time.Minute, 10*time.Millisecond)
 	})
 }
@@ -303,16 +303,16 @@ func TestTwoProcessesPush(t *testing.T) {
 		token := one.agent(t, "ada")
 		one.registerPush(t, token, m)
 		one.worker(t, "ada", pushing)
-		line := one.Known("ada").Line
+		line := one.CachedWorker("ada").ConnectionID
 
 		two := open(t, newBed(t, db), quick(), nil)
 		one.tell(t, "ada", 20)
 		one.inboxOf(t, "ada", 0)
 		require.Len(t, m.messages(), 20, "one of them pushes, each message once")
-		require.Equal(t, line, one.Known("ada").Line)
+		require.Equal(t, line, one.CachedWorker("ada").ConnectionID)
 
 		require.NoError(t, one.links.Stop(t.Context()))
-		two.worker(t, "ada", func(w models.Worker) bool { return pushing(w) && w.Line != line })
+		two.worker(t, "ada", func(w models.Worker) bool { return pushing(w) && w.ConnectionID != line })
 		two.once.Do(func() { two.task = one.task })
 		two.tell(t, "ada", 1)
 		two.inboxOf(t, "ada", 0)

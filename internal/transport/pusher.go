@@ -15,10 +15,10 @@ import (
 // taken; while it is not, the agent is off the line, and is tried again with pauses that
 // grow.
 type pusher struct {
-	l      *Links
+	l      *Transports
 	client *pushClient
 	target models.PushTarget
-	speech protocol.Dialect
+	speech protocol.Protocol
 	cancel context.CancelFunc
 	// pause is how long is waited after the next failure.
 	pause time.Duration
@@ -54,7 +54,7 @@ func (p *pusher) turn(ctx context.Context) time.Duration {
 	case ctx.Err() != nil, errors.Is(err, errReplaced):
 		return p.l.opts.Heartbeat / 3
 	case errors.Is(err, errGone):
-		_, err := p.l.core.Work.DropPushTarget(ctx, p.target.AgentID, p.target.Secret)
+		_, err := p.l.core.Work.DeletePushTarget(ctx, p.target.AgentID, p.target.Secret)
 		p.l.report("a push target that is gone could not be removed", p.target.AgentID, err)
 		p.l.push.look()
 	case p.pause == p.l.opts.PushBackoff: // the first of a row
@@ -72,14 +72,14 @@ var errReplaced = errors.New("the agent is on another line")
 // that ended without a word is on its line until it counts as silent, or at once where
 // there is no other process; one that ended with a word has left it on no line.
 func (p *pusher) isFree() bool {
-	w := p.l.core.Work.Known(p.target.AgentID)
+	w := p.l.core.Work.CachedWorker(p.target.AgentID)
 	if w.State == models.WorkerOffline || w.State == "" {
 		return true
 	}
-	if w.Link != Push {
+	if w.Transport != Push {
 		return false
 	}
-	return w.Line == "" || p.l.opts.Alone && p.l.lines.of(p.target.AgentID) == nil
+	return w.ConnectionID == "" || p.l.opts.Alone && p.l.lines.of(p.target.AgentID) == nil
 }
 
 // mayPush returns errGone where the token that registered the target is not good any
@@ -141,7 +141,7 @@ func (p *pusher) attend(ctx context.Context, agentID string, taken *time.Time) e
 		return err
 	}
 	now := p.l.opts.Clock()
-	if now.Sub(*taken) < p.l.opts.MaxPushBackoff && !p.l.core.Work.Known(agentID).Probing {
+	if now.Sub(*taken) < p.l.opts.MaxPushBackoff && !p.l.core.Work.CachedWorker(agentID).Probing {
 		return nil
 	}
 	*taken = now

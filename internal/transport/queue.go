@@ -40,7 +40,7 @@ type lane struct {
 // publishes; another one takes over when it hears the agent and sees that messages are
 // left lying.
 type queue struct {
-	l     *Links
+	l     *Transports
 	seed  maphash.Seed
 	lanes [lanes]*lane
 	group sync.WaitGroup
@@ -48,7 +48,7 @@ type queue struct {
 	full complaint
 }
 
-func newQueue(l *Links) *queue {
+func newQueue(l *Transports) *queue {
 	q := &queue{l: l, seed: maphash.MakeSeed()}
 	for i := range q.lanes {
 		q.lanes[i] = &lane{waiting: make(chan bus.Message, laneRoom)}
@@ -160,9 +160,9 @@ func (q *queue) hear(ctx context.Context, m bus.Message) {
 		return
 	}
 	q.l.counts.heard(Queue)
-	before := q.l.core.Work.Known(agentID)
+	before := q.l.core.Work.CachedWorker(agentID)
 	a := q.l.speech.Receive(within, who, rest, 0)
-	if a.Present && !a.Refused {
+	if a.Joined && !a.IsError {
 		err := q.welcome(ctx, agentID, before)
 		q.l.report("an agent could not be put on the message bus", agentID, err)
 		if errs.Is(err, errs.InvalidRequest) { // it cannot be spoken to

@@ -17,7 +17,7 @@ const queueRetry = time.Second
 // welcome puts an agent that has said over the queue that it is there on a line of this
 // process, unless it was on one before that hands its messages over.
 func (q *queue) welcome(ctx context.Context, agentID string, before models.Worker) error {
-	if before.Link == Queue && before.State != models.WorkerOffline {
+	if before.Transport == Queue && before.State != models.WorkerOffline {
 		served, err := q.isServed(ctx, before)
 		if err != nil || served {
 			return err
@@ -27,8 +27,8 @@ func (q *queue) welcome(ctx context.Context, agentID string, before models.Worke
 	if err != nil {
 		return err
 	}
-	w := q.l.core.Work.Known(agentID)
-	h := newHeld(agentID, Queue, q.l.speech, max(before.Places, 1), q.l.opts.Clock())
+	w := q.l.core.Work.CachedWorker(agentID)
+	h := newHeld(agentID, Queue, q.l.speech, max(before.Concurrency, 1), q.l.opts.Clock())
 	h.shown.Store(false) // what it says is noted as it says it
 	if err := q.l.lines.enter(h); err != nil {
 		return err
@@ -51,10 +51,10 @@ func (q *queue) welcome(ctx context.Context, agentID string, before models.Worke
 // isServed reports whether somebody hands over what an agent on the queue is to be told.
 // Another process that does not is found out by what should be acknowledged by now.
 func (q *queue) isServed(ctx context.Context, w models.Worker) (bool, error) {
-	if h := q.l.lines.of(w.AgentID); h != nil && h.id == w.Line {
+	if h := q.l.lines.of(w.AgentID); h != nil && h.id == w.ConnectionID {
 		return true, nil
 	}
-	if q.l.opts.Alone || w.Line == "" {
+	if q.l.opts.Alone || w.ConnectionID == "" {
 		return false, nil
 	}
 	all, err := q.l.core.Work.Messages(ctx, w.AgentID, maxInbox)
@@ -82,7 +82,7 @@ func (q *queue) serve(ctx context.Context, h *held, agent models.Agent) {
 		case <-ctx.Done():
 			return
 		}
-		if h.due.Swap(false) && q.l.core.Work.Known(agent.ID).State == models.WorkerOffline {
+		if h.due.Swap(false) && q.l.core.Work.CachedWorker(agent.ID).State == models.WorkerOffline {
 			return // it has said so, or says nothing any more
 		}
 		c.limit = q.l.core.Bus.MaxPayload() // another server may allow less

@@ -74,7 +74,7 @@ func (g *guest) ask(n note) (s said) {
 func (g *guest) arrive(t *testing.T, h *house) {
 	t.Helper()
 	require.Equal(t, []string{"h1"}, g.ask(note{ID: "h1", Do: "present"}).Ack)
-	h.worker(t, g.id, func(w models.Worker) bool { return online(w) && w.Link == transport.Queue })
+	h.worker(t, g.id, func(w models.Worker) bool { return online(w) && w.Transport == transport.Queue })
 }
 
 // hear returns the next message.
@@ -100,7 +100,7 @@ func TestTheQueue(t *testing.T) {
 		require.JSONEq(t, `{"id":"m1"}`, heard[0].raw)
 		require.Equal(t, "ada", *heard[0].from.AgentID)
 		h.metricIs(t, 3, "comet_link_messages_total", "in", "nats")
-		require.Empty(t, h.Known("ada").Line, "it has not said that it takes work")
+		require.Empty(t, h.CachedWorker("ada").ConnectionID, "it has not said that it takes work")
 	})
 	onQueue(t, "takes nothing with a wrong token, or with another agent's", nil, func(t *testing.T, h *house, b *bus.Bus) {
 		h.agent(t, "ada")
@@ -166,10 +166,10 @@ func TestTheQueue(t *testing.T) {
 	onQueue(t, "keeps one line for an agent that says often that it is there", nil, func(t *testing.T, h *house, b *bus.Bus) {
 		g := visit(t, b, "ada", h.agent(t, "ada"))
 		g.arrive(t, h)
-		line := h.Known("ada").Line
+		line := h.CachedWorker("ada").ConnectionID
 		g.ask(note{ID: "h2", Do: "present"})
 		g.ask(note{ID: "m1"})
-		require.Equal(t, line, h.Known("ada").Line)
+		require.Equal(t, line, h.CachedWorker("ada").ConnectionID)
 		h.metricIs(t, 1, "comet_link_lines", "nats")
 	})
 	onQueue(t, "takes an agent over whose process is no more", nil, func(t *testing.T, h *house, b *bus.Bus) {
@@ -179,7 +179,7 @@ func TestTheQueue(t *testing.T) {
 		h.tell(t, "ada", 1)
 		g.ask(note{ID: "h1", Do: "present"})
 		g.ask(note{ID: "m1"})
-		require.Equal(t, "a line of another process", h.Known("ada").Line, "it may be there")
+		require.Equal(t, "a line of another process", h.CachedWorker("ada").ConnectionID, "it may be there")
 		h.db.Clock.Advance(21 * time.Second)
 		g.ask(note{ID: "h2", Do: "present"})
 		require.Equal(t, "cancel", g.hear().Do)
@@ -188,7 +188,7 @@ func TestTheQueue(t *testing.T) {
 		g := visit(t, b, "ada", h.agent(t, "ada"))
 		g.arrive(t, h)
 		require.NoError(t, h.links.Stop(t.Context()))
-		h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.Line == "" })
+		h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID == "" })
 
 		next := open(t, bed{h.db, h.Orchestrator}, nil, func(c *transport.Core) { c.Bus = b })
 		h.tell(t, "ada", 1)

@@ -44,7 +44,7 @@ type signing struct {
 
 // on returns the context of what is said on the line.
 func (s *signing) on(ctx context.Context) context.Context {
-	return protocol.OnLine(ctx, protocol.Line{Far: s.far})
+	return protocol.WithConnection(ctx, protocol.Connection{Remote: s.far})
 }
 
 // first returns the context of the message that is read next.
@@ -53,7 +53,7 @@ func (s *signing) first(ctx context.Context) context.Context {
 		return ctx
 	}
 	s.vouched = false
-	return protocol.OnLine(ctx, protocol.Line{Far: s.far, Vouched: true})
+	return protocol.WithConnection(ctx, protocol.Connection{Remote: s.far, Verified: true})
 }
 
 // greetWithin is how long an agent that has to sign may take to say its first message.
@@ -78,7 +78,7 @@ func (c *greeted) read(ctx context.Context) ([]byte, error) {
 // It reports false for a connection that has been turned away.
 func (s *socket) introduced() bool {
 	in, ok := s.speech.(signatory)
-	if !ok || !s.speech.Plain() {
+	if !ok || !s.speech.Unframed() {
 		return true
 	}
 	must, err := in.MustSign(s.l.ctx, s.agentID)
@@ -110,7 +110,7 @@ func (s *socket) introduced() bool {
 
 // origin is where a connection comes from.
 type origin struct {
-	line       protocol.Line
+	line       protocol.Connection
 	subscriber netip.Prefix
 }
 
@@ -120,7 +120,7 @@ func (s *Listener) from(c net.Conn) (origin, error) {
 		return origin{}, errs.New(errs.Unauthenticated, "it cannot be told where the connection comes from")
 	}
 	addr := at.Addr().Unmap()
-	return origin{protocol.Line{Far: !s.opts.Local(addr)}, subscriber(addr)}, nil
+	return origin{protocol.Connection{Remote: !s.opts.Local(addr)}, subscriber(addr)}, nil
 }
 
 // signer returns whose connection it is where that is said by a signature, which is still
@@ -130,12 +130,12 @@ func (s *Listener) from(c net.Conn) (origin, error) {
 func (s *Listener) signer(ctx context.Context, from origin, first []byte) (func(context.Context) (models.Principal, error), error) {
 	in, ok := s.speech.(signatory)
 	if !ok {
-		if from.line.Far {
+		if from.line.Remote {
 			return nil, errs.New(errs.Unauthenticated, "lines are taken from this machine only")
 		}
 		return nil, nil //nolint:nilnil // it is said in another way
 	}
-	if wait := s.l.doorman.pause(from.subscriber); from.line.Far && wait > 0 {
+	if wait := s.l.doorman.pause(from.subscriber); from.line.Remote && wait > 0 {
 		return nil, errTooForged(wait)
 	}
 	id, err := in.Signer(ctx, first)
@@ -145,7 +145,7 @@ func (s *Listener) signer(ctx context.Context, from origin, first []byte) (func(
 	if wait := max(s.l.doorman.pause(from.subscriber), s.l.doorman.pauseOf(id)); wait > 0 {
 		return nil, errTooForged(wait)
 	}
-	return s.keyHolder(in, id, from.line.Far), nil
+	return s.keyHolder(in, id, from.line.Remote), nil
 }
 
 // keyHolder is an agent that signs, for as long as it is active and has a key. It may not
@@ -218,14 +218,14 @@ func agentOf(p models.Principal) string {
 
 // hearing returns what hears the messages of one request, and no more of them once too
 // many signatures were wrong.
-func (l *Links) hearing(speech protocol.Dialect, who visitor, from netip.Prefix) func(ctx context.Context, line []byte, wait time.Duration) protocol.Answer {
+func (l *Transports) hearing(speech protocol.Protocol, who visitor, from netip.Prefix) func(ctx context.Context, line []byte, wait time.Duration) protocol.Reply {
 	shut := false
-	return func(ctx context.Context, line []byte, wait time.Duration) protocol.Answer {
+	return func(ctx context.Context, line []byte, wait time.Duration) protocol.Reply {
 		if shut {
 			return speech.Refuse(errTooForged(l.doorman.pause(from)), line)
 		}
 		a := speech.Receive(ctx, who.Principal, line, wait)
-		shut = a.Forged && l.doorman.forged(from, agentOf(who.Principal), who.token)
+		shut = a.BadSignature && l.doorman.forged(from, agentOf(who.Principal), who.token)
 		return a
 	}
 }

@@ -128,7 +128,7 @@ func TestAnAgentOnAnotherMachine(t *testing.T) {
 		taken := sign(t, join, theKey, "00aa")
 		g.say(taken)
 		require.Contains(t, g.hearSigned(), "registered")
-		before := h.worker(t, "ada", online).Line
+		before := h.worker(t, "ada", online).ConnectionID
 		next := strings.Replace(join, "M1", "M2", 1)
 		for first, reason := range map[string]string{
 			next:                             wire.ReasonUnsigned,
@@ -147,7 +147,7 @@ func TestAnAgentOnAnotherMachine(t *testing.T) {
 			require.NotContains(t, said, ";auth", "nobody has lines signed by asking wrongly")
 		}
 		require.Empty(t, h.names, "nobody is registered")
-		require.Equal(t, before, h.Known("ada").Line, "and the line that there is goes on")
+		require.Equal(t, before, h.CachedWorker("ada").ConnectionID, "and the line that there is goes on")
 		g.say(sign(t, fmt.Sprintf(heartbeat, 2), theKey, "00aa"))
 		require.Empty(t, g.signedBarrier(t, 3))
 	})
@@ -249,7 +249,7 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		g := h.enter(t, transport.WebSocket, token)
 		g.say(sign(t, join, theKey, "00aa"))
 		require.Contains(t, g.hearSigned(), "registered;id=W1")
-		before := h.worker(t, "ada", online).Line
+		before := h.worker(t, "ada", online).ConnectionID
 		next := strings.Replace(join, "M1", "M2", 1)
 		for first, reason := range map[string]string{
 			next:                             wire.ReasonUnsigned,
@@ -269,13 +269,13 @@ func TestASignatureOnThisMachine(t *testing.T) {
 				require.Contains(t, strings.Join(other.over(), ""), "|F|E90|0|S0|-|reason="+reason+";", "%s %s", way, first)
 			}
 		}
-		require.Equal(t, before, h.Known("ada").Line)
+		require.Equal(t, before, h.CachedWorker("ada").ConnectionID)
 		require.Empty(t, g.signedBarrier(t, 3), "and it goes on")
 
 		g = h.enter(t, transport.WebSocket, token)
 		g.say(sign(t, next, theKey, "00ab"))
 		require.Contains(t, g.hearSigned(), "registered;id=W1")
-		h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.Line != before })
+		h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
 	})
 	plainRule(t, "says who somebody is that has no token", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
 		h.first(t, "ada")

@@ -21,7 +21,7 @@ const patience = 2
 // goroutine hands over what is in the inbox and looks after the line; another one reads.
 type socket struct {
 	*held
-	l     *Links
+	l     *Transports
 	conn  conn
 	agent models.Agent
 	// who returns whose line it is, as long as that is so.
@@ -39,7 +39,7 @@ type socket struct {
 }
 
 // verified returns whose token it is, for as long as it is accepted.
-func (l *Links) verified(token string) func(context.Context) (models.Principal, error) {
+func (l *Transports) verified(token string) func(context.Context) (models.Principal, error) {
 	return func(ctx context.Context) (models.Principal, error) { return l.core.Auth.Verify(ctx, token) }
 }
 
@@ -67,7 +67,7 @@ func (s *socket) run(ctx context.Context, version string) {
 // begin joins and says hello. On a plain line both are for the agent to begin.
 func (s *socket) begin(ctx context.Context, version string) error {
 	s.here = make(chan struct{})
-	if s.speech.Plain() {
+	if s.speech.Unframed() {
 		return nil
 	}
 	if err := s.join(ctx); err != nil {
@@ -131,7 +131,7 @@ func (s *socket) awaited(ctx context.Context) bool {
 // hand writes one message. On a plain line nothing counts as said after it until it is
 // written.
 func (s *socket) hand(p parcel) error {
-	if s.speech.Plain() {
+	if s.speech.Unframed() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 	}
@@ -140,7 +140,7 @@ func (s *socket) hand(p parcel) error {
 			return err
 		}
 	}
-	if !s.speech.Plain() {
+	if !s.speech.Unframed() {
 		return nil
 	}
 	if s.written == nil {
@@ -190,7 +190,7 @@ func (s *socket) close(cut context.CancelFunc) {
 	case endRefused:
 		code = websocket.StatusPolicyViolation
 	}
-	if s.speech.Plain() || s.write(frame{Bye: &bye{s.why}}.bytes()) == nil {
+	if s.speech.Unframed() || s.write(frame{Bye: &bye{s.why}}.bytes()) == nil {
 		s.conn.close(code, string(s.why))
 	}
 }
@@ -219,7 +219,7 @@ func (s *socket) read(ctx context.Context) {
 			continue
 		}
 		within := s.first(ctx)
-		err = messages.add(ctx, s.speech.About(raw), len(raw), func() {
+		err = messages.add(ctx, s.speech.OrderingKey(raw), len(raw), func() {
 			heard, err := s.take(within, raw)
 			if heard && len(got) > 0 {
 				acks.add(got)
@@ -238,7 +238,7 @@ func (s *socket) read(ctx context.Context) {
 // all it says. On a plain line whoever says anything has what was written before, but for
 // work: that it has to speak of.
 func (s *socket) acknowledged(raw []byte) (ids []string, isFrame bool) {
-	if s.speech.Plain() {
+	if s.speech.Unframed() {
 		return s.received(), false
 	}
 	f, ok := parseFrame(raw)
@@ -276,28 +276,28 @@ func (s *socket) take(ctx context.Context, raw []byte) (heard bool, err error) {
 	}
 	s.l.counts.heard(s.link)
 	a := s.speech.Receive(within, who, raw, 0)
-	if a.Forged && s.l.doorman.forged(s.from, s.agentID, s.token) {
+	if a.BadSignature && s.l.doorman.forged(s.from, s.agentID, s.token) {
 		_ = s.write(a.Body)
 		s.end(endRefused)
 		return false, errTooForged(0)
 	}
-	return !a.Unheard, s.reply(within, a, raw)
+	return !a.Unauthenticated, s.reply(within, a, raw)
 }
 
 // reply says what became of a message.
-func (s *socket) reply(ctx context.Context, a protocol.Answer, raw []byte) error {
-	if s.speech.Plain() {
+func (s *socket) reply(ctx context.Context, a protocol.Reply, raw []byte) error {
+	if s.speech.Unframed() {
 		if _, work := s.sent.count(); s.joined.Load() && work >= s.places {
 			s.wake() // what it spoke of may make room for more
 		}
 		return s.answer(ctx, a, raw)
 	}
-	if a.Refused || a.Reply && len(a.Body) > 0 {
+	if a.IsError || a.SendBack && len(a.Body) > 0 {
 		if err := s.write(a.Body); err != nil {
 			return err
 		}
 	}
-	if a.MessageID == "" || a.Refused && a.RetryAfter > 0 { // to come again
+	if a.MessageID == "" || a.IsError && a.RetryAfter > 0 { // to come again
 		return nil
 	}
 	return s.write(frame{Ack: []string{a.MessageID}}.bytes())
@@ -305,15 +305,15 @@ func (s *socket) reply(ctx context.Context, a protocol.Answer, raw []byte) error
 
 // answer answers on a plain line. An agent that says that it is there is told so before
 // it is given anything.
-func (s *socket) answer(ctx context.Context, a protocol.Answer, raw []byte) error {
-	comes := a.Present && !a.Refused
-	if comes && !s.joined.Load() && a.Places > 0 {
-		s.places = a.Places // nobody looks before the agent is there
+func (s *socket) answer(ctx context.Context, a protocol.Reply, raw []byte) error {
+	comes := a.Joined && !a.IsError
+	if comes && !s.joined.Load() && a.Concurrency > 0 {
+		s.places = a.Concurrency // nobody looks before the agent is there
 	}
 	if comes {
 		s.agrees(a)
 	}
-	if a.Refused || a.Reply {
+	if a.IsError || a.SendBack {
 		if err := s.write(a.Body); err != nil || !comes {
 			return err
 		}

@@ -31,7 +31,7 @@ func (s *strangers) enter(from origin) bool {
 	if s.n >= s.most {
 		return false
 	}
-	if from.line.Far {
+	if from.line.Remote {
 		if s.far >= s.mostFar || s.of[from.subscriber] >= maxFromAfar {
 			return false
 		}
@@ -46,7 +46,7 @@ func (s *strangers) leave(from origin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.n--
-	if !from.line.Far {
+	if !from.line.Remote {
 		return
 	}
 	s.far--

@@ -15,7 +15,7 @@ import (
 // speaks and acknowledges by requests of their own.
 type stream struct {
 	*held
-	l       *Links
+	l       *Transports
 	token   string
 	agent   models.Agent
 	w       http.ResponseWriter
@@ -39,7 +39,7 @@ type stream struct {
 //	@Failure		503	"5002: this server holds as many lines as it may, or stops"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/stream [get]
-func (l *Links) stream(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
+func (l *Transports) stream(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
 	q := parseQuery(r, "places", "versions")
 	places := q.number("places", 1, orchestrator.MaxPlaces, 1)
 	if q.err != nil {

@@ -84,7 +84,7 @@ func TestAStream(t *testing.T) {
 		require.Equal(t, "hello", hello.name)
 		require.Contains(t, hello.data, `"window":2`)
 		w := h.worker(t, "ada", online)
-		require.Equal(t, []any{transport.Stream, 2}, []any{w.Link, w.Places})
+		require.Equal(t, []any{transport.Stream, 2}, []any{w.Transport, w.Concurrency})
 		h.submit(t, "ada")
 		e := l.hear()
 		require.Equal(t, "message", e.name)
@@ -128,7 +128,7 @@ func TestAStream(t *testing.T) {
 			require.Equal(t, "heartbeat", e.comment)
 			h.seenNow(t, "ada")
 		}
-		require.Equal(t, models.WorkerOnline, h.Known("ada").State)
+		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 	})
 	rule(t, "ends with a good-bye when the server does", nil, func(t *testing.T, h *house) {
 		l := h.listen(t, h.agent(t, "ada"), "")
@@ -140,7 +140,7 @@ func TestAStream(t *testing.T) {
 		_, ok := l.next()
 		require.False(t, ok)
 		require.NoError(t, h.links.Stop(t.Context()))
-		require.Equal(t, models.WorkerOnline, h.Known("ada").State, "it comes back")
+		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State, "it comes back")
 	})
 	rule(t, "ends when the agent comes by another way", nil, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")
@@ -148,7 +148,7 @@ func TestAStream(t *testing.T) {
 		l.hear()
 		h.connect(t, token, "")
 		require.JSONEq(t, `{"bye":{"reason":"replaced"}}`, l.hear().data)
-		require.Equal(t, transport.WebSocket, h.worker(t, "ada", online).Link)
+		require.Equal(t, transport.WebSocket, h.worker(t, "ada", online).Transport)
 	})
 	rule(t, "ends when the token is revoked", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, h *house) {
 		h.agent(t, "ada")

@@ -11,7 +11,7 @@ import (
 // tend looks after all lines from one goroutine, until ctx ends: it notes who is still
 // there, all of a moment in one transaction, has the lines ask those who are silent, and
 // ends those that another process has replaced.
-func (l *Links) tend(ctx context.Context) {
+func (l *Transports) tend(ctx context.Context) {
 	tick := time.NewTicker(max(l.opts.Heartbeat/turns, time.Millisecond))
 	defer tick.Stop()
 	var all []*held
@@ -28,14 +28,14 @@ func (l *Links) tend(ctx context.Context) {
 }
 
 // beat is a heartbeat for a slice of the lines, and a look at all of them.
-func (l *Links) beat(ctx context.Context, all []*held, turn uint8) {
+func (l *Transports) beat(ctx context.Context, all []*held, turn uint8) {
 	var shown []*held
 	for _, h := range all {
 		if !h.joined.Load() {
 			continue
 		}
-		w := l.core.Work.Known(h.agentID)
-		if w.Line != h.id {
+		w := l.core.Work.CachedWorker(h.agentID)
+		if w.ConnectionID != h.id {
 			h.end(endReplaced)
 			continue
 		}
@@ -56,7 +56,7 @@ func (l *Links) beat(ctx context.Context, all []*held, turn uint8) {
 }
 
 // note writes signs of life, and brings back who was taken for gone meanwhile.
-func (l *Links) note(ctx context.Context, shown []*held) {
+func (l *Transports) note(ctx context.Context, shown []*held) {
 	by := make(map[string]*held, len(shown))
 	ids := make([]string, 0, len(shown))
 	for _, h := range shown {
@@ -84,12 +84,12 @@ func (l *Links) note(ctx context.Context, shown []*held) {
 }
 
 // join makes the agent of a line one that takes work on it.
-func (l *Links) join(ctx context.Context, h *held) (models.Worker, error) {
+func (l *Transports) join(ctx context.Context, h *held) (models.Worker, error) {
 	return l.core.Work.Join(ctx, h.agentID, h.joining(h.id))
 }
 
 // accepted returns an agent that is registered and can be spoken to in a dialect.
-func (l *Links) accepted(ctx context.Context, speech protocol.Dialect, agentID string) (models.Agent, error) {
+func (l *Transports) accepted(ctx context.Context, speech protocol.Protocol, agentID string) (models.Agent, error) {
 	agent, err := l.core.Work.Agent(ctx, agentID)
 	if err != nil {
 		return agent, err
@@ -100,21 +100,21 @@ func (l *Links) accepted(ctx context.Context, speech protocol.Dialect, agentID s
 // hangup takes the agent of a line that is over off it, unless it is on another one by
 // now. Where this process is what ends, the agent stays: it comes back within seconds,
 // or is found to be silent, and meanwhile work can be asked of it.
-func (l *Links) hangup(ctx context.Context, h *held) {
+func (l *Transports) hangup(ctx context.Context, h *held) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opts.WriteTimeout)
 	defer cancel()
 	if l.lines.open.Err() != nil {
 		l.release(ctx, h)
 		return
 	}
-	l.report("a line's end was not noted", h.agentID, l.core.Work.Hangup(ctx, h.agentID, h.id))
+	l.report("a line's end was not noted", h.agentID, l.core.Work.Disconnect(ctx, h.agentID, h.id))
 }
 
 // release lets another process have an agent that does not come by itself: it stays on
 // a line that is nobody's.
-func (l *Links) release(ctx context.Context, h *held) {
-	w := l.core.Work.Known(h.agentID)
-	if l.opts.Alone || w.Line != h.id || h.link != Push && h.link != Queue || w.State != models.WorkerOnline {
+func (l *Transports) release(ctx context.Context, h *held) {
+	w := l.core.Work.CachedWorker(h.agentID)
+	if l.opts.Alone || w.ConnectionID != h.id || h.link != Push && h.link != Queue || w.State != models.WorkerOnline {
 		return
 	}
 	_, err := l.core.Work.Join(ctx, h.agentID, h.joining(""))

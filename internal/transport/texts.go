@@ -22,8 +22,8 @@ const (
 )
 
 // plain returns the dialect whose messages are lines of text, nil where none is spoken.
-func (l *Links) plain() protocol.Dialect {
-	i := slices.IndexFunc(l.core.Dialects, protocol.Dialect.Plain)
+func (l *Transports) plain() protocol.Protocol {
+	i := slices.IndexFunc(l.core.Dialects, protocol.Protocol.Unframed)
 	if i < 0 {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (l *Links) plain() protocol.Dialect {
 //	@Failure		400	{string}	string	"E10 to E16: no line is accepted"
 //	@x-comet-failures	"line"
 //	@Router			/api/v5/messages [post]
-func (l *Links) texts(speech protocol.Dialect) handler {
+func (l *Transports) texts(speech protocol.Protocol) handler {
 	return func(w http.ResponseWriter, r *http.Request, who visitor) error {
 		if err := maySend(who.Principal); err != nil {
 			return err
@@ -68,17 +68,17 @@ func (l *Links) texts(speech protocol.Dialect) handler {
 		until := time.Now().Add(wait)
 		ctx = protocol.WithTrace(ctx, r.Header["Traceparent"])
 		hear := l.hearing(speech, who, addressOf(r))
-		var out protocol.Answer
+		var out protocol.Reply
 		var first int // the status of the first, while all are refused
 		refused, taken := true, false
 		for _, line := range lines {
 			l.counts.heard("http")
 			a := hear(ctx, line, max(time.Until(until), 0))
-			failed := a.Refused || a.Status >= http.StatusBadRequest // or ended so
+			failed := a.IsError || a.Status >= http.StatusBadRequest // or ended so
 			if refused = refused && failed; first == 0 {
 				first, out.RetryAfter = a.Status, a.RetryAfter
 			}
-			if !a.Refused {
+			if !a.IsError {
 				taken, out.Location = true, a.Location
 			}
 			if !failed {

@@ -39,7 +39,7 @@ func (h *inn) lines(t *testing.T, a answer) []string {
 func (h *inn) digger(t *testing.T) (token string) {
 	t.Helper()
 	token = h.agent(t, "dig")
-	_, err := h.Join(t.Context(), "dig", orchestrator.Joining{Dialect: v5.Name, Link: "none", Places: 100})
+	_, err := h.Join(t.Context(), "dig", orchestrator.JoinRequest{Dialect: v5.Name, Link: "none", Places: 100})
 	require.NoError(t, err)
 	h.worker(t, "dig", online)
 	return token
@@ -54,7 +54,7 @@ func (h *inn) asked(t *testing.T, user string) (got <-chan answer, task string) 
 	require.NoError(t, err)
 	agent, err := h.Agent(t.Context(), "dig")
 	require.NoError(t, err)
-	parts, err := h.speech.Dialect.Render(t.Context(), agent, m, 0)
+	parts, err := h.speech.Protocol.Render(t.Context(), agent, m, 0)
 	require.NoError(t, err)
 	segments := strings.Split(string(parts[0]), "|")
 	require.Equal(t, "R", segments[2])

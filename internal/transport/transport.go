@@ -58,7 +58,7 @@ type Core struct {
 	Auth *auth.Auth
 	// Dialects are what can be spoken on a WebSocket; the first of them is spoken
 	// everywhere else. There is at least one.
-	Dialects []protocol.Dialect
+	Dialects []protocol.Protocol
 	// Bus carries the message-queue form, nil for none.
 	Bus *bus.Bus
 }
@@ -146,10 +146,10 @@ func orElse[T int | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// Links holds the lines of this process. It is safe for concurrent use.
-type Links struct {
+// Transports holds the lines of this process. It is safe for concurrent use.
+type Transports struct {
 	core    Core
-	speech  protocol.Dialect // the first of them
+	speech  protocol.Protocol // the first of them
 	opts    Options
 	log     *slog.Logger
 	counts  *counts
@@ -173,8 +173,8 @@ const maxAsked = 20_000
 
 // New returns the links to the core. Mount its routes, and Start it for the lines to be
 // looked after.
-func New(core Core, opts *Options) *Links {
-	l := &Links{core: core, speech: core.Dialects[0], opts: opts.orDefaults()}
+func New(core Core, opts *Options) *Transports {
+	l := &Transports{core: core, speech: core.Dialects[0], opts: opts.orDefaults()}
 	l.log = l.opts.Logger
 	l.counts = newCounts(l.opts.Registerer)
 	l.doorman = newDoorman(core.Auth, l.opts.MaxFailures, l.opts.Clock, l.counts.failures)
@@ -193,15 +193,15 @@ func New(core Core, opts *Options) *Links {
 }
 
 // Start implements lifecycle.Service.
-func (l *Links) Start(ctx context.Context) error { return l.loop.Start(ctx) }
+func (l *Transports) Start(ctx context.Context) error { return l.loop.Start(ctx) }
 
 // Drain takes no line any more, tells those there are that they end, and has those who
 // wait answered with what there is. It does not wait. It is for when the HTTP server
 // stops, which waits for them; it may be called twice.
-func (l *Links) Drain() { l.lines.drain() }
+func (l *Transports) Drain() { l.lines.drain() }
 
 // Stop implements lifecycle.Service: it drains, and returns when every line is over.
-func (l *Links) Stop(ctx context.Context) error {
+func (l *Transports) Stop(ctx context.Context) error {
 	l.lines.drain()
 	ended := make(chan struct{})
 	go func() {
@@ -223,7 +223,7 @@ func (l *Links) Stop(ctx context.Context) error {
 }
 
 // report logs what went wrong on behalf of an agent.
-func (l *Links) report(what, agentID string, err error) {
+func (l *Transports) report(what, agentID string, err error) {
 	if err != nil && l.ctx.Err() == nil {
 		l.log.Warn(what, "agent", agentID, "error", err)
 	}
@@ -231,7 +231,7 @@ func (l *Links) report(what, agentID string, err error) {
 
 // complain logs that an inbox could not be read: once a minute, because every line tries
 // again every second, and there are many lines on one database.
-func (l *Links) complain(agentID string, err error) {
+func (l *Transports) complain(agentID string, err error) {
 	if l.ctx.Err() != nil {
 		return
 	}

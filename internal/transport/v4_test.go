@@ -14,14 +14,14 @@ import (
 // comeV4 opens a line of ada's, who speaks V4 from then on.
 func (h *inn) comeV4(t *testing.T, way, token, data string) *talker {
 	t.Helper()
-	g, before := h.enter(t, way, token), h.Known("ada").Line
+	g, before := h.enter(t, way, token), h.CachedWorker("ada").ConnectionID
 	joinV4 := "M0|W1>O1|J|T0|-|-|-|0|-|-|version=V4" + data
 	if way == transport.TCP {
 		joinV4 += ";token=" + token
 	}
 	g.say(joinV4)
 	require.Equal(t, "O1>W1|A|T0|-|D|-|0|-|-|registered;id=W1;status=active;version=V4;mode=compat", unnumbered(g.hear()))
-	h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.Line != before && w.DialectVersion == "V4" })
+	h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before && w.ProtocolVersion == "V4" })
 	return g
 }
 
@@ -62,7 +62,7 @@ func TestALineOfAWorkerOfV4(t *testing.T) {
 		h.submit(t, "ada")
 		before := g.hear()
 		g.drop()
-		h.worker(t, "ada", func(w models.Worker) bool { return offline(w) && w.DialectVersion == "V4" })
+		h.worker(t, "ada", func(w models.Worker) bool { return offline(w) && w.ProtocolVersion == "V4" })
 		g = h.comeV4(t, way, token, "")
 		again := g.hear()
 		require.Equal(t, unnumbered(before), unnumbered(again))
@@ -70,18 +70,18 @@ func TestALineOfAWorkerOfV4(t *testing.T) {
 		h.worker(t, "ada", offline)
 		g = h.come(t, way, token, "")
 		require.Equal(t, 10, strings.Count(g.hear(), "|"))
-		require.Empty(t, h.worker(t, "ada", online).DialectVersion)
+		require.Empty(t, h.worker(t, "ada", online).ProtocolVersion)
 	})
 	ways(t, "takes another J, with another version", transport.Options{}, func(t *testing.T, h *inn, way string) {
 		g := h.come(t, way, h.first(t, "ada"), ";places=3")
 		g.say("M2|W1>O1|J|T0|-|-|-|0|S0|-|version=V4")
 		require.Contains(t, g.hear(), "|0|S0|-|registered;id=W1;status=active;version=V4;mode=compat")
-		h.worker(t, "ada", func(w models.Worker) bool { return w.DialectVersion == "V4" && w.Places == 1 })
+		h.worker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "V4" && w.Concurrency == 1 })
 		g.say("M3|W1>O1|Q|T0|-|-|-|0|S0|-|filter=W*")
 		require.Equal(t, "O1>W1|S|T0|-|D|-|agents=W1;count=1", unnumbered(g.hear()))
 		g.say("M4|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
 		require.Contains(t, g.hear(), "version=V5")
-		h.worker(t, "ada", func(w models.Worker) bool { return w.DialectVersion == "" && w.Places == 3 })
+		h.worker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "" && w.Concurrency == 3 })
 	})
 	plainRule(t, "does not begin with eight segments over TCP", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
 		token := h.first(t, "ada")
@@ -129,7 +129,7 @@ func TestLinesOfV4OverHTTP(t *testing.T) {
 		g := h.come(t, transport.WebSocket, token, "")
 		_, lines := h.post(t, token, "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V4")
 		require.Contains(t, lines[0], "version=V4;mode=compat")
-		require.Empty(t, h.worker(t, "ada", online).DialectVersion)
+		require.Empty(t, h.worker(t, "ada", online).ProtocolVersion)
 		g.say(askRoll)
 		require.Equal(t, 10, strings.Count(g.hear(), "|"))
 	})

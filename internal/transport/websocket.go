@@ -35,7 +35,7 @@ import (
 //	@Failure		503	"5002: this server holds as many lines as it may, or stops"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/connect [get]
-func (l *Links) connect(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
+func (l *Transports) connect(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
 	q := parseQuery(r, "places", "versions")
 	places := q.number("places", 1, orchestrator.MaxPlaces, 1)
 	if q.err != nil {
@@ -95,13 +95,13 @@ func (l *Links) connect(w http.ResponseWriter, r *http.Request, who visitor, age
 // choose returns the dialect that the client would like best of those that are spoken
 // here; offered is false where it named none and gets the first. It is nil where none
 // is spoken.
-func (l *Links) choose(lines []string) (speech protocol.Dialect, offered bool) {
+func (l *Transports) choose(lines []string) (speech protocol.Protocol, offered bool) {
 	for name := range strings.SplitSeq(strings.Join(lines, ","), ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			continue
 		}
 		offered = true
-		i := slices.IndexFunc(l.core.Dialects, func(d protocol.Dialect) bool { return d.Subprotocol() == name })
+		i := slices.IndexFunc(l.core.Dialects, func(d protocol.Protocol) bool { return d.Subprotocol() == name })
 		if i >= 0 {
 			return l.core.Dialects[i], true
 		}
@@ -114,7 +114,7 @@ func (l *Links) choose(lines []string) (speech protocol.Dialect, offered bool) {
 
 // errUnspoken is the refusal of a client that named subprotocols of which none is spoken
 // here: what it named, and what there is.
-func (l *Links) errUnspoken(lines []string) error {
+func (l *Transports) errUnspoken(lines []string) error {
 	spoken := make([]string, len(l.core.Dialects))
 	for i, d := range l.core.Dialects {
 		spoken[i] = d.Subprotocol()

@@ -35,7 +35,7 @@ func TestAWebSocketBegins(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, h.db.Clock.Now(), at.UTC())
 		w := h.worker(t, "ada", online)
-		require.Equal(t, []any{"notes", transport.WebSocket, 3}, []any{w.Dialect, w.Link, w.Places})
+		require.Equal(t, []any{"notes", transport.WebSocket, 3}, []any{w.Protocol, w.Transport, w.Concurrency})
 	})
 	rule(t, "in the first dialect where none is asked for", nil, func(t *testing.T, h *house) {
 		c, err := h.dial(t, h.agent(t, "ada"), "")
@@ -61,7 +61,7 @@ func TestAWebSocketBegins(t *testing.T) {
 		require.Len(t, all, 1)
 		require.Equal(t, "unsupported-work", all[0].Refused)
 		require.Equal(t, websocket.StatusProtocolError, code)
-		require.Empty(t, h.Known("ada").Line)
+		require.Empty(t, h.CachedWorker("ada").ConnectionID)
 	})
 	rule(t, "not with a token of nobody", nil, func(t *testing.T, h *house) {
 		c, err := h.dial(t, "nonsense", "", "notes.v1")
@@ -116,7 +116,7 @@ func TestAWebSocketHandsOver(t *testing.T) {
 		for done := 0; done < n; done++ {
 			_, err := h.Acknowledge(t.Context(), "ada", []string{c.hear().ID}) // of which the line is not told
 			require.NoError(t, err)
-			h.Hear(orchestrator.WakeInbox, "ada")
+			h.OnWake(orchestrator.WakeInbox, "ada")
 		}
 		h.inboxOf(t, "ada", 0)
 	})
@@ -241,7 +241,7 @@ func TestAWebSocketEnds(t *testing.T) {
 		require.Equal(t, websocket.StatusNormalClosure, code)
 		h.metricIs(t, 1, "comet_link_lines", "websocket")
 		require.Empty(t, newer.barrier("b1"))
-		require.Equal(t, models.WorkerOnline, h.Known("ada").State)
+		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 	})
 	rule(t, "when the agent comes on a line of another process", soon, func(t *testing.T, h *house) {
 		token := h.agent(t, "ada")
@@ -251,7 +251,7 @@ func TestAWebSocketEnds(t *testing.T) {
 		all, _ := older.closed()
 		require.Equal(t, "replaced", all[len(all)-1].Bye["reason"])
 		require.Empty(t, newer.barrier("b1"))
-		require.Equal(t, models.WorkerOnline, h.Known("ada").State)
+		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 	})
 	rule(t, "soon after its token was revoked", soon, func(t *testing.T, h *house) {
 		h.agent(t, "ada")
@@ -280,7 +280,7 @@ func TestAWebSocketEnds(t *testing.T) {
 		require.Equal(t, "draining", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusGoingAway, code)
 		require.NoError(t, h.links.Stop(t.Context()))
-		require.Equal(t, models.WorkerOnline, h.Known("ada").State, "it comes back, and meanwhile work can be asked of it")
+		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State, "it comes back, and meanwhile work can be asked of it")
 		c, err := h.dial(t, h.agent(t, "bob"), "", "notes.v1")
 		require.Error(t, err)
 		require.Equal(t, http.StatusServiceUnavailable, c.resp.StatusCode)
@@ -319,7 +319,7 @@ func TestALineKeepsItsAgentOnline(t *testing.T) {
 			h.db.Clock.Advance(30 * time.Second)
 			h.seenNow(t, "ada")
 		}
-		require.Equal(t, models.WorkerOnline, h.Known("ada").State)
+		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 	})
 	rule(t, "again after the server itself had lost count", pausing(), func(t *testing.T, h *house) {
 		c := h.connect(t, h.agent(t, "ada"), "")
@@ -335,7 +335,7 @@ func TestALineKeepsItsAgentOnline(t *testing.T) {
 		require.NoError(t, h.Leave(t.Context(), "ada", false))
 		h.db.Clock.Advance(100 * time.Millisecond)
 		h.seenNow(t, "ada") // its line is looked after all the same
-		require.Equal(t, models.WorkerOffline, h.Known("ada").State)
+		require.Equal(t, models.WorkerOffline, h.CachedWorker("ada").State)
 		_, err := h.Heartbeat(t.Context(), "ada", orchestrator.Heartbeat{State: models.WorkerOnline})
 		require.NoError(t, err)
 		h.worker(t, "ada", online)
@@ -372,7 +372,7 @@ func (h *house) seenNow(t *testing.T, agentID string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		w, err := h.Worker(t.Context(), agentID)
-		return err == nil && w.SeenAt.Equal(h.db.Clock.Now())
+		return err == nil && w.LastSeenAt.Equal(h.db.Clock.Now())
 	}, time.Minute, time.Millisecond)
 }
 

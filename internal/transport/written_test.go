@@ -12,9 +12,9 @@ import (
 )
 
 // plainWords is a dialect of which only is known that it is plain.
-type plainWords struct{ protocol.Dialect }
+type plainWords struct{ protocol.Protocol }
 
-func (plainWords) Plain() bool { return true }
+func (plainWords) Unframed() bool { return true }
 
 // slowConn is a connection that takes a text once it is told what comes of that.
 type slowConn struct {
@@ -39,7 +39,7 @@ func TestWhatAnAgentHasReceived(t *testing.T) {
 	t.Parallel()
 	begin := func() (*socket, slowConn, func(id string, outcome error, meanwhile func())) {
 		c := slowConn{make(chan struct{}), make(chan error)}
-		s := &socket{held: &held{speech: plainWords{}, sent: &handed{}}, l: &Links{}, conn: c}
+		s := &socket{held: &held{speech: plainWords{}, sent: &handed{}}, l: &Transports{}, conn: c}
 		return s, c, func(id string, outcome error, meanwhile func()) {
 			s.sent.put(id, handover{times: 1, work: id == "work"})
 			done := make(chan error)

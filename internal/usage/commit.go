@@ -15,9 +15,9 @@ func (l *Ledger) commit(ctx context.Context, ops []operation) error {
 
 // alone decides an operation in a transaction of its own that also stores its
 // answer. Of a repeated request the stored answer is all that happens.
-func (l *Ledger) alone(ctx context.Context, op operation, once *models.Once) error {
+func (l *Ledger) alone(ctx context.Context, op operation, once *models.Idempotency) error {
 	return l.write(ctx, func(tx *store.Tx) error {
-		return tx.Once(once, func() (any, error) {
+		return tx.Idempotent(once, func() (any, error) {
 			if err := l.decide(tx, []operation{op}); err != nil {
 				return nil, err
 			}

@@ -97,7 +97,7 @@ func requireOwn(by models.Principal, agentID string) error {
 // do has an operation decided, together with others that wait at the same moment,
 // and returns after the commit. With an Idempotency-Key it has a transaction of its
 // own, in which the answer is stored.
-func (l *Ledger) do(ctx context.Context, op operation, once *models.Once) error {
+func (l *Ledger) do(ctx context.Context, op operation, once *models.Idempotency) error {
 	if once == nil {
 		return l.group.do(ctx, op)
 	}

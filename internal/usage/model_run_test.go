@@ -165,7 +165,7 @@ func requireVaried(t *testing.T, outcomes map[string]map[errs.Code]int) {
 }
 
 // onceOf is the Idempotency-Key of an operation, nil for none.
-func onceOf(key string) *models.Once {
+func onceOf(key string) *models.Idempotency {
 	if key == "" {
 		return nil
 	}
@@ -173,7 +173,7 @@ func onceOf(key string) *models.Once {
 }
 
 // unless returns what was heard, unless the request was answered before.
-func unless(once *models.Once, h heard) heard {
+func unless(once *models.Idempotency, h heard) heard {
 	if once != nil && once.Replay != nil {
 		return heard{answered: true}
 	}

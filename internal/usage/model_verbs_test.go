@@ -228,7 +228,7 @@ func (m *model) once(key string, tokens int64, act func(*model) heard) heard {
 	if key == "" {
 		return act(m)
 	}
-	if at, known := m.answered[key]; known && !at.Before(m.now.Add(-models.OnceRetention)) {
+	if at, known := m.answered[key]; known && !at.Before(m.now.Add(-models.IdempotencyRetention)) {
 		return heard{answered: true}
 	}
 	attempt := m.clone()

@@ -13,18 +13,18 @@ import (
 )
 
 // keyed makes an Idempotency-Key whose stored answer is the verb's result.
-func keyed(key string) *models.Once {
-	return &models.Once{
+func keyed(key string) *models.Idempotency {
+	return &models.Idempotency{
 		Principal: "token-1", Key: key, RequestHash: [32]byte{byte(len(key))},
-		Render: func(result any) (models.Answer, error) {
+		Render: func(result any) (models.StoredResponse, error) {
 			body, err := json.Marshal(result)
-			return models.Answer{Status: 201, Body: body}, err
+			return models.StoredResponse{Status: 201, Body: body}, err
 		},
 	}
 }
 
 // answer reads a stored answer.
-func answer[T any](t *testing.T, once *models.Once) T {
+func answer[T any](t *testing.T, once *models.Idempotency) T {
 	t.Helper()
 	require.NotNil(t, once.Replay, "the request was answered before")
 	var v T
@@ -36,7 +36,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 
 	rule(t, "LetAReservationBeGrantedOnce", func(t *testing.T, f *fixture) {
-		ask := func(once *models.Once) (models.Reservation, error) {
+		ask := func(once *models.Idempotency) (models.Reservation, error) {
 			return f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: new(int64(6_000))}, once)
 		}
 		once := keyed("k")
@@ -155,7 +155,9 @@ func TestIdempotencyKeys(t *testing.T) {
 		_, err = f.Record(t.Context(), models.System(), "nobody", []models.FactDraft{fact(1)}, keyed("k"))
 		requireCode(t, errs.NotFound, err)
 		broken := keyed("k")
-		broken.Render = func(any) (models.Answer, error) { return models.Answer{}, errors.New("cannot be shown") }
+		broken.Render = func(any) (models.StoredResponse, error) {
+			return models.StoredResponse{}, errors.New("cannot be shown")
+		}
 		_, err = f.Record(t.Context(), models.System(), "help", []models.FactDraft{fact(1)}, broken)
 		require.ErrorContains(t, err, "cannot be shown")
 		require.EqualValues(t, 5, f.usage(t, "help").UsedToday, "what could not be answered did not happen")

@@ -24,7 +24,7 @@ const (
 // on a later day it is added to each day's budget. It is in the agent's audit trail
 // with its reason. It returns errs.InvalidRequest, also for L0, whose budget is
 // unlimited, errs.LimitReached for the 101st that counts, and errs.NotFound.
-func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID string, d models.BudgetAdditionDraft, once *models.Once) (models.BudgetAddition, error) {
+func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID string, d models.BudgetAdditionDraft, once *models.Idempotency) (models.BudgetAddition, error) {
 	v := validate.Struct(d)
 	if now := l.store.Now(); d.ExpiresAt != nil && !d.ExpiresAt.After(now) {
 		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
@@ -87,7 +87,7 @@ func (l *Ledger) Budgets(ctx context.Context, agentID string, all bool) ([]model
 // The facts stay, and so does what its ancestors count: the tokens were spent. A
 // warning that fired today does not fire again. It is in the agent's audit trail
 // with its reason. It returns errs.InvalidRequest and errs.NotFound.
-func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string, d models.UsageReset, once *models.Once) (models.Balance, error) {
+func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string, d models.UsageReset, once *models.Idempotency) (models.Balance, error) {
 	v := validate.Struct(d)
 	if err := v.Err(); err != nil {
 		return models.Balance{}, err
@@ -141,10 +141,10 @@ func (b *books) audit(ctx context.Context, by models.Principal, agentID string, 
 }
 
 // operate opens the books of one account for an operator's action.
-func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Once, act func(*books, *account) (any, error)) error {
+func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Idempotency, act func(*books, *account) (any, error)) error {
 	ops := []operation{&visit{agentID}}
 	return l.write(ctx, func(tx *store.Tx) error {
-		return tx.Once(once, func() (any, error) {
+		return tx.Idempotent(once, func() (any, error) {
 			b, err := openBooks(tx, ops)
 			if err != nil {
 				return nil, err

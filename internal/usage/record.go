@@ -26,7 +26,7 @@ import (
 // errs.RequestIDReused for a request_id that was recorded with another content,
 // errs.ForeignAgent for a token bound to another agent, errs.LimitReached where the
 // agent's day is full, and errs.NotFound.
-func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string, drafts []models.FactDraft, once *models.Once) (models.Recorded, error) {
+func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string, drafts []models.FactDraft, once *models.Idempotency) (models.Recorded, error) {
 	op, err := newRecord(by, agentID, drafts)
 	if err != nil {
 		return models.Recorded{}, err

@@ -19,7 +19,7 @@ import (
 // Meta says whose and how much is left, and when it begins anew), and then nothing
 // is held; errs.AgentDeactivated, errs.ForeignAgent, errs.InvalidRequest and
 // errs.NotFound as they say.
-func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID string, d models.ReservationDraft, once *models.Once) (models.Reservation, error) {
+func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID string, d models.ReservationDraft, once *models.Idempotency) (models.Reservation, error) {
 	if err := requireOwn(by, agentID); err != nil {
 		return models.Reservation{}, err
 	}

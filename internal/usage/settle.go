@@ -16,7 +16,7 @@ import (
 //
 // The same settlement again changes nothing; another one, or one of a reservation
 // that was released, is errs.ReservationEnded.
-func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id string, d models.Settlement, once *models.Once) (models.Settled, error) {
+func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id string, d models.Settlement, once *models.Idempotency) (models.Settled, error) {
 	if err := requireOwn(by, agentID); err != nil {
 		return models.Settled{}, err
 	}

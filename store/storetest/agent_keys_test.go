@@ -40,8 +40,8 @@ func TestAgentKeys(t *testing.T) {
 		}))
 		require.Equal(t, second, got, "in the place of the one before")
 
-		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.DropAgentKey("ada") }))
-		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.DropAgentKey("ada") }), "twice is fine")
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.DeleteAgentKey("ada") }))
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.DeleteAgentKey("ada") }), "twice is fine")
 		err = db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.AgentKey("ada"); return err })
 		require.True(t, errs.Is(err, errs.NotFound), err)
 		require.True(t, errs.Is(save(models.AgentKey{AgentID: "nobody", Secret: "x"}), errs.Conflict))
@@ -54,13 +54,13 @@ func TestSignedLines(t *testing.T) {
 		const window = time.Hour
 		note := func(agentID, mark string) (first bool) {
 			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) {
-				first, err = tx.NoteSigned(agentID, []byte(mark), db.Now().Add(-window))
+				first, err = tx.RecordSignature(agentID, []byte(mark), db.Now().Add(-window))
 				return err
 			}))
 			return first
 		}
 		purge := func(before time.Time, limit int) (n int64) {
-			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) { n, err = tx.PurgeSigned(before, limit); return err }))
+			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) { n, err = tx.PurgeSignatures(before, limit); return err }))
 			return n
 		}
 		require.True(t, note("ada", "\x00\xff"))
@@ -89,7 +89,7 @@ func TestSignedLinesTogether(t *testing.T) {
 		for i := range times {
 			all.Go(func() {
 				failures[i] = db.Write(t.Context(), func(tx *store.Tx) (err error) {
-					firsts[i], err = tx.NoteSigned("ada", []byte("mark"), since)
+					firsts[i], err = tx.RecordSignature("ada", []byte("mark"), since)
 					return err
 				})
 			})

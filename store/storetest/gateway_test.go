@@ -24,7 +24,7 @@ func TestUpstreams(t *testing.T) {
 			return u
 		}
 		drop := func(id string) error {
-			return db.Write(t.Context(), func(tx *store.Tx) error { return tx.DropUpstream(id) })
+			return db.Write(t.Context(), func(tx *store.Tx) error { return tx.DeleteUpstream(id) })
 		}
 		made := db.Now()
 		first := save("paper", `{"url":"http://a"}`, "ada")
@@ -66,7 +66,7 @@ func TestToolPolicies(t *testing.T) {
 			require.Equal(t, p, got, "the last one counts")
 		}
 		for range 2 {
-			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.DropToolPolicy(tok.ID) }), "also where there is none")
+			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.DeleteToolPolicy(tok.ID) }), "also where there is none")
 			_, err = db.ToolPolicy(t.Context(), tok.ID)
 			require.True(t, errs.Is(err, errs.NotFound), "%v", err)
 		}
@@ -112,7 +112,7 @@ func TestToolDefinitions(t *testing.T) {
 		})
 		require.True(t, errs.Is(err, errs.NotFound), "%v", err)
 
-		write(func(tx *store.Tx) error { return tx.DropToolDefinitions("paper") })
+		write(func(tx *store.Tx) error { return tx.DeleteToolDefinitions("paper") })
 		require.Equal(t, []models.ToolDefinition{other}, of(""))
 
 		var many []models.ToolDefinition

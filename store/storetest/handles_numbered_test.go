@@ -16,7 +16,7 @@ func TestTasksNumbered(t *testing.T) {
 	t.Parallel()
 	rule(t, "AreAnOwnersNewestFirst", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
-		for i, name := range []models.Handle{{Context: 1, Task: 1}, {Context: 2, Task: 1}, {Context: 2, Task: 2}, {Context: 3, Task: 1}} {
+		for i, name := range []models.ShortID{{Context: 1, Task: 1}, {Context: 2, Task: 1}, {Context: 2, Task: 2}, {Context: 3, Task: 1}} {
 			owner := "mine"
 			if i == 3 {
 				owner = "others"
@@ -32,7 +32,7 @@ func TestTasksNumbered(t *testing.T) {
 				if err := tx.InsertTask(task, inputOf(task.ID)); err != nil {
 					return err
 				}
-				return tx.TakeHandle(task.ID, name)
+				return tx.ClaimShortID(task.ID, name)
 			})
 		}
 		for _, c := range []struct {

@@ -110,13 +110,13 @@ func TestHandles(t *testing.T) {
 			now := db.Now()
 			write(func(tx *store.Tx) error {
 				return tx.InsertTask(models.Task{
-					ID: id, SessionID: session, Class: "default", Owner: "o", Route: "r", State: models.TaskNew, Deadline: now, CreatedAt: now, UpdatedAt: now, Version: 1,
+					ID: id, SessionID: session, Class: "default", Owner: "o", QueueKey: "r", State: models.TaskNew, Deadline: now, CreatedAt: now, UpdatedAt: now, Version: 1,
 				}, models.TaskInput{TaskID: id, Parameters: []byte("{}"), Policy: []byte("{}"), Meta: []byte("{}")})
 			})
 			return id
 		}
-		name := func(id, session string) (out models.Handle) {
-			write(func(tx *store.Tx) (err error) { out, err = tx.TaskHandle(id, session); return err })
+		name := func(id, session string) (out models.ShortID) {
+			write(func(tx *store.Tx) (err error) { out, err = tx.TaskShortID(id, session); return err })
 			return out
 		}
 		now := db.Now()
@@ -124,21 +124,21 @@ func TestHandles(t *testing.T) {
 			return tx.InsertSession(models.Session{ID: "talk", Owner: "o", State: models.SessionOpen, Facts: []byte("{}"), CreatedAt: now, UpdatedAt: now})
 		})
 		first, second, alone := task("talk"), task("talk"), task("")
-		require.Equal(t, models.Handle{Context: 1, Task: 1}, name(first, "talk"))
-		require.Equal(t, models.Handle{Context: 1, Task: 2}, name(second, "talk"))
-		require.Equal(t, models.Handle{Context: 1, Task: 1}, name(first, "talk"), "for good")
-		require.Equal(t, models.Handle{Context: 2, Task: 1}, name(alone, ""))
-		require.Equal(t, models.Handle{Context: 3, Task: 1}, name(task(""), ""), "each that is in none is by itself")
+		require.Equal(t, models.ShortID{Context: 1, Task: 1}, name(first, "talk"))
+		require.Equal(t, models.ShortID{Context: 1, Task: 2}, name(second, "talk"))
+		require.Equal(t, models.ShortID{Context: 1, Task: 1}, name(first, "talk"), "for good")
+		require.Equal(t, models.ShortID{Context: 2, Task: 1}, name(alone, ""))
+		require.Equal(t, models.ShortID{Context: 3, Task: 1}, name(task(""), ""), "each that is in none is by itself")
 
-		got, err := db.TaskHandle(t.Context(), second)
+		got, err := db.TaskShortID(t.Context(), second)
 		require.NoError(t, err)
-		require.Equal(t, models.Handle{Context: 1, Task: 2}, got)
-		id, err := db.TaskOfHandle(t.Context(), got)
+		require.Equal(t, models.ShortID{Context: 1, Task: 2}, got)
+		id, err := db.TaskByShortID(t.Context(), got)
 		require.NoError(t, err)
 		require.Equal(t, second, id)
-		_, err = db.TaskOfHandle(t.Context(), models.Handle{Context: 1, Task: 3})
+		_, err = db.TaskByShortID(t.Context(), models.ShortID{Context: 1, Task: 3})
 		require.True(t, errs.Is(err, errs.NotFound))
-		_, err = db.TaskHandle(t.Context(), "nothing")
+		_, err = db.TaskShortID(t.Context(), "nothing")
 		require.True(t, errs.Is(err, errs.NotFound))
 		session, err := db.SessionOfContext(t.Context(), 1)
 		require.NoError(t, err)
@@ -155,8 +155,8 @@ func TestHandles(t *testing.T) {
 		for n := third.Task; n < models.MaxContextTasks; n++ {
 			name(task("talk"), "talk")
 		}
-		require.Equal(t, models.Handle{Context: 4, Task: 1}, name(task("talk"), "talk"))
-		require.Equal(t, models.Handle{Context: 4, Task: 2}, name(task("talk"), "talk"))
+		require.Equal(t, models.ShortID{Context: 4, Task: 1}, name(task("talk"), "talk"))
+		require.Equal(t, models.ShortID{Context: 4, Task: 2}, name(task("talk"), "talk"))
 
 		// Whoever brings a number has it where it is free, and who comes behind gets the next.
 		write(func(tx *store.Tx) error { return tx.NameContext(2, "") })
@@ -164,11 +164,11 @@ func TestHandles(t *testing.T) {
 		write(func(tx *store.Tx) (err error) { n, err = tx.OpenContext("other"); return err })
 		require.EqualValues(t, 5, n)
 		own := task("other")
-		write(func(tx *store.Tx) error { return tx.TakeHandle(own, models.Handle{Context: n, Task: 7}) })
-		require.Equal(t, models.Handle{Context: n, Task: 7}, name(own, "other"))
-		require.Equal(t, models.Handle{Context: n, Task: 8}, name(task("other"), "other"))
+		write(func(tx *store.Tx) error { return tx.ClaimShortID(own, models.ShortID{Context: n, Task: 7}) })
+		require.Equal(t, models.ShortID{Context: n, Task: 7}, name(own, "other"))
+		require.Equal(t, models.ShortID{Context: n, Task: 8}, name(task("other"), "other"))
 		taken := task("other")
-		err = db.Write(t.Context(), func(tx *store.Tx) error { return tx.TakeHandle(taken, models.Handle{Context: n, Task: 7}) })
+		err = db.Write(t.Context(), func(tx *store.Tx) error { return tx.ClaimShortID(taken, models.ShortID{Context: n, Task: 7}) })
 		require.True(t, errs.Is(err, errs.Conflict), err)
 
 		// A context is forgotten with its session and its tasks.
@@ -178,12 +178,12 @@ func TestHandles(t *testing.T) {
 		}
 		require.Zero(t, purge(db.Now().Add(time.Hour)), "all have a task, or a session")
 		write(func(tx *store.Tx) (err error) { n, err = tx.OpenContext("gone"); return err })
-		write(func(tx *store.Tx) error { return tx.TakeHandle("gone too", models.Handle{Context: n, Task: 1}) })
+		write(func(tx *store.Tx) error { return tx.ClaimShortID("gone too", models.ShortID{Context: n, Task: 1}) })
 		require.Zero(t, purge(db.Now().Add(time.Hour)), "the newest keeps its number from being given again")
 		write(func(tx *store.Tx) error { _, err := tx.OpenContext(""); return err })
 		require.Zero(t, purge(db.Now()), "it is too new")
 		require.EqualValues(t, 1, purge(db.Now().Add(time.Hour)))
-		_, err = db.TaskOfHandle(t.Context(), models.Handle{Context: n, Task: 1})
+		_, err = db.TaskByShortID(t.Context(), models.ShortID{Context: n, Task: 1})
 		require.True(t, errs.Is(err, errs.NotFound))
 	})
 }

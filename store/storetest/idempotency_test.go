@@ -19,19 +19,19 @@ import (
 )
 
 // once is a request with that key and body, whose answer shows its result.
-func once(principal, key, body string) *models.Once {
-	return &models.Once{
+func once(principal, key, body string) *models.Idempotency {
+	return &models.Idempotency{
 		Principal: principal, Key: key, RequestHash: sha256.Sum256([]byte(body)),
-		Render: func(result any) (models.Answer, error) {
-			return models.Answer{Status: 201, Header: map[string]string{"Location": "/é"}, Body: fmt.Append(nil, result)}, nil
+		Render: func(result any) (models.StoredResponse, error) {
+			return models.StoredResponse{Status: 201, Header: map[string]string{"Location": "/é"}, Body: fmt.Append(nil, result)}, nil
 		},
 	}
 }
 
 // request runs the request; its effect is an event, its result the given word.
-func request(db *storetest.DB, o *models.Once, result string) error {
+func request(db *storetest.DB, o *models.Idempotency, result string) error {
 	return db.Write(context.Background(), func(tx *store.Tx) error {
-		return tx.Once(o, func() (any, error) { return result, tx.Emit(models.EventAgentCreated, result, nil) })
+		return tx.Idempotent(o, func() (any, error) { return result, tx.Emit(models.EventAgentCreated, result, nil) })
 	})
 }
 
@@ -53,7 +53,7 @@ func TestOnce(t *testing.T) {
 		require.Nil(t, o.Replay)
 		for range 2 {
 			require.NoError(t, request(db, o, "second"))
-			require.Equal(t, &models.Answer{Status: 201, Header: map[string]string{"Location": "/é"}, Body: []byte("first")}, o.Replay)
+			require.Equal(t, &models.StoredResponse{Status: 201, Header: map[string]string{"Location": "/é"}, Body: []byte("first")}, o.Replay)
 		}
 		require.Equal(t, 1, effects(t, db))
 	})
@@ -67,7 +67,7 @@ func TestOnce(t *testing.T) {
 	})
 
 	rule(t, "KeepsPrincipalsAndKeysApart", func(t *testing.T, db *storetest.DB) {
-		for i, o := range []*models.Once{once("token", "key", "1"), once("token-2", "key", "2"), once("token", "key-2", "3"), nil, nil} {
+		for i, o := range []*models.Idempotency{once("token", "key", "1"), once("token-2", "key", "2"), once("token", "key-2", "3"), nil, nil} {
 			require.NoError(t, request(db, o, fmt.Sprint(i)))
 		}
 		require.Equal(t, 5, effects(t, db))
@@ -75,7 +75,7 @@ func TestOnce(t *testing.T) {
 
 	rule(t, "ForgetsAnAnswerAfter24Hours", func(t *testing.T, db *storetest.DB) {
 		require.NoError(t, request(db, once("token", "key", "body"), "first"))
-		db.Clock.Advance(models.OnceRetention)
+		db.Clock.Advance(models.IdempotencyRetention)
 		o := once("token", "key", "body")
 		require.NoError(t, request(db, o, "second"))
 		require.NotNil(t, o.Replay, "24 hours are still kept")
@@ -92,13 +92,13 @@ func TestOnce(t *testing.T) {
 			"in the rendering": func(*store.Tx) (any, error) { return boom, nil },
 		} {
 			render := o.Render
-			o.Render = func(result any) (models.Answer, error) {
+			o.Render = func(result any) (models.StoredResponse, error) {
 				if err, ok := result.(error); ok {
-					return models.Answer{}, err
+					return models.StoredResponse{}, err
 				}
 				return render(result)
 			}
-			err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Once(o, func() (any, error) { return fail(tx) }) })
+			err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Idempotent(o, func() (any, error) { return fail(tx) }) })
 			require.ErrorIs(t, err, boom, name)
 		}
 		require.NoError(t, request(db, o, "second try"))
@@ -136,7 +136,7 @@ func TestOnce(t *testing.T) {
 		go func() {
 			var first sync.Once
 			results <- db.Write(context.Background(), func(tx *store.Tx) error {
-				return tx.Once(once("token", "key", "body"), func() (any, error) {
+				return tx.Idempotent(once("token", "key", "body"), func() (any, error) {
 					first.Do(func() { close(started) })
 					return nil, boom
 				})
@@ -159,7 +159,7 @@ func TestPurgeAnswers(t *testing.T) {
 		}
 		for _, want := range []int64{3, 1, 0} {
 			write(t, db, func(tx *store.Tx) error {
-				n, err := tx.PurgeAnswers(start.Add(4*time.Second), 3)
+				n, err := tx.PurgeStoredResponses(start.Add(4*time.Second), 3)
 				require.Equal(t, want, n)
 				return err
 			})

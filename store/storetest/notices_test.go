@@ -27,23 +27,23 @@ func TestNotices(t *testing.T) {
 		}
 		insert(t, db, agents...)
 		write(t, db, func(tx *store.Tx) error {
-			fresh, err := tx.HearEach(ids[:2], "one")
+			fresh, err := tx.MarkEachProcessed(ids[:2], "one")
 			require.ElementsMatch(t, ids[:2], fresh)
 			return err
 		})
 		write(t, db, func(tx *store.Tx) error {
-			fresh, err := tx.HearEach(ids, "one")
+			fresh, err := tx.MarkEachProcessed(ids, "one")
 			require.ElementsMatch(t, ids[2:], fresh)
 			if err != nil {
 				return err
 			}
-			fresh, err = tx.HearEach(ids, "another")
+			fresh, err = tx.MarkEachProcessed(ids, "another")
 			require.Len(t, fresh, many)
 			return err
 		})
 		for n := range 4 {
 			write(t, db, func(tx *store.Tx) error {
-				return tx.TellEach(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: n % 2, Data: fmt.Appendf(nil, "%d", n)})
+				return tx.EnqueueMessages(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: n % 2, Data: fmt.Appendf(nil, "%d", n)})
 			})
 		}
 		write(t, db, func(tx *store.Tx) error { return tx.KeepNotices(ids[1:], 2) })

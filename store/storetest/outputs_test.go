@@ -14,14 +14,14 @@ import (
 )
 
 // outputOf returns the pieces of a stream from a byte on.
-func outputOf(t *testing.T, db *storetest.DB, task string, attempt int, stream models.OutputStream, from int64) []models.Output {
+func outputOf(t *testing.T, db *storetest.DB, task string, attempt int, stream models.OutputStream, from int64) []models.OutputChunk {
 	t.Helper()
-	out := []models.Output{}
-	require.NoError(t, db.Outputs(t.Context(), task, attempt, stream, from, func(o models.Output) error { out = append(out, o); return nil }))
+	out := []models.OutputChunk{}
+	require.NoError(t, db.Outputs(t.Context(), task, attempt, stream, from, func(o models.OutputChunk) error { out = append(out, o); return nil }))
 	return out
 }
 
-func addOutput(t *testing.T, db *storetest.DB, pieces ...models.Output) {
+func addOutput(t *testing.T, db *storetest.DB, pieces ...models.OutputChunk) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) error {
 		for _, p := range pieces {
@@ -33,16 +33,16 @@ func addOutput(t *testing.T, db *storetest.DB, pieces ...models.Output) {
 	})
 }
 
-func result(start int64, text string) models.Output {
-	return models.Output{Start: start, Data: []byte(text)}
+func result(start int64, text string) models.OutputChunk {
+	return models.OutputChunk{Start: start, Data: []byte(text)}
 }
 
-func spanning(start, span int64, text string) models.Output {
-	return models.Output{Start: start, Span: span, Data: []byte(text)}
+func spanning(start, span int64, text string) models.OutputChunk {
+	return models.OutputChunk{Start: start, Span: span, Data: []byte(text)}
 }
 
 // pieces returns where the pieces of a stream lie.
-func pieces(t *testing.T, db *storetest.DB, stream models.OutputStream) (out []models.Piece) {
+func pieces(t *testing.T, db *storetest.DB, stream models.OutputStream) (out []models.OutputRange) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) (err error) { out, err = tx.OutputPieces("t", 1, stream); return err })
 	return out
@@ -54,9 +54,9 @@ func TestAnOutput(t *testing.T) {
 	rule(t, "IsKeptInPiecesInOrderOfTheirStart", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		addOutput(t, db, result(5, "world"), result(0, "hello"), spanning(10, 4, "é!"), spanning(14, 2, "ab"))
-		require.Equal(t, []models.Piece{{Start: 0, End: 5, Bytes: 5}, {Start: 5, End: 10, Bytes: 5}, {Start: 10, End: 14, Bytes: 3}, {Start: 14, End: 16, Bytes: 2}},
+		require.Equal(t, []models.OutputRange{{Start: 0, End: 5, Bytes: 5}, {Start: 5, End: 10, Bytes: 5}, {Start: 10, End: 14, Bytes: 3}, {Start: 14, End: 16, Bytes: 2}},
 			pieces(t, db, models.StreamResult))
-		require.Equal(t, []models.Output{result(0, "hello"), result(5, "world"), spanning(10, 4, "é!"), result(14, "ab")},
+		require.Equal(t, []models.OutputChunk{result(0, "hello"), result(5, "world"), spanning(10, 4, "é!"), result(14, "ab")},
 			outputOf(t, db, "t", 1, models.StreamResult, 0), "a span that is the length is not one")
 		require.Empty(t, pieces(t, db, models.StreamLog))
 		require.Empty(t, outputOf(t, db, "t", 2, models.StreamResult, 0), "of another attempt")
@@ -67,7 +67,7 @@ func TestAnOutput(t *testing.T) {
 		insertTask(t, db, "t", nil)
 		addOutput(t, db, result(0, "first"))
 		addOutput(t, db, result(0, "second"))
-		require.Equal(t, []models.Output{result(0, "first")}, outputOf(t, db, "t", 1, models.StreamResult, 0))
+		require.Equal(t, []models.OutputChunk{result(0, "first")}, outputOf(t, db, "t", 1, models.StreamResult, 0))
 	})
 
 	rule(t, "IsReadFromAnyByteOn", func(t *testing.T, db *storetest.DB) {
@@ -84,7 +84,7 @@ func TestAnOutput(t *testing.T) {
 
 	rule(t, "OfManyPiecesIsReadAPageAtATime", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
-		var all []models.Output
+		var all []models.OutputChunk
 		var want bytes.Buffer
 		at := int64(0)
 		for i := range 300 { // more than a page of rows
@@ -111,7 +111,7 @@ func TestAnOutput(t *testing.T) {
 		insertTask(t, db, "t", nil)
 		addOutput(t, db, result(0, "a"), result(1, "b"), result(2, "c"))
 		enough, n := errors.New("enough"), 0
-		err := db.Outputs(t.Context(), "t", 1, models.StreamResult, 0, func(models.Output) error {
+		err := db.Outputs(t.Context(), "t", 1, models.StreamResult, 0, func(models.OutputChunk) error {
 			if n++; n == 2 {
 				return enough
 			}
@@ -127,7 +127,7 @@ func TestAnOutput(t *testing.T) {
 		var total int64
 		write(t, db, func(tx *store.Tx) (err error) { total, err = tx.CompactOutput("t", 1); return err })
 		require.EqualValues(t, 24, total)
-		require.Equal(t, []models.Output{result(0, "longer than five"), result(16, "abc"), result(19, "de"), result(21, "xyz")},
+		require.Equal(t, []models.OutputChunk{result(0, "longer than five"), result(16, "abc"), result(19, "de"), result(21, "xyz")},
 			outputOf(t, db, "t", 1, models.StreamResult, 0))
 		write(t, db, func(tx *store.Tx) (err error) { total, err = tx.CompactOutput("t", 1); return err })
 		require.EqualValues(t, 24, total, "once more changes nothing")
@@ -137,14 +137,14 @@ func TestAnOutput(t *testing.T) {
 
 	rule(t, "BecomesPartOfTheLog", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
-		log := func(start int64, text string) models.Output {
-			return models.Output{Stream: models.StreamLog, Start: start, Data: []byte(text)}
+		log := func(start int64, text string) models.OutputChunk {
+			return models.OutputChunk{Stream: models.StreamLog, Start: start, Data: []byte(text)}
 		}
 		addOutput(t, db, log(0, "before"), result(0, "ab"), result(2, "cd"))
 		write(t, db, func(tx *store.Tx) error { return tx.MoveToLog("t", 1, 6) })
 		require.Empty(t, outputOf(t, db, "t", 1, models.StreamResult, 0))
-		require.Equal(t, []models.Output{log(0, "before"), log(6, "ab"), log(8, "cd")}, outputOf(t, db, "t", 1, models.StreamLog, 0))
+		require.Equal(t, []models.OutputChunk{log(0, "before"), log(6, "ab"), log(8, "cd")}, outputOf(t, db, "t", 1, models.StreamLog, 0))
 		addOutput(t, db, result(0, "new"))
-		require.Equal(t, []models.Output{result(0, "new")}, outputOf(t, db, "t", 1, models.StreamResult, 0))
+		require.Equal(t, []models.OutputChunk{result(0, "new")}, outputOf(t, db, "t", 1, models.StreamResult, 0))
 	})
 }

@@ -21,7 +21,7 @@ func TestPushTargets(t *testing.T) {
 		}
 		drop := func(agentID, secret string) (dropped bool) {
 			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) {
-				dropped, err = tx.DropPushTarget(agentID, secret)
+				dropped, err = tx.DeletePushTarget(agentID, secret)
 				return err
 			}))
 			return dropped

@@ -73,7 +73,7 @@ func TestAPurge(t *testing.T) {
 				if _, _, err := tx.ClaimRequest(models.TaskRequest{Owner: "ops", RequestID: id, TaskID: id}); err != nil {
 					return err
 				}
-				if _, err := tx.Tell(models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign, TaskID: id, Attempt: 1}); err != nil {
+				if _, err := tx.EnqueueMessage(models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign, TaskID: id, Attempt: 1}); err != nil {
 					return err
 				}
 				if err := tx.InsertAttempt(models.Attempt{TaskID: id, Attempt: 1, State: models.AttemptSucceeded, AssignedAt: tx.Now()}); err != nil {
@@ -83,7 +83,7 @@ func TestAPurge(t *testing.T) {
 				if err := tx.InsertTask(task, inputOf(id)); err != nil {
 					return err
 				}
-				return tx.AddOutput(id, 1, models.Output{Data: []byte("x")})
+				return tx.AddOutput(id, 1, models.OutputChunk{Data: []byte("x")})
 			})
 			db.Clock.Advance(time.Hour)
 		}
@@ -129,7 +129,7 @@ func TestAPurge(t *testing.T) {
 				if _, _, err := tx.ClaimRequest(models.TaskRequest{Owner: "ops", RequestID: id, TaskID: id}); err != nil {
 					return err
 				}
-				if _, err := tx.Hear("finance", id); err != nil {
+				if _, err := tx.MarkProcessed("finance", id); err != nil {
 					return err
 				}
 				return tx.InsertTask(newTask(db, id, nil), inputOf(id))
@@ -139,7 +139,7 @@ func TestAPurge(t *testing.T) {
 		border := db.Now().Add(-time.Second) // the newest is not before it
 		for _, purge := range []func(tx *store.Tx) (int64, error){
 			func(tx *store.Tx) (int64, error) { return tx.PurgeRequests(border, 3) },
-			func(tx *store.Tx) (int64, error) { return tx.PurgeHeard(border, 3) },
+			func(tx *store.Tx) (int64, error) { return tx.PurgeProcessedMessages(border, 3) },
 		} {
 			write(t, db, func(tx *store.Tx) error {
 				n, err := purge(tx)
@@ -150,7 +150,7 @@ func TestAPurge(t *testing.T) {
 		}
 		write(t, db, func(tx *store.Tx) error {
 			for id, want := range map[string]bool{"0": true, "3": true, "4": false} {
-				fresh, err := tx.Hear("finance", id)
+				fresh, err := tx.MarkProcessed("finance", id)
 				require.NoError(t, err)
 				require.Equal(t, want, fresh, id)
 			}
@@ -168,7 +168,7 @@ func TestMigrationsWithTasks(t *testing.T) {
 			return tx.ClaimRequest(models.TaskRequest{Owner: "ops", RequestID: "r", Digest: [32]byte{7}, TaskID: task})
 		}
 		task := insertTask(t, db, "t", func(t *models.Task) { t.SessionID, t.AgentID, t.Attempt = "s", "finance", 1 })
-		worker := models.Worker{AgentID: "finance", State: models.WorkerOnline, Dialect: "envelope", Places: 3, SeenAt: db.Now()}
+		worker := models.Worker{AgentID: "finance", State: models.WorkerOnline, Protocol: "envelope", Concurrency: 3, LastSeenAt: db.Now()}
 		write(t, db, func(tx *store.Tx) error {
 			if _, _, err := requests(tx, "t"); err != nil {
 				return err
@@ -176,7 +176,7 @@ func TestMigrationsWithTasks(t *testing.T) {
 			if err := tx.InsertAttempt(models.Attempt{TaskID: "t", Attempt: 1, AgentID: "finance", State: models.AttemptRunning, AssignedAt: tx.Now()}); err != nil {
 				return err
 			}
-			if err := tx.AddOutput("t", 1, models.Output{Data: []byte("piece")}); err != nil {
+			if err := tx.AddOutput("t", 1, models.OutputChunk{Data: []byte("piece")}); err != nil {
 				return err
 			}
 			return tx.SaveWorker(&worker)

@@ -21,7 +21,7 @@ import (
 // newTask is a task that waits for its agent.
 func newTask(db *storetest.DB, id string, change func(*models.Task)) models.Task {
 	t := models.Task{
-		ID: id, Class: "default", Owner: "ops", Route: "r", Priority: 1, State: models.TaskNew, Version: 1,
+		ID: id, Class: "default", Owner: "ops", QueueKey: "r", Priority: 1, State: models.TaskNew, Version: 1,
 		Deadline: db.Now().Add(time.Minute), CreatedAt: db.Now(), UpdatedAt: db.Now(),
 	}
 	if change != nil {
@@ -47,7 +47,7 @@ func insertTask(t *testing.T, db *storetest.DB, id string, change func(*models.T
 // inLine stores a task that waits in the line of a route.
 func inLine(t *testing.T, db *storetest.DB, route, id string, priority int) {
 	t.Helper()
-	insertTask(t, db, id, func(t *models.Task) { t.Waits, t.Route, t.Priority = models.WaitAgent, route, priority })
+	insertTask(t, db, id, func(t *models.Task) { t.WaitingFor, t.QueueKey, t.Priority = models.WaitForWorker, route, priority })
 }
 
 func taskStates() []models.TaskState {
@@ -61,14 +61,14 @@ func TestATask(t *testing.T) {
 		parent := insertTask(t, db, "parent", nil)
 		later := db.Now().Add(time.Hour)
 		want := models.Task{
-			ID: "t", SessionID: "s", ParentID: &parent.ID, Depth: 2, Class: "envelope", Owner: "token", OwnerAgent: "finance", Route: "clé", Priority: 3,
-			State: models.TaskRunning, Waits: models.WaitAnswer, Attempt: 2, AgentID: "health", Budget: new(int64(1 << 40)), Tokens: 7, Deadline: later,
+			ID: "t", SessionID: "s", ParentID: &parent.ID, Depth: 2, Class: "envelope", Owner: "token", OwnerAgent: "finance", QueueKey: "clé", Priority: 3,
+			State: models.TaskRunning, WaitingFor: models.WaitForReply, Attempt: 2, AgentID: "health", Budget: new(int64(1 << 40)), Tokens: 7, Deadline: later,
 			Progress: 99, Step: 3, StepName: "é", Questions: 1, OutputBytes: 1 << 40, LogBytes: 5, ExitCode: new(-1), ErrorCode: "failed", Error: "«why»",
 			Detail: json.RawMessage(`{"a":1}`), Decision: json.RawMessage(`{"b":2}`), Version: 4,
 			CreatedAt: db.Now(), StartedAt: &later, UpdatedAt: later, EndedAt: &later,
 		}
 		in := models.TaskInput{
-			TaskID: "t", Capabilities: []string{"plan", "é"}, AgentType: "infra", Sphere: 9, Wanted: "health",
+			TaskID: "t", Capabilities: []string{"plan", "é"}, AgentType: "infra", Sphere: 9, RequestedAgentID: "health",
 			Parameters: json.RawMessage(`{"é":"<\u0000>"}`), Policy: json.RawMessage(`{"retries":0}`), Meta: json.RawMessage(`{"m":1}`), Trace: "00-ab",
 		}
 		write(t, db, func(tx *store.Tx) error { return tx.InsertTask(want, in) })
@@ -177,13 +177,13 @@ func served(t *testing.T, db *storetest.DB, route string) (ids []string) {
 	t.Helper()
 	for more := true; more; {
 		write(t, db, func(tx *store.Tx) error {
-			before, ok, err := tx.FirstInLine(route)
+			before, ok, err := tx.NextQueuedTask(route)
 			if more = ok; err != nil || !ok {
 				return err
 			}
 			ids = append(ids, before.ID)
 			after := before
-			after.Waits = models.WaitNothing
+			after.WaitingFor = models.NotWaiting
 			return tx.SaveTask(before, &after)
 		})
 	}
@@ -214,12 +214,12 @@ func TestALine(t *testing.T) {
 			inLine(t, db, one.route, fmt.Sprintf("%s%d", one.route, db.Now().Unix()), one.priority)
 		}
 		insertTask(t, db, "with-agent", nil)
-		lines, err := db.WaitingLines(t.Context(), 10)
+		lines, err := db.WaitingQueues(t.Context(), 10)
 		require.NoError(t, err)
-		require.Equal(t, []models.TaskLine{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}, {Route: "b", Tasks: 2}}, lines)
-		lines, err = db.WaitingLines(t.Context(), 2)
+		require.Equal(t, []models.QueuedRoute{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}, {Route: "b", Tasks: 2}}, lines)
+		lines, err = db.WaitingQueues(t.Context(), 2)
 		require.NoError(t, err)
-		require.Equal(t, []models.TaskLine{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}}, lines)
+		require.Equal(t, []models.QueuedRoute{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}}, lines)
 	})
 
 	rule(t, "IsCountedUpToALimitAndNotOvertaken", func(t *testing.T, db *storetest.DB) {
@@ -249,12 +249,12 @@ func TestALine(t *testing.T) {
 		inLine(t, db, "r", "second", 1)
 		errBack := errors.New("it stays in the line")
 		err := db.Write(t.Context(), func(tx *store.Tx) error {
-			first, ok, err := tx.FirstInLine("r")
+			first, ok, err := tx.NextQueuedTask("r")
 			require.NoError(t, err)
 			require.True(t, ok)
 			require.Equal(t, "first", first.ID)
 			write(t, db, func(other *store.Tx) error {
-				_, ok, err := other.FirstInLine("r")
+				_, ok, err := other.NextQueuedTask("r")
 				require.False(t, ok)
 				return err
 			})
@@ -289,8 +289,8 @@ func TestAListOfTasks(t *testing.T) {
 			"since":       {models.TaskQuery{Since: begin.Add(time.Hour)}, []string{"d", "c"}},
 			"until":       {models.TaskQuery{Until: begin.Add(time.Hour)}, []string{"b", "a"}},
 			"both":        {models.TaskQuery{Owner: "x", State: models.TaskFailed, Since: begin}, []string{"d"}},
-			"behind":      {models.TaskQuery{Before: models.TaskPlace{CreatedAt: begin.Add(time.Hour), ID: "d"}}, []string{"c", "b", "a"}},
-			"behind-last": {models.TaskQuery{Before: models.TaskPlace{CreatedAt: begin, ID: "a"}}, nil},
+			"behind":      {models.TaskQuery{Before: models.TaskCursor{CreatedAt: begin.Add(time.Hour), ID: "d"}}, []string{"c", "b", "a"}},
+			"behind-last": {models.TaskQuery{Before: models.TaskCursor{CreatedAt: begin, ID: "a"}}, nil},
 		} {
 			c.q.Limit = 10
 			got, err := db.Tasks(t.Context(), c.q)
@@ -307,8 +307,8 @@ func TestAListOfTasks(t *testing.T) {
 	})
 
 	rule(t, "OfAnAgentHasWhatItIsAt", func(t *testing.T, db *storetest.DB) {
-		for i, waits := range []models.TaskWait{models.WaitNothing, models.WaitAgent, models.WaitRetry, models.WaitAnswer} {
-			insertTask(t, db, fmt.Sprint(i), func(t *models.Task) { t.AgentID, t.Waits = "finance", waits })
+		for i, waits := range []models.WaitReason{models.NotWaiting, models.WaitForWorker, models.WaitForRetry, models.WaitForReply} {
+			insertTask(t, db, fmt.Sprint(i), func(t *models.Task) { t.AgentID, t.WaitingFor = "finance", waits })
 		}
 		insertTask(t, db, "ended", func(t *models.Task) { t.AgentID, t.State = "finance", models.TaskDone })
 		insertTask(t, db, "other", func(t *models.Task) { t.AgentID = "health" })
@@ -317,7 +317,7 @@ func TestAListOfTasks(t *testing.T) {
 		require.Equal(t, []string{"0", "3"}, ids)
 		open, err := db.OpenTasks(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, map[models.TaskWait]int{models.WaitNothing: 2, models.WaitAgent: 1, models.WaitRetry: 1, models.WaitAnswer: 1}, open)
+		require.Equal(t, map[models.WaitReason]int{models.NotWaiting: 2, models.WaitForWorker: 1, models.WaitForRetry: 1, models.WaitForReply: 1}, open)
 	})
 }
 

@@ -183,7 +183,7 @@ func succeed(tx *store.Tx, d models.Delivery) error {
 }
 
 func bury(tx *store.Tx, d models.Delivery) error {
-	return tx.BuryDelivery(d, models.DeliveryAttempt{At: tx.Now(), Status: 500, Error: "no"})
+	return tx.MarkDeliveryDead(d, models.DeliveryAttempt{At: tx.Now(), Status: 500, Error: "no"})
 }
 
 func TestDeliveries(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 func joined(t *testing.T, db *storetest.DB, change func(*models.Worker)) models.Worker {
 	t.Helper()
 	smallTree(t, db)
-	w := models.Worker{AgentID: "finance", State: models.WorkerOnline, Dialect: "envelope", Link: "poll", Places: 1, SeenAt: db.Now()}
+	w := models.Worker{AgentID: "finance", State: models.WorkerOnline, Protocol: "envelope", Transport: "poll", Concurrency: 1, LastSeenAt: db.Now()}
 	if change != nil {
 		change(&w)
 	}
@@ -35,8 +35,8 @@ func TestAWorker(t *testing.T) {
 	rule(t, "IsReadAsItWasWritten", func(t *testing.T, db *storetest.DB) {
 		want := joined(t, db, func(w *models.Worker) {
 			*w = models.Worker{
-				AgentID: "finance", State: models.WorkerBusy, Dialect: "v5", DialectVersion: "V4", Link: "sse", Line: "l1", Places: 9, InFlight: 3, Load: 44, SeenAt: db.Now(),
-				UsedAt: db.Now().Add(time.Second), Failures: 4, BreakerUntil: db.Now().Add(time.Minute), Probing: true,
+				AgentID: "finance", State: models.WorkerBusy, Protocol: "v5", ProtocolVersion: "V4", Transport: "sse", ConnectionID: "l1", Concurrency: 9, InFlight: 3, Load: 44, LastSeenAt: db.Now(),
+				LastAssignedAt: db.Now().Add(time.Second), Failures: 4, BreakerUntil: db.Now().Add(time.Minute), Probing: true,
 			}
 		})
 		got, err := db.Worker(t.Context(), "finance")
@@ -44,7 +44,7 @@ func TestAWorker(t *testing.T) {
 		require.Equal(t, want, got)
 		require.EqualValues(t, 1, got.Version)
 		db.Clock.Advance(time.Second)
-		want.UsedAt, want.BreakerUntil, want.Probing = time.Time{}, time.Time{}, false
+		want.LastAssignedAt, want.BreakerUntil, want.Probing = time.Time{}, time.Time{}, false
 		write(t, db, func(tx *store.Tx) error { return tx.SaveWorker(&want) })
 		got, err = db.Worker(t.Context(), "finance")
 		require.NoError(t, err)
@@ -53,12 +53,12 @@ func TestAWorker(t *testing.T) {
 		require.Equal(t, db.Now(), got.UpdatedAt)
 		_, err = db.Worker(t.Context(), "health")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
-		require.Error(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.SaveWorker(&models.Worker{AgentID: "nobody", Places: 1}) }))
+		require.Error(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.SaveWorker(&models.Worker{AgentID: "nobody", Concurrency: 1}) }))
 	})
 
 	rule(t, "HasNoMorePlacesThanItSaid", func(t *testing.T, db *storetest.DB) {
 		const places, callers = 5, 16
-		joined(t, db, func(w *models.Worker) { w.Places = places })
+		joined(t, db, func(w *models.Worker) { w.Concurrency = places })
 		var mu sync.Mutex
 		var taken []int
 		var all sync.WaitGroup
@@ -67,7 +67,7 @@ func TestAWorker(t *testing.T) {
 				var w models.Worker
 				var ok bool
 				err := db.Write(context.Background(), func(tx *store.Tx) (err error) {
-					w, ok, err = tx.TakePlace("finance", true)
+					w, ok, err = tx.ClaimSlot("finance", true)
 					return err
 				})
 				mu.Lock()
@@ -82,21 +82,21 @@ func TestAWorker(t *testing.T) {
 		got, err := db.Worker(t.Context(), "finance")
 		require.NoError(t, err)
 		require.Equal(t, places, got.InFlight)
-		require.Equal(t, db.Now(), got.UsedAt)
+		require.Equal(t, db.Now(), got.LastAssignedAt)
 		require.EqualValues(t, 1+places, got.Version)
 	})
 
 	for name, change := range map[string]func(*models.Worker){
 		"ThatIsOffline":         func(w *models.Worker) { w.State = models.WorkerOffline },
 		"ThatIsBusy":            func(w *models.Worker) { w.State = models.WorkerBusy },
-		"WhoseBreakerIsOpen":    func(w *models.Worker) { w.BreakerUntil = w.SeenAt.Add(time.Minute) },
-		"WhoseBreakerIsOverdue": func(w *models.Worker) { w.BreakerUntil = w.SeenAt.Add(-time.Minute) },
-		"ThatIsFull":            func(w *models.Worker) { w.Places, w.InFlight = 2, 2 },
+		"WhoseBreakerIsOpen":    func(w *models.Worker) { w.BreakerUntil = w.LastSeenAt.Add(time.Minute) },
+		"WhoseBreakerIsOverdue": func(w *models.Worker) { w.BreakerUntil = w.LastSeenAt.Add(-time.Minute) },
+		"ThatIsFull":            func(w *models.Worker) { w.Concurrency, w.InFlight = 2, 2 },
 	} {
 		rule(t, name+"HasNoPlace", func(t *testing.T, db *storetest.DB) {
 			want := joined(t, db, change)
 			write(t, db, func(tx *store.Tx) error {
-				_, ok, err := tx.TakePlace("finance", true)
+				_, ok, err := tx.ClaimSlot("finance", true)
 				require.False(t, ok)
 				return err
 			})
@@ -144,7 +144,7 @@ func TestAWorker(t *testing.T) {
 	rule(t, "AreListedByPages", func(t *testing.T, db *storetest.DB) {
 		joined(t, db, nil)
 		write(t, db, func(tx *store.Tx) error {
-			return tx.SaveWorker(&models.Worker{AgentID: "health", State: models.WorkerOffline, Places: 1})
+			return tx.SaveWorker(&models.Worker{AgentID: "health", State: models.WorkerOffline, Concurrency: 1})
 		})
 		for after, want := range map[string][]string{"": {"finance", "health"}, "finance": {"health"}, "health": nil} {
 			for limit := 1; limit <= 2; limit++ {
@@ -175,7 +175,7 @@ func tell(t *testing.T, db *storetest.DB, all ...models.InboxMessage) {
 	write(t, db, func(tx *store.Tx) error {
 		for _, m := range all {
 			m.TaskID = "t"
-			if _, err := tx.Tell(m); err != nil {
+			if _, err := tx.EnqueueMessage(m); err != nil {
 				return err
 			}
 		}
@@ -203,7 +203,7 @@ func TestAnInbox(t *testing.T) {
 		for n, priority := range []int{1, 3, 0, 1, 3} {
 			tell(t, db, models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign, Attempt: n, Priority: priority})
 		}
-		tell(t, db, models.InboxMessage{AgentID: "health", Kind: models.MessageAnswer, Data: json.RawMessage(`{"answer":"é"}`)})
+		tell(t, db, models.InboxMessage{AgentID: "health", Kind: models.MessageReply, Data: json.RawMessage(`{"answer":"é"}`)})
 		require.Equal(t, []string{"assign1", "assign4", "assign0", "assign3", "assign2"}, inbox(t, db, "finance"))
 		some, err := db.Inbox(t.Context(), "finance", 2)
 		require.NoError(t, err)
@@ -211,13 +211,13 @@ func TestAnInbox(t *testing.T) {
 		other, err := db.Inbox(t.Context(), "health", 2)
 		require.NoError(t, err)
 		require.Equal(t, []models.InboxMessage{{
-			AgentID: "health", ID: other[0].ID, Kind: models.MessageAnswer, TaskID: "t", Data: json.RawMessage(`{"answer":"é"}`), CreatedAt: db.Now(),
+			AgentID: "health", ID: other[0].ID, Kind: models.MessageReply, TaskID: "t", Data: json.RawMessage(`{"answer":"é"}`), CreatedAt: db.Now(),
 		}}, other)
 	})
 
 	rule(t, "KeepsWhatIsNotItsOwnersToAcknowledge", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
-		tell(t, db, models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign}, models.InboxMessage{AgentID: "finance", Kind: models.MessageAnswer})
+		tell(t, db, models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign}, models.InboxMessage{AgentID: "finance", Kind: models.MessageReply})
 		all, err := db.Inbox(t.Context(), "finance", 10)
 		require.NoError(t, err)
 		ids := []string{all[0].ID, "unknown", all[0].ID}
@@ -236,10 +236,10 @@ func TestAnInbox(t *testing.T) {
 
 	rule(t, "IsToldNoMoreOfAnAttemptButItsCancellationAndTheEnd", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
-		for _, kind := range []models.MessageKind{models.MessageAssign, models.MessageCancel, models.MessageAnswer, models.MessageEnded} {
+		for _, kind := range []models.MessageKind{models.MessageAssign, models.MessageCancel, models.MessageReply, models.MessageTaskEnded} {
 			tell(t, db, models.InboxMessage{AgentID: "finance", Kind: kind, Attempt: 1}, models.InboxMessage{AgentID: "finance", Kind: kind, Attempt: 2})
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.Untell("t", 1) })
+		write(t, db, func(tx *store.Tx) error { return tx.CancelMessages("t", 1) })
 		require.Equal(t, []string{"assign2", "cancel1", "cancel2", "answer2", "ended1", "ended2"}, inbox(t, db, "finance"))
 	})
 }
@@ -255,7 +255,7 @@ func TestAMessage(t *testing.T) {
 			all.Go(func() {
 				var first bool
 				err := db.Write(context.Background(), func(tx *store.Tx) (err error) {
-					first, err = tx.Hear("finance", "m1")
+					first, err = tx.MarkProcessed("finance", "m1")
 					return err
 				})
 				fresh <- first && err == nil
@@ -272,7 +272,7 @@ func TestAMessage(t *testing.T) {
 		write(t, db, func(tx *store.Tx) error {
 			for _, other := range []string{"health m1", "finance m2"} {
 				agent, message, _ := strings.Cut(other, " ")
-				first, err := tx.Hear(agent, message)
+				first, err := tx.MarkProcessed(agent, message)
 				require.NoError(t, err)
 				require.True(t, first, other)
 			}

@@ -22,7 +22,7 @@ const exitCancelled = 130
 
 // end is how a task that has ended is told: work that was done or failed is a
 // work_result, what kept it from being done an error (Chiffon §Error Codes).
-func (d *Dialect) end(ctx context.Context, a asked) (wire.Payload, error) {
+func (d *Protocol) end(ctx context.Context, a asked) (wire.Payload, error) {
 	switch f := orchestrator.Failure(a.Task.ErrorCode); {
 	case a.Task.State == models.TaskCancelled:
 		return wire.WorkResult{TaskID: a.task, Status: wire.OutcomeFailed, ExitCode: exitCancelled, Output: a.Task.Error}, nil
@@ -42,7 +42,7 @@ func isError(f orchestrator.Failure) bool {
 	return true
 }
 
-func (d *Dialect) result(ctx context.Context, a asked) (wire.Payload, error) {
+func (d *Protocol) result(ctx context.Context, a asked) (wire.Payload, error) {
 	p := wire.WorkResult{TaskID: a.task, Status: wire.OutcomeSuccess}
 	if a.Task.State != models.TaskDone {
 		p.Status, p.ExitCode = wire.OutcomeFailed, 1
@@ -83,12 +83,12 @@ type resources struct {
 }
 
 // output reads a result that is short enough to be told in one message.
-func (d *Dialect) output(ctx context.Context, t models.Task) (string, error) {
+func (d *Protocol) output(ctx context.Context, t models.Task) (string, error) {
 	if t.OutputBytes == 0 {
 		return "", nil
 	}
 	var b strings.Builder
-	err := d.work.OutputOf(ctx, t, models.StreamResult, 0, func(o models.Output) error {
+	err := d.work.OutputOf(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
 		b.Write(o.Data)
 		return nil
 	})
@@ -105,10 +105,10 @@ func clean(text string) string {
 }
 
 // failure is the error that a task ended with.
-func (d *Dialect) failure(ctx context.Context, a asked, f orchestrator.Failure) (wire.Payload, error) {
+func (d *Protocol) failure(ctx context.Context, a asked, f orchestrator.Failure) (wire.Payload, error) {
 	if a.Input.TaskID == "" { // it was not needed before
 		var err error
-		if a.Order, err = d.work.Order(ctx, a.Task.ID); err != nil {
+		if a.TaskWithInput, err = d.work.TaskWithInput(ctx, a.Task.ID); err != nil {
 			return nil, err
 		}
 	}
@@ -142,21 +142,21 @@ func (d *Dialect) failure(ctx context.Context, a asked, f orchestrator.Failure) 
 }
 
 // unavailable names the agent that was tried last, or the type of which none was there.
-func (d *Dialect) unavailable(ctx context.Context, a asked, attempts []models.Attempt) (wire.Payload, error) {
+func (d *Protocol) unavailable(ctx context.Context, a asked, attempts []models.Attempt) (wire.Payload, error) {
 	for i := len(attempts) - 1; i >= 0; i-- {
 		id := attempts[i].AgentID
 		if id == "" {
 			continue
 		}
 		w, err := d.work.Worker(ctx, id)
-		if errs.Is(err, errs.NotFound) || err == nil && w.SeenAt.IsZero() {
+		if errs.Is(err, errs.NotFound) || err == nil && w.LastSeenAt.IsZero() {
 			return wire.Unavailable(id, nil), nil
 		}
-		return wire.Unavailable(id, &w.SeenAt), err
+		return wire.Unavailable(id, &w.LastSeenAt), err
 	}
 	name := a.Input.AgentType
-	if a.Input.Wanted != "" {
-		name = a.Input.Wanted
+	if a.Input.RequestedAgentID != "" {
+		name = a.Input.RequestedAgentID
 	}
 	if name == "" {
 		name = wire.Orchestrator

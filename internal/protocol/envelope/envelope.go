@@ -41,18 +41,18 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Dialect implements protocol.Dialect. It is safe for concurrent use.
-type Dialect struct {
+// Protocol implements protocol.Protocol. It is safe for concurrent use.
+type Protocol struct {
 	work  *orchestrator.Orchestrator
 	clock func() time.Time
 	log   *slog.Logger
 }
 
-var _ protocol.Dialect = (*Dialect)(nil)
+var _ protocol.Protocol = (*Protocol)(nil)
 
 // New returns the dialect over the orchestrator.
-func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
-	d := &Dialect{work: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
+func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
+	d := &Protocol{work: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
 	if opts != nil && opts.Clock != nil {
 		d.clock = opts.Clock
 	}
@@ -63,19 +63,19 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
 }
 
 // Name implements protocol.Dialect.
-func (d *Dialect) Name() string { return Name }
+func (d *Protocol) Name() string { return Name }
 
 // Subprotocol implements protocol.Dialect.
-func (d *Dialect) Subprotocol() string { return Subprotocol }
+func (d *Protocol) Subprotocol() string { return Subprotocol }
 
-// Plain implements protocol.Dialect.
-func (d *Dialect) Plain() bool { return false }
+// Unframed implements protocol.Dialect.
+func (d *Protocol) Unframed() bool { return false }
 
-// About implements protocol.Dialect: messages are about a task.
-func (d *Dialect) About(raw []byte) string { return wire.TaskOf(raw) }
+// OrderingKey implements protocol.Dialect: messages are about a task.
+func (d *Protocol) OrderingKey(raw []byte) string { return wire.TaskOf(raw) }
 
 // Negotiate implements protocol.Dialect (Chiffon §Protocol Versioning).
-func (d *Dialect) Negotiate(versions []string) (string, error) {
+func (d *Protocol) Negotiate(versions []string) (string, error) {
 	if len(versions) == 0 {
 		return wire.Version, nil
 	}
@@ -87,7 +87,7 @@ func (d *Dialect) Negotiate(versions []string) (string, error) {
 }
 
 // Accepts implements protocol.Dialect: agents are addressed by their type.
-func (d *Dialect) Accepts(agent models.Agent) error {
+func (d *Protocol) Accepts(agent models.Agent) error {
 	if agent.Type == "" {
 		return errs.New(errs.InvalidRequest, "the agent %q has no type, by which this protocol addresses agents; set one with PATCH /api/v1/agents/%s", agent.ID, agent.ID)
 	}
@@ -95,12 +95,12 @@ func (d *Dialect) Accepts(agent models.Agent) error {
 }
 
 // Token implements protocol.Dialect (Chiffon §Authentication, “message field”).
-func (d *Dialect) Token(raw []byte) (token string, rest []byte) {
+func (d *Protocol) Token(raw []byte) (token string, rest []byte) {
 	return wire.CutToken(raw)
 }
 
 // Receive implements protocol.Dialect.
-func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Answer {
+func (d *Protocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
 	e, err := wire.Parse(raw)
 	if err != nil {
 		return d.refuse(e, err)
@@ -118,7 +118,7 @@ func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte
 	return answer
 }
 
-func (d *Dialect) receive(ctx context.Context, s speaker, e wire.Envelope, wait time.Duration) (protocol.Answer, error) {
+func (d *Protocol) receive(ctx context.Context, s speaker, e wire.Envelope, wait time.Duration) (protocol.Reply, error) {
 	switch p := e.Payload.(type) {
 	case wire.WorkRequest:
 		if p.WorkType == wire.WorkTypeCancel {
@@ -134,12 +134,12 @@ func (d *Dialect) receive(ctx context.Context, s speaker, e wire.Envelope, wait 
 	case wire.Failure:
 		return d.failed(ctx, s, e, p)
 	}
-	return protocol.Answer{}, errors.New("an envelope without a payload was read as valid")
+	return protocol.Reply{}, errors.New("an envelope without a payload was read as valid")
 }
 
 // accepted is the answer to a message whose effect is committed.
-func accepted(taskID string) protocol.Answer {
-	a := protocol.Answer{Status: http.StatusAccepted}
+func accepted(taskID string) protocol.Reply {
+	a := protocol.Reply{Status: http.StatusAccepted}
 	if taskID != "" {
 		a.Location = "/api/v1/tasks/" + taskID
 	}

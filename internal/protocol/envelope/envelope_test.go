@@ -78,7 +78,7 @@ func TestWork(t *testing.T) {
 			Resources: wire.Resources{DurationSeconds: 87, CPUTimeMS: 12450, Tokens: 1200},
 		}, end)
 		var log strings.Builder
-		require.NoError(t, h.work.Output(t.Context(), task, models.StreamLog, 0, func(o models.Output) error { log.Write(o.Data); return nil }))
+		require.NoError(t, h.work.Output(t.Context(), task, models.StreamLog, 0, func(o models.OutputChunk) error { log.Write(o.Data); return nil }))
 		require.Equal(t, strings.Repeat("line\n", 5), log.String())
 	})
 

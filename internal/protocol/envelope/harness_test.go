@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // house is the dialect over an orchestrator on a database of its own.
 type house struct {
-	*envelope.Dialect
+	*envelope.Protocol
 	work *orchestrator.Orchestrator
 	db   *storetest.DB
 }
@@ -69,14 +69,14 @@ func (h *house) agent(t *testing.T, id, kind string, capabilities ...string) {
 			IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
 		})
 	}))
-	require.NoError(t, h.work.Learn(t.Context(), id))
+	require.NoError(t, h.work.ReindexAgent(t.Context(), id))
 }
 
 // worker is an agent that is there.
 func (h *house) worker(t *testing.T, id, kind string, capabilities ...string) {
 	t.Helper()
 	h.agent(t, id, kind, capabilities...)
-	_, err := h.work.Join(t.Context(), id, orchestrator.Joining{Dialect: envelope.Name, Link: "websocket", Places: 4})
+	_, err := h.work.Join(t.Context(), id, orchestrator.JoinRequest{Dialect: envelope.Name, Link: "websocket", Places: 4})
 	require.NoError(t, err)
 }
 
@@ -114,25 +114,25 @@ func request(t *testing.T, to, work string, hints, over map[string]any) (raw []b
 }
 
 // says hands a message in.
-func (h *house) says(t *testing.T, who models.Principal, raw []byte) protocol.Answer {
+func (h *house) says(t *testing.T, who models.Principal, raw []byte) protocol.Reply {
 	t.Helper()
 	return h.Receive(t.Context(), who, raw, 0)
 }
 
 // accepted is says for a message that is.
-func (h *house) accepted(t *testing.T, who models.Principal, raw []byte) protocol.Answer {
+func (h *house) accepted(t *testing.T, who models.Principal, raw []byte) protocol.Reply {
 	t.Helper()
 	a := h.says(t, who, raw)
-	require.False(t, a.Refused, "%s", a.Body)
+	require.False(t, a.IsError, "%s", a.Body)
 	require.Contains(t, []int{200, 202}, a.Status)
 	return a
 }
 
 // refused is says for a message that is not, and returns the error.
-func (h *house) refused(t *testing.T, who models.Principal, raw []byte) (wire.Failure, protocol.Answer) {
+func (h *house) refused(t *testing.T, who models.Principal, raw []byte) (wire.Failure, protocol.Reply) {
 	t.Helper()
 	a := h.says(t, who, raw)
-	require.True(t, a.Refused, "%d %s", a.Status, a.Body)
+	require.True(t, a.IsError, "%d %s", a.Status, a.Body)
 	e := read(t, a.Body)
 	f, ok := e.Payload.(wire.Failure)
 	require.True(t, ok, "%s", a.Body)

@@ -39,7 +39,7 @@ func metaOf(e wire.Envelope, h wire.Hints) ([]byte, error) {
 
 // asked is a task as this protocol sees it, whichever door it came by.
 type asked struct {
-	orchestrator.Order
+	orchestrator.TaskWithInput
 	meta    meta
 	task    uuid.UUID
 	trace   uuid.UUID
@@ -48,8 +48,8 @@ type asked struct {
 
 // askedOf reads a task. One that came by another door gets ids that are always the same:
 // its request_id is its own id, and its trace_id that of its W3C trace where it has one.
-func askedOf(o orchestrator.Order) (asked, error) {
-	a := asked{Order: o}
+func askedOf(o orchestrator.TaskWithInput) (asked, error) {
+	a := asked{TaskWithInput: o}
 	var err error
 	if a.task, err = uuid.Parse(o.Task.ID); err != nil {
 		a.task = uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+o.Task.ID))

@@ -27,7 +27,7 @@ func (r refusal) Unwrap() error { return r.cause }
 func asError(err error, e **errs.Error) bool { return errors.As(err, e) }
 
 // Refuse implements protocol.Dialect.
-func (d *Dialect) Refuse(err error, raw []byte) protocol.Answer {
+func (d *Protocol) Refuse(err error, raw []byte) protocol.Reply {
 	var e wire.Envelope
 	if raw != nil && len(raw) <= wire.MaxSize {
 		e, _ = wire.Parse(raw) // to echo its ids
@@ -37,9 +37,9 @@ func (d *Dialect) Refuse(err error, raw []byte) protocol.Answer {
 
 // refuse answers a message with an error envelope (decisions: “The body of a failure is
 // itself an error envelope”).
-func (d *Dialect) refuse(e wire.Envelope, err error) protocol.Answer {
+func (d *Protocol) refuse(e wire.Envelope, err error) protocol.Reply {
 	f := failureFor(e, err)
-	answer := protocol.Answer{Status: f.Code.HTTPStatus(), Refused: true, RetryAfter: retryAfter(err)}
+	answer := protocol.Reply{Status: f.Code.HTTPStatus(), IsError: true, RetryAfter: retryAfter(err)}
 	if f.Code == wire.CodeUnavailable && answer.RetryAfter == 0 { // our own trouble, it may come again
 		answer.RetryAfter = time.Second
 	}

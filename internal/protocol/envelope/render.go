@@ -16,8 +16,8 @@ import (
 )
 
 // Render implements dialect.Dialect.
-func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
-	order, err := d.work.Order(ctx, m.TaskID)
+func (d *Protocol) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
+	order, err := d.work.TaskWithInput(ctx, m.TaskID)
 	if errs.Is(err, errs.NotFound) {
 		return nil, nil
 	}
@@ -36,7 +36,7 @@ func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.Inbox
 		return d.assignment(ctx, agent, a, m, limit)
 	case models.MessageCancel:
 		return d.lines(agent, a, m, wire.WorkRequest{TaskID: a.task, WorkType: wire.WorkTypeCancel, Parameters: orNothing(m.Data)})
-	case models.MessageEnded:
+	case models.MessageTaskEnded:
 		return d.ending(ctx, agent, a, m, limit)
 	}
 	return nil, nil // the protocol has no words for it
@@ -44,7 +44,7 @@ func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.Inbox
 
 // assignment is the work_request. One that is too long for the agent's line is failed at
 // once, for another agent to do: it would only be silent about it.
-func (d *Dialect) assignment(ctx context.Context, agent models.Agent, a asked, m models.InboxMessage, limit int) ([][]byte, error) {
+func (d *Protocol) assignment(ctx context.Context, agent models.Agent, a asked, m models.InboxMessage, limit int) ([][]byte, error) {
 	asked, err := d.request(ctx, a)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (d *Dialect) assignment(ctx context.Context, agent models.Agent, a asked, m
 
 // request is the work_request of an attempt. Every attempt at a task has the same
 // request_id, so that an agent does the work once.
-func (d *Dialect) request(ctx context.Context, a asked) (wire.WorkRequest, error) {
+func (d *Protocol) request(ctx context.Context, a asked) (wire.WorkRequest, error) {
 	h := wire.Hints{MaxDurationSeconds: a.meta.MaxDuration, MaxMemoryMB: a.meta.MaxMemory, Other: a.meta.Hints}
 	if a.Task.Budget != nil {
 		h.MaxTokens = max(*a.Task.Budget-a.Task.Tokens, 1)
@@ -80,7 +80,7 @@ func (d *Dialect) request(ctx context.Context, a asked) (wire.WorkRequest, error
 		if err != nil {
 			return wire.WorkRequest{}, err
 		}
-		if simpler, err := orchestrator.Simpler(a.Input, attempts); err == nil && simpler {
+		if simpler, err := orchestrator.WantsSimplerResult(a.Input, attempts); err == nil && simpler {
 			h.Other = append(h.Other[:len(h.Other):len(h.Other)], wire.Member{Name: "simplify", Value: json.RawMessage("true")})
 		}
 	}
@@ -96,7 +96,7 @@ func orNothing(raw json.RawMessage) json.RawMessage {
 
 // ending tells an agent that asked for a task how it ended: a long result in chunks
 // first, then the result without it (Chiffon §Large Payloads).
-func (d *Dialect) ending(ctx context.Context, agent models.Agent, a asked, m models.InboxMessage, limit int) ([][]byte, error) {
+func (d *Protocol) ending(ctx context.Context, agent models.Agent, a asked, m models.InboxMessage, limit int) ([][]byte, error) {
 	payload, err := d.end(ctx, a)
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func chunkID(id string, n int) uuid.UUID {
 }
 
 // lines writes the one message that an inbox message is.
-func (d *Dialect) lines(agent models.Agent, a asked, m models.InboxMessage, p wire.Payload) ([][]byte, error) {
+func (d *Protocol) lines(agent models.Agent, a asked, m models.InboxMessage, p wire.Payload) ([][]byte, error) {
 	id, err := uuid.Parse(m.ID)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (d *Dialect) lines(agent models.Agent, a asked, m models.InboxMessage, p wi
 	return [][]byte{line}, nil
 }
 
-func (d *Dialect) envelope(agent models.Agent, a asked, id uuid.UUID, p wire.Payload) wire.Envelope {
+func (d *Protocol) envelope(agent models.Agent, a asked, id uuid.UUID, p wire.Payload) wire.Envelope {
 	return wire.Envelope{
 		ProtocolVersion: wire.Version, MessageID: id, From: wire.Orchestrator, To: agent.Type, Timestamp: d.clock().UTC(),
 		TraceID: a.trace, RequestID: a.request, Type: p.Type(), Payload: p, Custom: a.meta.Custom,

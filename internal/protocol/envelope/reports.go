@@ -29,9 +29,9 @@ func requireAgent(s speaker, e wire.Envelope) error {
 
 // progress takes a work_status (Chiffon §work_status). The first one says that the agent
 // has the work, each one that it is alive.
-func (d *Dialect) progress(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkStatus) (protocol.Answer, error) {
+func (d *Protocol) progress(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkStatus) (protocol.Reply, error) {
 	if err := requireAgent(s, e); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	report := orchestrator.Progress{Percent: &p.Progress, MessageID: e.MessageID.String()}
 	if p.Step != nil {
@@ -47,16 +47,16 @@ func (d *Dialect) progress(ctx context.Context, s speaker, e wire.Envelope, p wi
 	}
 	t, err := d.work.Progress(ctx, s.agent, p.TaskID.String(), report)
 	if err != nil {
-		return protocol.Answer{}, taskError(err)
+		return protocol.Reply{}, taskError(err)
 	}
 	return accepted(t.ID), nil
 }
 
 // heartbeat takes a sign of life. It brings back an agent that was away, and one that
 // has never been here.
-func (d *Dialect) heartbeat(ctx context.Context, s speaker, p wire.Heartbeat) (protocol.Answer, error) {
+func (d *Protocol) heartbeat(ctx context.Context, s speaker, p wire.Heartbeat) (protocol.Reply, error) {
 	if p.AgentID != s.agent || s.agent == "" {
-		return protocol.Answer{}, errs.New(errs.Unauthenticated, "a heartbeat of another agent")
+		return protocol.Reply{}, errs.New(errs.Unauthenticated, "a heartbeat of another agent")
 	}
 	if p.Status == wire.PresenceOffline {
 		return accepted(""), d.work.Leave(ctx, s.agent, false)
@@ -67,25 +67,25 @@ func (d *Dialect) heartbeat(ctx context.Context, s speaker, p wire.Heartbeat) (p
 	}
 	_, err := d.work.Heartbeat(ctx, s.agent, beat)
 	if errs.Is(err, errs.NotFound) {
-		if _, err = d.work.Join(ctx, s.agent, orchestrator.Joining{Dialect: Name, Link: "poll"}); err == nil {
+		if _, err = d.work.Join(ctx, s.agent, orchestrator.JoinRequest{Dialect: Name, Link: "poll"}); err == nil {
 			_, err = d.work.Heartbeat(ctx, s.agent, beat)
 		}
 	}
 	a := accepted("")
-	a.Present = err == nil
+	a.Joined = err == nil
 	return a, err
 }
 
 // complete takes a work_result (Chiffon §work_result). One that comes when the task has
 // ended otherwise is taken too: what it used is charged, and the agent has done its part.
-func (d *Dialect) complete(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkResult) (protocol.Answer, error) {
+func (d *Protocol) complete(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkResult) (protocol.Reply, error) {
 	if err := requireAgent(s, e); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	exit := int(p.ExitCode)
 	detail, err := json.Marshal(resources{p.Resources.DurationSeconds, p.Resources.GPUVRAMMB, p.Resources.CPUTimeMS})
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	r := orchestrator.Result{
 		ExitCode: &exit, Output: []byte(p.Output), Tokens: p.Resources.Tokens, Detail: detail, MessageID: e.MessageID.String(),
@@ -98,26 +98,26 @@ func (d *Dialect) complete(ctx context.Context, s speaker, e wire.Envelope, p wi
 	}
 	t, err := d.work.Complete(ctx, s.agent, p.TaskID.String(), r)
 	if err != nil && !errs.Is(err, errs.TaskState) {
-		return protocol.Answer{}, taskError(err)
+		return protocol.Reply{}, taskError(err)
 	}
 	return accepted(t.ID), nil
 }
 
 // failed takes an agent's error (Chiffon §error). It names no task, so the request_id
 // does, which the error echoes.
-func (d *Dialect) failed(ctx context.Context, s speaker, e wire.Envelope, p wire.Failure) (protocol.Answer, error) {
+func (d *Protocol) failed(ctx context.Context, s speaker, e wire.Envelope, p wire.Failure) (protocol.Reply, error) {
 	if err := requireAgent(s, e); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
-	orders, err := d.work.OrdersOf(ctx, s.agent)
+	orders, err := d.work.OpenTasksOf(ctx, s.agent)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	var found *asked
 	for _, order := range orders {
 		a, err := askedOf(order)
 		if err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 		// Two askers may have used the same request_id; the trace tells them apart.
 		if a.request == e.RequestID && (found == nil || a.trace == e.TraceID) {
@@ -127,25 +127,25 @@ func (d *Dialect) failed(ctx context.Context, s speaker, e wire.Envelope, p wire
 	if found != nil {
 		return d.failTask(ctx, s, e, *found, p)
 	}
-	if heard, err := d.work.Heard(ctx, s.agent, e.MessageID.String()); err != nil || heard {
+	if heard, err := d.work.IsProcessed(ctx, s.agent, e.MessageID.String()); err != nil || heard {
 		return accepted(""), err // it has had its effect
 	}
-	return protocol.Answer{}, refusal{wire.InvalidMessage(wire.Problem{
+	return protocol.Reply{}, refusal{wire.InvalidMessage(wire.Problem{
 		Field: "request_id", Detail: "request_id " + e.RequestID.String() + " is of no task that you have",
 	}), nil}
 }
 
-func (d *Dialect) failTask(ctx context.Context, s speaker, e wire.Envelope, a asked, p wire.Failure) (protocol.Answer, error) {
+func (d *Protocol) failTask(ctx context.Context, s speaker, e wire.Envelope, a asked, p wire.Failure) (protocol.Reply, error) {
 	var c failureDetail
 	_ = json.Unmarshal(p.Context, &c) // a code of its own may have any context
 	detail, err := json.Marshal(c)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	r := orchestrator.Result{Failure: failureOf(p.Code), Text: p.Message, Detail: detail, MessageID: e.MessageID.String()}
 	t, err := d.work.Complete(ctx, s.agent, a.Task.ID, r)
 	if err != nil && !errs.Is(err, errs.TaskState) {
-		return protocol.Answer{}, taskError(err)
+		return protocol.Reply{}, taskError(err)
 	}
 	return accepted(t.ID), nil
 }

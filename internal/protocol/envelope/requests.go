@@ -16,26 +16,26 @@ import (
 
 // submit takes a work_request (Chiffon §work_request). The asker hears how far the work
 // is when it was taken, or, where it waits, how it ended.
-func (d *Dialect) submit(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkRequest, wait time.Duration) (protocol.Answer, error) {
+func (d *Protocol) submit(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkRequest, wait time.Duration) (protocol.Reply, error) {
 	if !s.mayAsk() {
-		return protocol.Answer{}, d.stranger(ctx, s, e, "the token lacks the scope messages:send")
+		return protocol.Reply{}, d.stranger(ctx, s, e, "the token lacks the scope messages:send")
 	}
 	sub, err := submission(s, e, p)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	done, err := d.work.Submit(ctx, s.Principal, sub, nil)
 	if errs.Is(err, errs.TaskExists) {
-		return protocol.Answer{}, wrongField("/task_id", "task_id %s is taken by another request", p.TaskID)
+		return protocol.Reply{}, wrongField("/task_id", "task_id %s is taken by another request", p.TaskID)
 	}
 	if err != nil {
-		return protocol.Answer{}, requestError(err, e, p)
+		return protocol.Reply{}, requestError(err, e, p)
 	}
 	t := done.Task
 	if wait > 0 && !t.State.Ended() {
 		t, err = d.work.Wait(ctx, s.Principal.TokenID, t.ID, wait)
 		if err != nil && !errs.Is(err, errs.Busy) { // where too many wait, this one does not
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 	}
 	// Whoever waited too long, or whose server stops, is told where the task stands.
@@ -87,57 +87,57 @@ func requestError(err error, e wire.Envelope, p wire.WorkRequest) error {
 
 // cancel takes back a task that the same principal asked for (decisions: “Cancel is a
 // work_request”). One that has ended stays as it is.
-func (d *Dialect) cancel(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkRequest) (protocol.Answer, error) {
+func (d *Protocol) cancel(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkRequest) (protocol.Reply, error) {
 	if !s.mayAsk() {
-		return protocol.Answer{}, d.stranger(ctx, s, e, "the token lacks the scope messages:send")
+		return protocol.Reply{}, d.stranger(ctx, s, e, "the token lacks the scope messages:send")
 	}
 	t, err := d.work.Task(ctx, p.TaskID.String())
 	if err == nil && t.Owner != s.TokenID && !s.Has(models.ScopeAdmin) {
 		err = errs.New(errs.NotFound, "there is no task %q", p.TaskID.String())
 	}
 	if err != nil {
-		return protocol.Answer{}, taskError(err)
+		return protocol.Reply{}, taskError(err)
 	}
 	t, err = d.work.Cancel(ctx, t.ID, "cancelled by the asker", nil)
 	if err != nil && !errs.Is(err, errs.TaskState) {
-		return protocol.Answer{}, taskError(err)
+		return protocol.Reply{}, taskError(err)
 	}
 	return d.standing(ctx, e, p.TaskID, t)
 }
 
 // standing tells an asker where its task stands: 202 with a work_status until it has
 // ended, then its result, or the error it ended with.
-func (d *Dialect) standing(ctx context.Context, to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Answer, error) {
+func (d *Protocol) standing(ctx context.Context, to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Reply, error) {
 	if !t.State.Ended() {
 		return d.underway(to, id, t)
 	}
-	payload, err := d.end(ctx, asked{Order: orchestrator.Order{Task: t}, task: id})
+	payload, err := d.end(ctx, asked{TaskWithInput: orchestrator.TaskWithInput{Task: t}, task: id})
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	answer := accepted(t.ID)
-	answer.Reply, answer.Status = true, http.StatusOK
+	answer.SendBack, answer.Status = true, http.StatusOK
 	if f, failed := payload.(wire.Failure); failed {
-		answer.Status, answer.Refused = f.Code.HTTPStatus(), true
+		answer.Status, answer.IsError = f.Code.HTTPStatus(), true
 	}
 	return d.write(answer, wire.Reply(to, newID(), d.clock(), payload))
 }
 
 // underway answers with how far a task is.
-func (d *Dialect) underway(to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Answer, error) {
+func (d *Protocol) underway(to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Reply, error) {
 	p := wire.WorkStatus{TaskID: id, Status: wire.StatusRunning, Progress: t.Progress}
 	if t.StepName != "" {
 		p.Step = &wire.Step{Number: t.Step, Name: t.StepName}
 	}
 	answer := accepted(t.ID)
-	answer.Reply = true
+	answer.SendBack = true
 	return d.write(answer, wire.Reply(to, newID(), d.clock(), p))
 }
 
 const contentType = "application/json"
 
 // write puts an envelope into an answer.
-func (d *Dialect) write(answer protocol.Answer, e wire.Envelope) (protocol.Answer, error) {
+func (d *Protocol) write(answer protocol.Reply, e wire.Envelope) (protocol.Reply, error) {
 	body, err := wire.Format(e)
 	answer.Body, answer.ContentType = body, contentType
 	return answer, err

@@ -22,7 +22,7 @@ func (s speaker) mayAsk() bool { return s.Has(models.ScopeMessagesSend) }
 // speaker returns who sends a message. The token names the agent, and from_agent must be
 // that agent's type; a token that belongs to no agent acts as the orchestrator. What
 // does not fit is errs.Unauthenticated, which says no more; the log does.
-func (d *Dialect) speaker(ctx context.Context, from models.Principal, e wire.Envelope) (speaker, error) {
+func (d *Protocol) speaker(ctx context.Context, from models.Principal, e wire.Envelope) (speaker, error) {
 	s := speaker{Principal: from, kind: wire.Orchestrator}
 	if from.AgentID == nil {
 		if !s.mayAsk() {
@@ -45,7 +45,7 @@ func (d *Dialect) speaker(ctx context.Context, from models.Principal, e wire.Env
 }
 
 // stranger refuses somebody without a hint; an operator finds the reason in the log.
-func (d *Dialect) stranger(ctx context.Context, s speaker, e wire.Envelope, why string) error {
+func (d *Protocol) stranger(ctx context.Context, s speaker, e wire.Envelope, why string) error {
 	d.log.InfoContext(ctx, "a message was refused", "reason", why, "token_id", s.TokenID, "agent", s.agent, "type", s.kind, "from_agent", e.From)
 	return errs.New(errs.Unauthenticated, "authentication failed")
 }

@@ -95,9 +95,9 @@ func TestASessionThatOthersMade(t *testing.T) {
 	rule(t, "is spoken in, and its facts are read", func(t *testing.T, h *house) {
 		_, err := h.work.OpenSession(t.Context(), principal("user"), "made-elsewhere", json.RawMessage(`{"lang":"fr","who":{"name":"Ada"}}`))
 		require.NoError(t, err)
-		n, err := h.work.Handle(t.Context(), "018f0000-0000-7000-8000-000000000001", "made-elsewhere")
+		n, err := h.work.ShortID(t.Context(), "018f0000-0000-7000-8000-000000000001", "made-elsewhere")
 		require.NoError(t, err)
-		require.Equal(t, models.Handle{Context: 1, Task: 1}, n)
+		require.Equal(t, models.ShortID{Context: 1, Task: 1}, n)
 		h.transcript(t, `
 agent writer summarize
 writer > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=summarize;places=2

@@ -36,8 +36,8 @@ func answerV4(text string) (wire.Data, error) {
 }
 
 // answeredLast is what the worker of a task was told last, E43 for nothing.
-func (d *Dialect) answeredLast(ctx context.Context, t models.Task) (string, error) {
-	text, err := d.work.Answered(ctx, t)
+func (d *Protocol) answeredLast(ctx context.Context, t models.Task) (string, error) {
+	text, err := d.work.LastReply(ctx, t)
 	if errs.Is(err, errs.NotFound) {
 		return "", refuse(wire.E43, "", "nothing was answered")
 	}

@@ -22,7 +22,7 @@ func (h *house) answeredLong(t *testing.T, joined, ask, text string) []string {
 	h.says(t, "coder", ask, 0)
 	tasks, err := h.work.Tasks(t.Context(), models.TaskQuery{AgentID: "coder", Limit: 1})
 	require.NoError(t, err)
-	_, err = h.work.Answer(t.Context(), tasks[0].ID, text)
+	_, err = h.work.Reply(t.Context(), tasks[0].ID, text)
 	require.NoError(t, err)
 	return unnumbered(h.told(t, "coder"))
 }
@@ -78,7 +78,7 @@ func TestAPartThatSpeaksAnotherProtocol(t *testing.T) {
 		h.agent(t, "coder", "analyze_code")
 		h.agent(t, "digger", "dig")
 		h.says(t, "coder", "M1|W1>O1|J|T0|-|-|-|0|S0|-|-", 0)
-		_, err := h.work.Join(t.Context(), "digger", orchestrator.Joining{Dialect: "envelope", Link: "poll"})
+		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Dialect: "envelope", Link: "poll"})
 		require.NoError(t, err)
 		number, err := h.work.AgentNumber(t.Context(), "digger")
 		require.NoError(t, err)

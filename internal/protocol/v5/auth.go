@@ -18,9 +18,9 @@ const keyAuth = "auth"
 // else (PROTOCOL_V5 §11). raw are the bytes as they came: what is signed are they, and not
 // what was read. A line that is signed is noted as taken when it returns, and whatever the
 // line does is done after that. The errors are E90 with the reason.
-func (d *Dialect) authenticate(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
-	line := protocol.LineOf(ctx)
-	if line.Vouched {
+func (d *Protocol) authenticate(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
+	line := protocol.ConnectionOf(ctx)
+	if line.Verified {
 		return nil
 	}
 	if p, ok := m.Data.Pair(keyAuth); ok && !p.Flag { // with a space before it, which signs nothing
@@ -33,7 +33,7 @@ func (d *Dialect) authenticate(ctx context.Context, agentID string, m wire.Messa
 		return err
 	case signed && key.Secret == "":
 		return refuse(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
-	case !signed && (line.Far || key.Required):
+	case !signed && (line.Remote || key.Required):
 		return refuse(wire.E90, wire.ReasonUnsigned, "every line of %s has to be signed", m.From)
 	case !signed:
 		return nil
@@ -50,7 +50,7 @@ func (d *Dialect) authenticate(ctx context.Context, agentID string, m wire.Messa
 // takeOnce notes a line that is signed as taken. NONCE tells lines apart that are alike but
 // for their DATA; because the signature does not cover it, the signed bytes may not come
 // again either, whatever NONCE stands behind them.
-func (d *Dialect) takeOnce(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
+func (d *Protocol) takeOnce(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
 	body, _, _ := strings.Cut(string(raw), ";"+keyAuth+"=")
 	number, _, _ := strings.Cut(body, "|")
 	err := d.keys.TakeOnce(ctx, agentID,
@@ -63,7 +63,7 @@ func (d *Dialect) takeOnce(ctx context.Context, agentID string, m wire.Message, 
 }
 
 // keyOf returns the key of an agent, the zero AgentKey where it has none.
-func (d *Dialect) keyOf(ctx context.Context, agentID string) (models.AgentKey, error) {
+func (d *Protocol) keyOf(ctx context.Context, agentID string) (models.AgentKey, error) {
 	if d.keys == nil || agentID == "" {
 		return models.AgentKey{}, nil
 	}
@@ -92,11 +92,11 @@ func isForged(err error) bool {
 
 // unheard notes on the refusal of a message of somebody who has to sign that it is not
 // known to be his.
-func (d *Dialect) unheard(ctx context.Context, from models.Principal, a protocol.Answer) protocol.Answer {
-	a.Unheard = protocol.LineOf(ctx).Far
-	if from.AgentID != nil && !a.Unheard {
+func (d *Protocol) unheard(ctx context.Context, from models.Principal, a protocol.Reply) protocol.Reply {
+	a.Unauthenticated = protocol.ConnectionOf(ctx).Remote
+	if from.AgentID != nil && !a.Unauthenticated {
 		key, err := d.keyOf(ctx, *from.AgentID)
-		a.Unheard = err != nil || key.Required
+		a.Unauthenticated = err != nil || key.Required
 	}
 	return a
 }
@@ -117,12 +117,12 @@ func errToken() error {
 // Signer returns the agent that a join names with FROM: one that is signed and has no
 // token, which is the only kind that a line from another machine may begin with. It is ""
 // for another join. The signature is for Authenticate to look at; the error is for Refuse.
-func (d *Dialect) Signer(ctx context.Context, raw []byte) (agentID string, err error) {
+func (d *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err error) {
 	m, err := wire.Parse(string(raw))
 	if err != nil {
 		return "", err
 	}
-	far, token := protocol.LineOf(ctx).Far, has(m.Data, keyToken)
+	far, token := protocol.ConnectionOf(ctx).Remote, has(m.Data, keyToken)
 	switch {
 	case far && token:
 		return "", errToken()
@@ -145,7 +145,7 @@ func (d *Dialect) Signer(ctx context.Context, raw []byte) (agentID string, err e
 // Authenticate does with the first message of a line what Receive does with every other:
 // it looks at its signature, and notes it as taken. The error is for Refuse; that of a
 // signature that is wrong is errs.Unauthenticated.
-func (d *Dialect) Authenticate(ctx context.Context, agentID string, raw []byte) error {
+func (d *Protocol) Authenticate(ctx context.Context, agentID string, raw []byte) error {
 	m, err := wire.Parse(string(raw))
 	if err != nil {
 		return err
@@ -154,13 +154,13 @@ func (d *Dialect) Authenticate(ctx context.Context, agentID string, raw []byte) 
 }
 
 // MustSign reports whether every message of an agent has to be signed, wherever it is.
-func (d *Dialect) MustSign(ctx context.Context, agentID string) (bool, error) {
+func (d *Protocol) MustSign(ctx context.Context, agentID string) (bool, error) {
 	key, err := d.keyOf(ctx, agentID)
 	return key.Required, err
 }
 
 // HasKey returns errs.Unauthenticated for an agent that has no key to sign with.
-func (d *Dialect) HasKey(ctx context.Context, agentID string) error {
+func (d *Protocol) HasKey(ctx context.Context, agentID string) error {
 	key, err := d.keyOf(ctx, agentID)
 	if err == nil && key.Secret == "" {
 		err = errs.New(errs.Unauthenticated, "the agent %q has no key", agentID).With("tokenless", true)

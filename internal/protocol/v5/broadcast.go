@@ -24,11 +24,11 @@ type notice struct {
 // told, all of *, W* and G<n>, the agents of sphere n, or one. The document has it from O1
 // alone. Only an admin may speak in its place, and in no conversation. The same line of one
 // token has its effect once in a day.
-func (d *Dialect) broadcast(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) broadcast(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	if err := mayBroadcast(s, m); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
-	a := orchestrator.Announcement{Dialect: Name, Priority: priorityOf(m.Priority), MessageID: onceOf(s, m)}
+	a := orchestrator.Broadcast{Dialect: Name, Priority: priorityOf(m.Priority), MessageID: onceOf(s, m)}
 	var err error
 	switch m.To.Role {
 	case wire.Everyone, wire.Workers:
@@ -36,20 +36,20 @@ func (d *Dialect) broadcast(ctx context.Context, s speaker, m wire.Message) (pro
 		a.Sphere = int(m.To.Number)
 	case wire.Worker:
 		if a.Agent, err = d.agentAt(ctx, m.To); err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 	default:
-		return protocol.Answer{}, refuse(wire.E13, "to", "a broadcast goes to *, W*, a group or a worker, not to %s", m.To)
+		return protocol.Reply{}, refuse(wire.E13, "to", "a broadcast goes to *, W*, a group or a worker, not to %s", m.To)
 	}
 	if a.Data, err = json.Marshal(notice{To: m.To.String(), Data: m.Data}); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
-	n, err := d.work.Announce(ctx, a)
+	n, err := d.work.Broadcast(ctx, a)
 	if errs.Is(err, errs.NotFound) {
 		err = refuse(wire.E30, "", "%s is not there, or speaks another protocol", m.To)
 	}
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	return d.say(m, wire.Ack, m.State, flag("sent", m).Number("count", int64(n)), true)
 }
@@ -73,7 +73,7 @@ func onceOf(s speaker, m wire.Message) string {
 }
 
 // announced is the line of a broadcast as an agent gets it.
-func (d *Dialect) announced(m models.InboxMessage) (wire.Message, error) {
+func (d *Protocol) announced(m models.InboxMessage) (wire.Message, error) {
 	var n notice
 	if err := json.Unmarshal(m.Data, &n); err != nil {
 		return wire.Message{}, fmt.Errorf("read a broadcast: %w", err)

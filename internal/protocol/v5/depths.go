@@ -16,7 +16,7 @@ import (
 
 // meant is the task that a Q is about: at DEPTH 0 the one that it names, deeper a part of
 // that. A part that is none of the speaker's is E40.
-func (d *Dialect) meant(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
+func (d *Protocol) meant(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
 	t, err := d.named(ctx, m)
 	if err != nil || m.Depth == 0 {
 		return t, err
@@ -38,7 +38,7 @@ func (d *Dialect) meant(ctx context.Context, s speaker, m wire.Message) (models.
 
 // source returns the task whose field, or whose session's, a Q with ref= reads, and the
 // name by which the reference calls it. Another task than the Q is about is that at DEPTH 0.
-func (d *Dialect) source(ctx context.Context, s speaker, m wire.Message, ref wire.Ref) (models.Task, wire.Task, error) {
+func (d *Protocol) source(ctx context.Context, s speaker, m wire.Message, ref wire.Ref) (models.Task, wire.Task, error) {
 	about := m
 	if about.Task = cmp.Or(ref.Task, m.Task); ref.Kind != wire.RefTask {
 		about.Depth = 0 // all of a task is in one session
@@ -72,7 +72,7 @@ const maxLooked = 1000
 
 // partsAt returns the parts of a task at a depth, the newest first: of maxLooked that there
 // are at all.
-func (d *Dialect) partsAt(ctx context.Context, root models.Task, depth int) (found []part, err error) {
+func (d *Protocol) partsAt(ctx context.Context, root models.Task, depth int) (found []part, err error) {
 	level, looked := []models.Task{root}, 0
 	for len(level) > 0 && looked < maxLooked {
 		var next []models.Task
@@ -100,7 +100,7 @@ func (d *Dialect) partsAt(ctx context.Context, root models.Task, depth int) (fou
 }
 
 // takesPart reports whether an agent does a part, or did, or has handed it off.
-func (d *Dialect) takesPart(ctx context.Context, agent string, p part) (bool, error) {
+func (d *Protocol) takesPart(ctx context.Context, agent string, p part) (bool, error) {
 	if agent == "" {
 		return false, nil
 	}
@@ -121,7 +121,7 @@ func (d *Dialect) takesPart(ctx context.Context, agent string, p part) (bool, er
 
 // atDepth is the error of a hand-off from a task that an agent has not. Where it has that
 // task at another depth, what is wrong is the DEPTH.
-func (d *Dialect) atDepth(ctx context.Context, s speaker, m wire.Message, cause error) error {
+func (d *Protocol) atDepth(ctx context.Context, s speaker, m wire.Message, cause error) error {
 	var r refusal
 	if !asRefusal(cause, &r) || r.code != wire.E40 {
 		return cause
@@ -130,7 +130,7 @@ func (d *Dialect) atDepth(ctx context.Context, s speaker, m wire.Message, cause 
 	if err != nil {
 		return cause
 	}
-	orders, err := d.work.OrdersOf(ctx, s.agent)
+	orders, err := d.work.OpenTasksOf(ctx, s.agent)
 	if err != nil {
 		return err
 	}

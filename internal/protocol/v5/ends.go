@@ -13,7 +13,7 @@ import (
 
 // end makes a line the one that says how a task ended: S with its result, E with why
 // not, or U with the state X for one that was cancelled.
-func (d *Dialect) end(ctx context.Context, m *wire.Message, t models.Task) (err error) {
+func (d *Protocol) end(ctx context.Context, m *wire.Message, t models.Task) (err error) {
 	switch t.State {
 	case models.TaskDone:
 		m.Type = wire.Success
@@ -47,7 +47,7 @@ func failed(code wire.Code, kept detail, tid wire.Task, t models.Task) (wire.Dat
 
 // result is the DATA of an S: the result itself where it can stand there, and otherwise
 // a reference to it, which Q reads.
-func (d *Dialect) result(ctx context.Context, tid wire.Task, t models.Task) (wire.Data, error) {
+func (d *Protocol) result(ctx context.Context, tid wire.Task, t models.Task) (wire.Data, error) {
 	if said := beside(t); said != "" {
 		return said, nil
 	}

@@ -17,7 +17,7 @@ import (
 // the code and the DATA that this door gives it; agents and tasks get their short names for
 // that. Another event, and one about a task that is not kept any more, is told by its type
 // and key.
-func (d *Dialect) Event(ctx context.Context, e models.Event) (string, error) {
+func (d *Protocol) Event(ctx context.Context, e models.Event) (string, error) {
 	m, err := d.lineOf(ctx, e)
 	switch {
 	case isGone(err):
@@ -29,7 +29,7 @@ func (d *Dialect) Event(ctx context.Context, e models.Event) (string, error) {
 }
 
 // lineOf is the line that tells of an event, or errs.NotFound where there is none.
-func (d *Dialect) lineOf(ctx context.Context, e models.Event) (m wire.Message, err error) {
+func (d *Protocol) lineOf(ctx context.Context, e models.Event) (m wire.Message, err error) {
 	if !strings.HasPrefix(string(e.Type), "task.") {
 		return m, errs.New(errs.NotFound, "no line tells of %s", e.Type)
 	}
@@ -60,7 +60,7 @@ func (b ends) report() (from, to wire.Address) {
 }
 
 // happened is the line that says what has happened to a task.
-func (d *Dialect) happened(ctx context.Context, kind models.EventType, e models.TaskChanged) (m wire.Message, err error) {
+func (d *Protocol) happened(ctx context.Context, kind models.EventType, e models.TaskChanged) (m wire.Message, err error) {
 	t, err := d.work.Task(ctx, e.TaskID)
 	if err != nil {
 		return m, err
@@ -69,7 +69,7 @@ func (d *Dialect) happened(ctx context.Context, kind models.EventType, e models.
 	if err != nil {
 		return m, err
 	}
-	name, err := d.work.Handle(ctx, root.ID, root.SessionID)
+	name, err := d.work.ShortID(ctx, root.ID, root.SessionID)
 	if err != nil {
 		return m, err
 	}
@@ -105,7 +105,7 @@ func (d *Dialect) happened(ctx context.Context, kind models.EventType, e models.
 }
 
 // between returns who asked for a task and who had it at an event; without one it is O1.
-func (d *Dialect) between(ctx context.Context, t models.Task, e models.TaskChanged) (out ends, err error) {
+func (d *Protocol) between(ctx context.Context, t models.Task, e models.TaskChanged) (out ends, err error) {
 	out.asker, out.worker = wire.Address{Role: wire.User}, self
 	asker := t.OwnerAgent
 	if t.ParentID != nil {
@@ -130,7 +130,7 @@ func (d *Dialect) between(ctx context.Context, t models.Task, e models.TaskChang
 }
 
 // underway makes the line of an event on the way.
-func (d *Dialect) underway(ctx context.Context, m *wire.Message, b ends, kind models.EventType, e models.TaskChanged, t models.Task) (err error) {
+func (d *Protocol) underway(ctx context.Context, m *wire.Message, b ends, kind models.EventType, e models.TaskChanged, t models.Task) (err error) {
 	m.From, m.To = b.report()
 	if m.Data = "-"; b.handed {
 		m.To = self
@@ -166,21 +166,21 @@ func (d *Dialect) underway(ctx context.Context, m *wire.Message, b ends, kind mo
 
 // asking is the R that a task was asked for with, or what a source says of a part that it
 // hands off (§5.3).
-func (d *Dialect) asking(ctx context.Context, m *wire.Message, b ends, t models.Task) error {
+func (d *Protocol) asking(ctx context.Context, m *wire.Message, b ends, t models.Task) error {
 	if b.shared { // nobody has said so
 		return errs.New(errs.NotFound, "no line tells of a part that O1 has made")
 	}
 	m.From, m.To, m.Type = b.asker, self, wire.Request
-	order, err := d.work.Order(ctx, t.ID)
+	order, err := d.work.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return err
 	}
-	if t.ParentID == nil || order.Input.Wanted == "" {
+	if t.ParentID == nil || order.Input.RequestedAgentID == "" {
 		m.Data, err = d.call(order.Task, order.Input, m.Task, wire.Retry{})
 		return err
 	}
 	m.Type = wire.Update
-	target, err := d.address(ctx, order.Input.Wanted)
+	target, err := d.address(ctx, order.Input.RequestedAgentID)
 	if err == nil {
 		m.Data, err = new(wire.Writer).Add("handoff", target.String()).Data()
 	}

@@ -26,7 +26,7 @@ const maxOptions = 4
 
 // follow says that a request is taken on and, where its asker waits, what came of it: its
 // end, or what the user is asked.
-func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t models.Task, wait time.Duration) (protocol.Answer, error) {
+func (d *Protocol) follow(ctx context.Context, s speaker, m wire.Message, t models.Task, wait time.Duration) (protocol.Reply, error) {
 	w := flag("accepted", m)
 	if names := d.workersOf(ctx, t); len(names) == 1 {
 		w.Add("worker", names[0])
@@ -51,7 +51,7 @@ func (d *Dialect) follow(ctx context.Context, s speaker, m wire.Message, t model
 }
 
 // workersOf are the names of those who have a task.
-func (d *Dialect) workersOf(ctx context.Context, t models.Task) (names []string) {
+func (d *Protocol) workersOf(ctx context.Context, t models.Task) (names []string) {
 	all := []models.Task{t}
 	if t.AgentID == "" && t.State == models.TaskRunning { // several have a part of it
 		all, _ = d.work.Parts(ctx, t.ID) // what is said of them is a courtesy
@@ -69,32 +69,32 @@ func (d *Dialect) workersOf(ctx context.Context, t models.Task) (names []string)
 
 // cameOf waits for what comes of a task, and returns the line that says so: none where it
 // goes on.
-func (d *Dialect) cameOf(ctx context.Context, s speaker, t models.Task, wait time.Duration) (protocol.Answer, error) {
+func (d *Protocol) cameOf(ctx context.Context, s speaker, t models.Task, wait time.Duration) (protocol.Reply, error) {
 	t, err := d.await(ctx, s, t, wait)
 	if err == nil && !t.State.Ended() {
 		var asking bool
 		if wait > 0 {
-			_, asking, err = d.work.Asking(ctx, t)
+			_, asking, err = d.work.TaskAwaitingReply(ctx, t)
 		}
 		if !asking {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 	}
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	return d.standing(ctx, s, t)
 }
 
 // await waits until a task has ended, or asks something.
-func (d *Dialect) await(ctx context.Context, s speaker, t models.Task, wait time.Duration) (models.Task, error) {
+func (d *Protocol) await(ctx context.Context, s speaker, t models.Task, wait time.Duration) (models.Task, error) {
 	until := time.Now().Add(wait)
 	for left := wait; left > 0 && !t.State.Ended(); left = time.Until(until) {
-		_, asking, err := d.work.Asking(ctx, t)
+		_, asking, err := d.work.TaskAwaitingReply(ctx, t)
 		if err != nil || asking || ctx.Err() != nil {
 			return t, err
 		}
-		next, err := d.work.ChangedOrAsked(ctx, s.TokenID, t, left)
+		next, err := d.work.WaitForChangeOrQuestion(ctx, s.TokenID, t, left)
 		if err != nil {
 			return t, unlessBusy(err)
 		}
@@ -113,21 +113,21 @@ func unlessBusy(err error) error {
 
 // standing is the line that says where a task is: its end, what it asks, or how far it
 // is.
-func (d *Dialect) standing(ctx context.Context, s speaker, t models.Task) (protocol.Answer, error) {
-	t, asking, err := d.work.Asking(ctx, t)
+func (d *Protocol) standing(ctx context.Context, s speaker, t models.Task) (protocol.Reply, error) {
+	t, asking, err := d.work.TaskAwaitingReply(ctx, t)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	m, err := d.head(ctx, t)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	m.To = s.address
 	status := http.StatusOK
 	switch {
 	case t.State.Ended():
 		if err := d.end(ctx, &m, t); err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 		if m.Err != "" {
 			status = endStatus(m.Err)
@@ -142,10 +142,10 @@ func (d *Dialect) standing(ctx context.Context, s speaker, t models.Task) (proto
 		m.Data, err = progressed(t.Progress, t.StepName).Data()
 	}
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	line, err := wire.Format(m)
-	return protocol.Answer{Status: status, Body: []byte(line), ContentType: contentType, Reply: true}, err
+	return protocol.Reply{Status: status, Body: []byte(line), ContentType: contentType, SendBack: true}, err
 }
 
 // progressed is the DATA that says how far a task is.
@@ -159,11 +159,11 @@ func progressed(percent int, step string) *wire.Writer {
 
 // close ends the session that was made for a request, once its asker has the end of it
 // (PROTOCOL_V5 §6.2). Where others of its tasks go on, it stays.
-func (d *Dialect) close(ctx context.Context, t models.Task) {
+func (d *Protocol) close(ctx context.Context, t models.Task) {
 	if t.Class != Class || t.SessionID == "" {
 		return
 	}
-	order, err := d.work.Order(ctx, t.ID)
+	order, err := d.work.TaskWithInput(ctx, t.ID)
 	if err == nil {
 		if kept, bad := metaOf(order.Input); bad != nil || !kept.Closes {
 			return
@@ -176,9 +176,9 @@ func (d *Dialect) close(ctx context.Context, t models.Task) {
 }
 
 // asked is what a user is asked (PROTOCOL_V5 §7.2).
-func (d *Dialect) asked(ctx context.Context, m *wire.Message, t models.Task) (err error) {
+func (d *Protocol) asked(ctx context.Context, m *wire.Message, t models.Task) (err error) {
 	m.Type = wire.Disambiguate
-	asked, err := d.work.Asked(ctx, t)
+	asked, err := d.work.OpenQuestion(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -212,54 +212,54 @@ func shorten(text string, most int) string {
 }
 
 // answer takes a user's C: answer= as it is, or choice=opt2.
-func (d *Dialect) answer(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Answer, error) {
+func (d *Protocol) answer(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	t, err := d.mine(ctx, s, m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
-	asking, waits, err := d.work.Asking(ctx, t) // it may be a part of it
+	asking, waits, err := d.work.TaskAwaitingReply(ctx, t) // it may be a part of it
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if !waits {
-		return protocol.Answer{}, wrongState(errs.New(errs.TaskState, "nothing was asked").With("state", t.State), m)
+		return protocol.Reply{}, wrongState(errs.New(errs.TaskState, "nothing was asked").With("state", t.State), m)
 	}
 	text, ok := m.Data.Get("answer")
 	if choice, chosen := m.Data.Get("choice"); !ok && chosen {
-		asked, err := d.work.Asked(ctx, asking)
+		asked, err := d.work.OpenQuestion(ctx, asking)
 		if err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 		n, err := strconv.Atoi(strings.TrimPrefix(choice, "opt"))
 		if err != nil || n < 1 || n > len(asked.Options) {
-			return protocol.Answer{}, refuse(wire.E10, "", "choice must be opt1 to opt%d, not %s", len(asked.Options), choice)
+			return protocol.Reply{}, refuse(wire.E10, "", "choice must be opt1 to opt%d, not %s", len(asked.Options), choice)
 		}
 		text, ok = asked.Options[n-1], true
 	}
 	if !ok {
-		return protocol.Answer{}, refuse(wire.E10, "", "DATA must have answer, or choice such as choice=opt2")
+		return protocol.Reply{}, refuse(wire.E10, "", "DATA must have answer, or choice such as choice=opt2")
 	}
-	if _, err = d.work.Answer(ctx, asking.ID, text); err != nil {
-		return protocol.Answer{}, unknownTask(err, s, m)
+	if _, err = d.work.Reply(ctx, asking.ID, text); err != nil {
+		return protocol.Reply{}, unknownTask(err, s, m)
 	}
 	if t, err = d.work.Task(ctx, t.ID); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	return d.follow(ctx, s, m, t, wait)
 }
 
 // cancel takes a user's U with the state X (decisions: “Cancel is a U with state X”).
-func (d *Dialect) cancel(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) cancel(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	t, err := d.mine(ctx, s, m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	why, ok := m.Data.Get("reason")
 	if !ok {
 		why = "cancelled by the asker"
 	}
 	if t, err = d.work.Cancel(ctx, t.ID, why, nil); err != nil {
-		return protocol.Answer{}, unknownTask(err, s, m)
+		return protocol.Reply{}, unknownTask(err, s, m)
 	}
 	s.said.in(m)
 	d.close(ctx, t)
@@ -267,7 +267,7 @@ func (d *Dialect) cancel(ctx context.Context, s speaker, m wire.Message) (protoc
 }
 
 // mine returns the task that a speaker names, which he has to have asked for.
-func (d *Dialect) mine(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
+func (d *Protocol) mine(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
 	if s.of != nil {
 		return *s.of, nil
 	}

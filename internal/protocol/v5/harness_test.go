@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // house is the dialect over an orchestrator on a database of its own.
 type house struct {
-	*v5.Dialect
+	*v5.Protocol
 	work *orchestrator.Orchestrator
 	db   *storetest.DB
 	keys *auth.Keys
@@ -75,7 +75,7 @@ func (h *house) agent(t testing.TB, id string, capabilities ...string) {
 			IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
 		})
 	}))
-	require.NoError(t, h.work.Learn(t.Context(), id))
+	require.NoError(t, h.work.ReindexAgent(t.Context(), id))
 }
 
 // principal is whom a name in a transcript stands for: "user", "admin", or an agent.
@@ -95,8 +95,8 @@ func principal(name string) models.Principal {
 func (h *house) says(t testing.TB, who, line string, wait time.Duration) []string {
 	t.Helper()
 	a := h.Receive(t.Context(), principal(who), []byte(line), wait)
-	if a.Present && !a.Refused { // what a link does
-		_, err := h.work.Join(t.Context(), who, orchestrator.Joining{Dialect: v5.Name, Version: a.Version, Link: "websocket", Places: a.Places, MaxDepth: a.MaxDepth})
+	if a.Joined && !a.IsError { // what a link does
+		_, err := h.work.Join(t.Context(), who, orchestrator.JoinRequest{Dialect: v5.Name, Version: a.Version, Link: "websocket", Places: a.Concurrency, MaxDepth: a.MaxDepth})
 		require.NoError(t, err)
 	}
 	for l := range strings.SplitSeq(string(a.Body), "\n") {
@@ -114,7 +114,7 @@ func (h *house) settle(t testing.TB) {
 		workers, err := h.work.Workers(t.Context(), "", 100)
 		require.NoError(t, err)
 		for _, w := range workers {
-			if h.work.Known(w.AgentID).Version != w.Version {
+			if h.work.CachedWorker(w.AgentID).Version != w.Version {
 				return false
 			}
 		}

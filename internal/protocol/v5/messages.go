@@ -12,16 +12,16 @@ import (
 // context (decisions: “#MSG:Mn and pid mean the newest message so numbered between the two
 // endpoints in that CTX”). Where there is none it is E43. All who ask are User: each finds
 // his own messages only, and an admin those of whose conversation it is where he has none.
-func (d *Dialect) message(ctx context.Context, s speaker, of int64, number int) (string, error) {
+func (d *Protocol) message(ctx context.Context, s speaker, of int64, number int) (string, error) {
 	unknown := refuse(wire.E43, "", "there is no message M%d between %s and O1 in %s", number, s.address, contextName(of))
 	if d.journal == nil {
 		return "", unknown
 	}
-	l, err := d.journal.Numbered(ctx, of, s.peer(), number)
+	l, err := d.journal.ByNumber(ctx, of, s.peer(), number)
 	if errs.Is(err, errs.NotFound) && s.agent == "" && s.Has(models.ScopeAdmin) {
 		var owner string
 		if owner, err = d.conversant(ctx, of); err == nil {
-			l, err = d.journal.Numbered(ctx, of, userPeer(owner), number)
+			l, err = d.journal.ByNumber(ctx, of, userPeer(owner), number)
 		}
 	}
 	if errs.Is(err, errs.NotFound) {
@@ -31,7 +31,7 @@ func (d *Dialect) message(ctx context.Context, s speaker, of int64, number int) 
 }
 
 // said answers Q with ref=#MSG:M3.
-func (d *Dialect) said(ctx context.Context, s speaker, m wire.Message, number int) (string, error) {
+func (d *Protocol) said(ctx context.Context, s speaker, m wire.Message, number int) (string, error) {
 	unknown := noSession(m.Context)
 	n, ok := contextNumber(m.Context)
 	if !ok || m.Context == wire.SystemContext {
@@ -49,7 +49,7 @@ func (d *Dialect) said(ctx context.Context, s speaker, m wire.Message, number in
 // converses reports whether what is said between a speaker and O1 in a context is the
 // speaker's own: an agent has a number that is nobody else's, and of all that are User it
 // is whose session, or task, the context is.
-func (d *Dialect) converses(ctx context.Context, s speaker, of int64) (bool, error) {
+func (d *Protocol) converses(ctx context.Context, s speaker, of int64) (bool, error) {
 	if s.agent != "" {
 		_, err := d.work.SessionOfContext(ctx, of)
 		return err == nil, err
@@ -59,13 +59,13 @@ func (d *Dialect) converses(ctx context.Context, s speaker, of int64) (bool, err
 }
 
 // conversant is the id of the token whose session, or task, a context is.
-func (d *Dialect) conversant(ctx context.Context, of int64) (tokenID string, err error) {
+func (d *Protocol) conversant(ctx context.Context, of int64) (tokenID string, err error) {
 	session, err := d.work.SessionOfContext(ctx, of)
 	if err != nil {
 		return "", err
 	}
 	if session == "" {
-		t, err := d.work.TaskOfHandle(ctx, models.Handle{Context: of, Task: 1})
+		t, err := d.work.TaskByShortID(ctx, models.ShortID{Context: of, Task: 1})
 		return t.Owner, err
 	}
 	kept, err := d.work.Session(ctx, session)

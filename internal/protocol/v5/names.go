@@ -25,14 +25,14 @@ func contextName(n int64) string { return models.ContextName(n) }
 func contextNumber(name string) (n int64, ok bool) { return models.ContextNumber(name) }
 
 // address is that of an agent.
-func (d *Dialect) address(ctx context.Context, agentID string) (wire.Address, error) {
+func (d *Protocol) address(ctx context.Context, agentID string) (wire.Address, error) {
 	n, err := d.work.AgentNumber(ctx, agentID)
 	return wire.NthWorker(int(n)), err
 }
 
 // agentAt returns the agent that has an address. What is no worker's, and a worker that
 // there is not, is E41.
-func (d *Dialect) agentAt(ctx context.Context, a wire.Address) (string, error) {
+func (d *Protocol) agentAt(ctx context.Context, a wire.Address) (string, error) {
 	n, ok := a.Nth()
 	if !ok {
 		return "", refuse(wire.E41, "", "%s is no worker", a)
@@ -42,7 +42,7 @@ func (d *Dialect) agentAt(ctx context.Context, a wire.Address) (string, error) {
 }
 
 // root returns the task that one was handed off from in the end: itself, for most.
-func (d *Dialect) root(ctx context.Context, t models.Task) (models.Task, error) {
+func (d *Protocol) root(ctx context.Context, t models.Task) (models.Task, error) {
 	for t.ParentID != nil {
 		source, err := d.work.Task(ctx, *t.ParentID)
 		if err != nil {
@@ -54,7 +54,7 @@ func (d *Dialect) root(ctx context.Context, t models.Task) (models.Task, error) 
 }
 
 // named returns the task that a message names by CTX and TID: the one at depth 0.
-func (d *Dialect) named(ctx context.Context, m wire.Message) (models.Task, error) {
+func (d *Protocol) named(ctx context.Context, m wire.Message) (models.Task, error) {
 	tid, ok := m.Task.Number()
 	if !ok || tid == 0 {
 		return models.Task{}, refuse(wire.E10, "", "TID must name a task, not %s", m.Task)
@@ -66,13 +66,13 @@ func (d *Dialect) named(ctx context.Context, m wire.Message) (models.Task, error
 	if _, err := d.work.SessionOfContext(ctx, n); err != nil {
 		return models.Task{}, orNotFound(err, wire.E42, "there is no session %s", m.Context)
 	}
-	t, err := d.work.TaskOfHandle(ctx, models.Handle{Context: n, Task: tid})
+	t, err := d.work.TaskByShortID(ctx, models.ShortID{Context: n, Task: tid})
 	return t, orNotFound(err, wire.E40, "there is no task %s in %s", m.Task, m.Context)
 }
 
 // had returns the task that an agent speaks of. At a depth it is a part that was handed
 // off to the agent, and at 0 the task itself, or the agent's part where several do it.
-func (d *Dialect) had(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
+func (d *Protocol) had(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
 	if s.of != nil {
 		return *s.of, nil
 	}
@@ -83,7 +83,7 @@ func (d *Dialect) had(ctx context.Context, s speaker, m wire.Message) (models.Ta
 	if m.Depth == 0 {
 		return d.share(ctx, s, t)
 	}
-	orders, err := d.work.OrdersOf(ctx, s.agent)
+	orders, err := d.work.OpenTasksOf(ctx, s.agent)
 	if err != nil {
 		return t, err
 	}
@@ -113,7 +113,7 @@ func (d *Dialect) had(ctx context.Context, s speaker, m wire.Message) (models.Ta
 
 // share is the part of a task that an agent has beside others, and the task itself where
 // it has none.
-func (d *Dialect) share(ctx context.Context, s speaker, t models.Task) (models.Task, error) {
+func (d *Protocol) share(ctx context.Context, s speaker, t models.Task) (models.Task, error) {
 	parts, err := d.work.Parts(ctx, t.ID)
 	if err != nil {
 		return t, err
@@ -128,7 +128,7 @@ func (d *Dialect) share(ctx context.Context, s speaker, t models.Task) (models.T
 // itsPart is the part that an agent speaks of, among some that one line could mean: what it
 // does now, and otherwise what it was given last, whoever has that by now. A late result is
 // one of the latter. ok is false where it never had any.
-func (d *Dialect) itsPart(ctx context.Context, agent string, parts []models.Task) (found models.Task, ok bool, err error) {
+func (d *Protocol) itsPart(ctx context.Context, agent string, parts []models.Task) (found models.Task, ok bool, err error) {
 	for _, part := range parts {
 		if part.AgentID == agent && !part.State.Ended() {
 			return part, true, nil
@@ -159,12 +159,12 @@ func orNone(text string) string {
 
 // head is what a line about a task says beside its type and data. from and to are set by
 // the caller.
-func (d *Dialect) head(ctx context.Context, t models.Task) (wire.Message, error) {
+func (d *Protocol) head(ctx context.Context, t models.Task) (wire.Message, error) {
 	root, err := d.root(ctx, t)
 	if err != nil {
 		return wire.Message{}, err
 	}
-	h, err := d.work.Handle(ctx, root.ID, root.SessionID)
+	h, err := d.work.ShortID(ctx, root.ID, root.SessionID)
 	if err != nil {
 		return wire.Message{}, err
 	}

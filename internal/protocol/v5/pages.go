@@ -62,7 +62,7 @@ func (p pages) page(n int) (*wire.Writer, error) {
 }
 
 // storedOnce is stored for a text of which another page may be asked for soon.
-func (d *Dialect) storedOnce(ctx context.Context, t models.Task, name wire.Task, field string) (pages, error) {
+func (d *Protocol) storedOnce(ctx context.Context, t models.Task, name wire.Task, field string) (pages, error) {
 	// What a task was given never changes, the rest only until it has ended.
 	keep := field == "params" || t.State.Ended()
 	key := t.ID + "/" + strconv.FormatInt(t.Version, 10) + "/" + field

@@ -30,7 +30,7 @@ func TestAMessageOfSomebodyElse(t *testing.T) {
 			require.Contains(t, h.one(t, who, "M3|User>W*|B|T1|-|-|-|0|S1|-|planted"), "|F|"+code+"|")
 		}
 		require.Equal(t, absent, h.one(t, "user", "M9|User>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M3"))
-		require.Len(t, h.lines(t, models.Handle{Context: 1, Task: 1}), 3)
+		require.Len(t, h.lines(t, models.ShortID{Context: 1, Task: 1}), 3)
 	})
 
 	listened(t, "IsNotPlantedByAnAgentThatSpeaksOfNoTask", "info", func(t *testing.T, h *spoken) {
@@ -40,13 +40,13 @@ func TestAMessageOfSomebodyElse(t *testing.T) {
 			h.says(t, agent, "M3|"+name+">O1|A|-|-|-|-|0|S1|-|planted", 0)
 			h.says(t, agent, "M3|"+name+">O1|A|T0|-|-|-|0|S1|-|planted", 0)
 			require.Contains(t, h.one(t, agent, "M3|"+name+">O1|A|T1|-|-|-|0|S7|-|planted"), "|F|E42|")
-			_, err := h.journal.Numbered(t.Context(), 1, name, 3)
+			_, err := h.journal.ByNumber(t.Context(), 1, name, 3)
 			require.True(t, errs.Is(err, errs.NotFound), "%v", err)
 		}
 		require.Contains(t, h.one(t, "mole", "M3|W2>O1|U|T1|-|R|-|0|S1|-|planted"), "|F|E40|", "the task of another")
-		require.Len(t, h.lines(t, models.Handle{Context: 1, Task: 1}), 3)
+		require.Len(t, h.lines(t, models.ShortID{Context: 1, Task: 1}), 3)
 		h.says(t, "digger", "M3|W1>O1|A|T1|-|R|-|0|S1|-|mine", 0)
-		require.Contains(t, h.lines(t, models.Handle{Context: 1, Task: 1}), "W1>O1 A - mine")
+		require.Contains(t, h.lines(t, models.ShortID{Context: 1, Task: 1}), "W1>O1 A - mine")
 	})
 
 	listened(t, "IsNotFoundByAnotherUserOfTheSameContext", "info", func(t *testing.T, h *spoken) {

@@ -33,7 +33,7 @@ const maxPrompted = 200
 // “research”, filled in with the live registry. language is “fr”, as documented with the
 // decided corrections, or “en”; agentID is whom it is for, "" for nobody in particular.
 // The error is errs.NotFound for a name, a language or an agent that there is not.
-func (d *Dialect) Prompt(ctx context.Context, name, language, agentID string) (string, error) {
+func (d *Protocol) Prompt(ctx context.Context, name, language, agentID string) (string, error) {
 	text, err := promptFiles.ReadFile("prompts/" + name + "." + language + ".txt")
 	if err != nil || strings.ContainsAny(name+language, "/.") {
 		return "", errs.New(errs.NotFound, "there is no prompt %q in the language %q; there are orchestrator, worker and research in fr and en", name, language)
@@ -51,7 +51,7 @@ func (d *Dialect) Prompt(ctx context.Context, name, language, agentID string) (s
 	return out.String(), err
 }
 
-func (d *Dialect) prompted(ctx context.Context, name, agentID string) (p prompt, err error) {
+func (d *Protocol) prompted(ctx context.Context, name, agentID string) (p prompt, err error) {
 	if agentID != "" {
 		agent, err := d.work.Agent(ctx, agentID)
 		if err != nil {
@@ -81,7 +81,7 @@ const (
 
 // addWorker lists a worker that is there. The prompt of a research agent that is for nobody
 // in particular is for the first one that searches.
-func (d *Dialect) addWorker(ctx context.Context, p *prompt, name string, w models.Worker, agentID string) error {
+func (d *Protocol) addWorker(ctx context.Context, p *prompt, name string, w models.Worker, agentID string) error {
 	if w.State == models.WorkerOffline {
 		return nil
 	}

@@ -48,8 +48,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Dialect implements protocol.Dialect. It is safe for concurrent use.
-type Dialect struct {
+// Protocol implements protocol.Protocol. It is safe for concurrent use.
+type Protocol struct {
 	work    *orchestrator.Orchestrator
 	clock   func() time.Time
 	log     *slog.Logger
@@ -59,11 +59,11 @@ type Dialect struct {
 	texts   texts
 }
 
-var _ protocol.Dialect = (*Dialect)(nil)
+var _ protocol.Protocol = (*Protocol)(nil)
 
 // New returns the dialect over the orchestrator.
-func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
-	d := &Dialect{work: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
+func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
+	d := &Protocol{work: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
 	if opts != nil && opts.Clock != nil {
 		d.clock = opts.Clock
 	}
@@ -78,17 +78,17 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Dialect {
 }
 
 // Name implements protocol.Dialect.
-func (d *Dialect) Name() string { return Name }
+func (d *Protocol) Name() string { return Name }
 
 // Subprotocol implements protocol.Dialect.
-func (d *Dialect) Subprotocol() string { return Subprotocol }
+func (d *Protocol) Subprotocol() string { return Subprotocol }
 
-// Plain implements protocol.Dialect: its lines hold nothing but its messages.
-func (d *Dialect) Plain() bool { return true }
+// Unframed implements protocol.Dialect: its lines hold nothing but its messages.
+func (d *Protocol) Unframed() bool { return true }
 
-// About implements protocol.Dialect: TID and CTX, the fourth segment and the ninth. A join
+// OrderingKey implements protocol.Dialect: TID and CTX, the fourth segment and the ninth. A join
 // is about everything, whatever it has there, and so is a line of V4, which has no CTX.
-func (d *Dialect) About(raw []byte) string {
+func (d *Protocol) OrderingKey(raw []byte) string {
 	var task string
 	for n := 1; ; n++ {
 		segment, rest, found := bytes.Cut(raw, []byte{'|'})
@@ -105,13 +105,13 @@ func (d *Dialect) About(raw []byte) string {
 }
 
 // Negotiate implements protocol.Dialect: the version is agreed on in the join.
-func (d *Dialect) Negotiate([]string) (string, error) { return Version, nil }
+func (d *Protocol) Negotiate([]string) (string, error) { return Version, nil }
 
 // Accepts implements protocol.Dialect: every agent can have a number.
-func (d *Dialect) Accepts(models.Agent) error { return nil }
+func (d *Protocol) Accepts(models.Agent) error { return nil }
 
 // Token implements protocol.Dialect: the token of a join (decisions: “Who is speaking”).
-func (d *Dialect) Token(raw []byte) (token string, rest []byte) {
+func (d *Protocol) Token(raw []byte) (token string, rest []byte) {
 	m, err := wire.Parse(string(raw))
 	if err != nil || m.Type != wire.Join {
 		return "", raw
@@ -130,7 +130,7 @@ func (d *Dialect) Token(raw []byte) (token string, rest []byte) {
 
 // Introduction returns the name that a join proposes with name=, for an agent that is not
 // registered yet. Its error is for Refuse: it is no join, or one whose token may be cut off.
-func (d *Dialect) Introduction(raw []byte) (name string, err error) {
+func (d *Protocol) Introduction(raw []byte) (name string, err error) {
 	m, err := parse(string(raw), isV4(raw))
 	if err != nil {
 		return "", err
@@ -147,13 +147,13 @@ func (d *Dialect) Introduction(raw []byte) (name string, err error) {
 }
 
 // Receive implements protocol.Dialect.
-func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Answer {
+func (d *Protocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
 	old := d.hearsV4(from, raw)
 	m, s, err := d.hear(ctx, from, raw, old)
 	if err != nil {
 		return d.inVersion(old, d.unheard(ctx, from, d.answered(ctx, s, d.refuse(m, err))))
 	}
-	var answer protocol.Answer
+	var answer protocol.Reply
 	if err = d.heed(ctx, &s, m, old); err == nil {
 		answer, err = d.receive(ctx, s, m, wait)
 	}
@@ -166,7 +166,7 @@ func (d *Dialect) Receive(ctx context.Context, from models.Principal, raw []byte
 }
 
 // inVersion is an answer in the version that somebody is answered in.
-func (d *Dialect) inVersion(old bool, a protocol.Answer) protocol.Answer {
+func (d *Protocol) inVersion(old bool, a protocol.Reply) protocol.Reply {
 	if old {
 		return d.down(a)
 	}
@@ -176,12 +176,12 @@ func (d *Dialect) inVersion(old bool, a protocol.Answer) protocol.Answer {
 // hear reads a message, of V4 where old is set, and finds out whose it is. What is wrong
 // with it behind that is for heed: it is known to have come from its sender then, and its
 // signature is taken.
-func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s speaker, err error) {
+func (d *Protocol) hear(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s speaker, err error) {
 	if m, err = parse(string(raw), old); err != nil {
 		return d.fromWhom(ctx, from, m), s, err
 	}
 	var told bool
-	if m.Data, _, told = m.Data.Cut(keyToken); told && protocol.LineOf(ctx).Far { // it is nobody else's business
+	if m.Data, _, told = m.Data.Cut(keyToken); told && protocol.ConnectionOf(ctx).Remote { // it is nobody else's business
 		return m, s, errToken()
 	}
 	if s, err = d.speaker(ctx, from, m); err == nil {
@@ -195,7 +195,7 @@ func (d *Dialect) hear(ctx context.Context, from models.Principal, raw []byte, o
 }
 
 // heed finds out which task a message of V4 is about, and looks at its cause.
-func (d *Dialect) heed(ctx context.Context, s *speaker, m wire.Message, old bool) error {
+func (d *Protocol) heed(ctx context.Context, s *speaker, m wire.Message, old bool) error {
 	if old {
 		if err := d.recall(ctx, s, m); err != nil {
 			return err
@@ -205,7 +205,7 @@ func (d *Dialect) heed(ctx context.Context, s *speaker, m wire.Message, old bool
 	return err
 }
 
-func (d *Dialect) receive(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Answer, error) {
+func (d *Protocol) receive(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch m.Type {
 	case wire.Query:
 		return d.query(ctx, s, m)
@@ -219,7 +219,7 @@ func (d *Dialect) receive(ctx context.Context, s speaker, m wire.Message, wait t
 }
 
 // fromUser takes what somebody says of a task that he asked for.
-func (d *Dialect) fromUser(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Answer, error) {
+func (d *Protocol) fromUser(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch {
 	case m.Type == wire.Clarify:
 		return d.answer(ctx, s, m, wait)
@@ -228,13 +228,13 @@ func (d *Dialect) fromUser(ctx context.Context, s speaker, m wire.Message, wait 
 	case m.Type == wire.Broadcast:
 		return d.broadcast(ctx, s, m)
 	}
-	return protocol.Answer{}, refuse(wire.E14, "", "a user sends R, C, B, Q and U with the state X, not %s", m.Type)
+	return protocol.Reply{}, refuse(wire.E14, "", "a user sends R, C, B, Q and U with the state X, not %s", m.Type)
 }
 
 // fromAgent takes what an agent says of itself, and of the work it has.
-func (d *Dialect) fromAgent(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) fromAgent(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	if err := checkState(m); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	switch m.Type {
 	case wire.Join:
@@ -264,7 +264,7 @@ func (d *Dialect) fromAgent(ctx context.Context, s speaker, m wire.Message) (pro
 	case wire.Handoff:
 		return d.handOff(ctx, s, m)
 	}
-	return protocol.Answer{}, refuse(wire.E14, "", "%s is for O1 to send", m.Type)
+	return protocol.Reply{}, refuse(wire.E14, "", "%s is for O1 to send", m.Type)
 }
 
 // checkState refuses a report whose STATE says something else than its type (PROTOCOL_V5
@@ -290,22 +290,22 @@ const contentType = "text/plain; charset=utf-8"
 
 // say answers a message with one of our own. Over a line that stays open it is sent
 // where reply is set.
-func (d *Dialect) say(to wire.Message, t wire.Type, s wire.State, data *wire.Writer, reply bool) (protocol.Answer, error) {
+func (d *Protocol) say(to wire.Message, t wire.Type, s wire.State, data *wire.Writer, reply bool) (protocol.Reply, error) {
 	text, err := data.Data()
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	m := wire.Reply(to, self, d.numbers.next(to.Context), t, text)
 	m.State = s
 	line, err := wire.Format(m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
-	return protocol.Answer{Status: http.StatusOK, Body: []byte(line), ContentType: contentType, Reply: reply}, nil
+	return protocol.Reply{Status: http.StatusOK, Body: []byte(line), ContentType: contentType, SendBack: reply}, nil
 }
 
 // noted is the answer to a message whose effect is committed.
-func (d *Dialect) noted(to wire.Message, word string, reply bool) (protocol.Answer, error) {
+func (d *Protocol) noted(to wire.Message, word string, reply bool) (protocol.Reply, error) {
 	return d.say(to, wire.Ack, to.State, flag(word, to), reply || to.Warnings != 0) // what was put right is told in any case
 }
 

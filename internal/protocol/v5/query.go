@@ -16,7 +16,7 @@ import (
 
 // query takes Q: who is there (PROTOCOL_V5 §12.4), what a reference stands for, page by
 // page, or where a task is.
-func (d *Dialect) query(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) query(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	if text, ok := m.Data.Get("ref"); ok {
 		return d.fetch(ctx, s, m, text)
 	}
@@ -37,30 +37,30 @@ const (
 
 // roll lists workers, with filter=W*, W3 or G8 (the agents of sphere 8), status=active,
 // online, busy or offline, and capability=. More than fit into DATA come in pages.
-func (d *Dialect) roll(ctx context.Context, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) roll(ctx context.Context, m wire.Message) (protocol.Reply, error) {
 	page, err := numberIn(m.Data, "page", 1, math.MaxInt32, 1)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	wanted, err := filterOf(m.Data)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	var found []int64
 	for after := ""; ; {
 		workers, err := d.work.Workers(ctx, after, workersAtATime)
 		if err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 		for _, w := range workers {
 			after = w.AgentID
 			n, err := d.work.AgentNumber(ctx, w.AgentID)
 			if err != nil {
-				return protocol.Answer{}, err
+				return protocol.Reply{}, err
 			}
 			agent, err := d.work.Agent(ctx, w.AgentID)
 			if err != nil {
-				return protocol.Answer{}, err
+				return protocol.Reply{}, err
 			}
 			if agent.IsActive && wanted(n, w, agent) {
 				found = append(found, n)
@@ -73,7 +73,7 @@ func (d *Dialect) roll(ctx context.Context, m wire.Message) (protocol.Answer, er
 	slices.Sort(found)
 	pages := max((len(found)+agentsOnPage-1)/agentsOnPage, 1)
 	if page > pages {
-		return protocol.Answer{}, refuse(wire.E10, "", "page %d is behind the last one, %d", page, pages)
+		return protocol.Reply{}, refuse(wire.E10, "", "page %d is behind the last one, %d", page, pages)
 	}
 	w := new(wire.Writer)
 	var names []wire.Address
@@ -126,13 +126,13 @@ func filterOf(data wire.Data) (func(n int64, w models.Worker, a models.Agent) bo
 
 // status tells an asker where a task is, as the line that it would get by itself, or the
 // last one it got; and at a DEPTH where a part of it is.
-func (d *Dialect) status(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) status(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	t, err := d.meant(ctx, s, m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if m.Depth == 0 && !s.owns(t) && (s.agent == "" || t.AgentID != s.agent) {
-		return protocol.Answer{}, refuse(wire.E40, "", "there is no task %s in %s", m.Task, m.Context)
+		return protocol.Reply{}, refuse(wire.E40, "", "there is no task %s in %s", m.Task, m.Context)
 	}
 	return d.standing(ctx, s, t)
 }
@@ -149,61 +149,61 @@ const (
 // fetch answers with a page of what a reference stands for: ref=T1:raw;page=2 (decisions:
 // “fetched with Q”). Text that DATA can hold comes as it is; other text has
 // enc=base64.
-func (d *Dialect) fetch(ctx context.Context, s speaker, m wire.Message, text string) (protocol.Answer, error) {
+func (d *Protocol) fetch(ctx context.Context, s speaker, m wire.Message, text string) (protocol.Reply, error) {
 	page, err := numberIn(m.Data, "page", 1, math.MaxInt32, 1)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if !wire.IsRef(text) {
 		text = "#REF:" + text
 	}
 	ref, err := wire.ParseRef(text)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if ref.Kind == wire.RefMessage {
 		value, err := d.said(ctx, s, m, ref.Number)
 		if err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 		return d.page(m, pagesOf(value), page)
 	}
 	if tid, ok := m.Task.Number(); ref.Kind == wire.RefContext && (!ok || tid == 0) {
 		value, err := d.factOf(ctx, s, m.Context, ref.Field)
 		if err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 		return d.page(m, pagesOf(value), page)
 	}
 	t, about, err := d.source(ctx, s, m, ref)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if ref.Kind == wire.RefTask {
 		all, err := d.storedOnce(ctx, t, about, ref.Field)
 		if err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 		return d.page(m, all, page)
 	}
 	value, err := d.fact(ctx, t, ref.Field)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	return d.page(m, pagesOf(value), page)
 }
 
 // page answers with a page of a text.
-func (d *Dialect) page(m wire.Message, all pages, page int) (protocol.Answer, error) {
+func (d *Protocol) page(m wire.Message, all pages, page int) (protocol.Reply, error) {
 	w, err := all.page(page)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	return d.say(m, wire.Success, wire.Done, w, true)
 }
 
 // fact is what the session of a task has under a key.
-func (d *Dialect) fact(ctx context.Context, t models.Task, key string) (string, error) {
+func (d *Protocol) fact(ctx context.Context, t models.Task, key string) (string, error) {
 	session, err := d.work.Session(ctx, t.SessionID)
 	if err != nil && !isGone(err) {
 		return "", err
@@ -216,14 +216,14 @@ func (d *Dialect) fact(ctx context.Context, t models.Task, key string) (string, 
 
 // mayRead reports whether somebody may read what belongs to a task: whoever asked for
 // it, and the agents that have, or had, a part in its session.
-func (d *Dialect) mayRead(ctx context.Context, s speaker, t models.Task) (bool, error) {
+func (d *Protocol) mayRead(ctx context.Context, s speaker, t models.Task) (bool, error) {
 	if s.owns(t) || t.AgentID == s.agent && s.agent != "" {
 		return true, nil
 	}
 	if s.agent == "" {
 		return false, nil
 	}
-	orders, err := d.work.OrdersOf(ctx, s.agent)
+	orders, err := d.work.OpenTasksOf(ctx, s.agent)
 	if err != nil {
 		return false, err
 	}
@@ -272,10 +272,10 @@ func split(text string) (all []string) {
 // log for log, what ownField has, what its worker was told last for answer, unless it has
 // ended with such a pair, and otherwise a pair of its result, or a member where that is JSON.
 // The result of a task that has not ended is E43, which says so of the task by its name.
-func (d *Dialect) stored(ctx context.Context, t models.Task, name wire.Task, field string) (string, error) {
+func (d *Protocol) stored(ctx context.Context, t models.Task, name wire.Task, field string) (string, error) {
 	switch field {
 	case "params":
-		order, err := d.work.Order(ctx, t.ID)
+		order, err := d.work.TaskWithInput(ctx, t.ID)
 		return string(order.Input.Parameters), err
 	case "log":
 		return d.output(ctx, t, models.StreamLog)
@@ -323,9 +323,9 @@ func ownField(t models.Task, field string) (string, bool) {
 }
 
 // output reads what a task has put out.
-func (d *Dialect) output(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
+func (d *Protocol) output(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
 	var b strings.Builder
-	err := d.work.OutputOf(ctx, t, stream, 0, func(o models.Output) error {
+	err := d.work.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
 		if b.Len()+len(o.Data) > maxFetched {
 			return errs.New(errs.LimitReached, "the text is longer than %d bytes; GET /api/v1/tasks/%s/output has it", maxFetched, t.ID)
 		}

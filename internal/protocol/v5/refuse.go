@@ -45,7 +45,7 @@ func (r refusal) data() *wire.Writer {
 }
 
 // Refuse implements protocol.Dialect.
-func (d *Dialect) Refuse(err error, raw []byte) protocol.Answer {
+func (d *Protocol) Refuse(err error, raw []byte) protocol.Reply {
 	if isV4(raw) {
 		m, _ := parse(string(raw), true)
 		return d.down(d.refuse(m, err))
@@ -56,7 +56,7 @@ func (d *Dialect) Refuse(err error, raw []byte) protocol.Answer {
 
 // refuse answers a message with E. A line whose sender could not be read is answered as
 // if it were the user's.
-func (d *Dialect) refuse(m wire.Message, err error) protocol.Answer {
+func (d *Protocol) refuse(m wire.Message, err error) protocol.Reply {
 	if m.From.Role == 0 || m.From.Many() {
 		m.From = wire.Address{Role: wire.User}
 	}
@@ -83,10 +83,10 @@ func (d *Dialect) refuse(m wire.Message, err error) protocol.Answer {
 	if formatErr != nil {
 		d.log.Error("an error could not be written", "error", formatErr)
 	}
-	answer := protocol.Answer{
-		Status: httpStatus(out.Err), Body: []byte(line), ContentType: contentType, Refused: true, RetryAfter: retryAfter(err, out.Err),
+	answer := protocol.Reply{
+		Status: httpStatus(out.Err), Body: []byte(line), ContentType: contentType, IsError: true, RetryAfter: retryAfter(err, out.Err),
 	}
-	answer.Forged = isForged(err)
+	answer.BadSignature = isForged(err)
 	if errs.Is(err, errs.BodyTooLarge) {
 		answer.Status = http.StatusRequestEntityTooLarge
 	}
@@ -95,7 +95,7 @@ func (d *Dialect) refuse(m wire.Message, err error) protocol.Answer {
 
 // refusalFor is what the protocol says of an error of the core. What it has no code for
 // is E99 where we are wrong.
-func (d *Dialect) refusalFor(err error) refusal {
+func (d *Protocol) refusalFor(err error) refusal {
 	var known refusal
 	if errors.As(err, &known) {
 		return known

@@ -36,13 +36,13 @@ func TestARefusedRequestLeavesNothing(t *testing.T) {
 				return tx.UpdateAgent(before, after)
 			}))
 			require.Contains(t, h.says(t, "user", c.line, 0)[0], "|F|"+c.code+"|0|")
-			sessions, err := h.work.Sessions(t.Context(), "", models.TaskPlace{}, 10)
+			sessions, err := h.work.Sessions(t.Context(), "", models.TaskCursor{}, 10)
 			require.NoError(t, err)
 			require.Empty(t, sessions)
 			_, err = h.work.SessionOfContext(t.Context(), 1)
 			require.True(t, errs.Is(err, errs.NotFound), err)
 			for _, tid := range []int{1, 7} {
-				_, err = h.work.TaskOfHandle(t.Context(), models.Handle{Context: 1, Task: tid})
+				_, err = h.work.TaskByShortID(t.Context(), models.ShortID{Context: 1, Task: tid})
 				require.True(t, errs.Is(err, errs.NotFound), err)
 			}
 			require.Contains(t, h.says(t, "user", "M2|User>O1|R|-|P1|N|-|0|-|-|call=dig", 0)[0], "|A|T1|P1|N|-|0|S1|-|accepted")
@@ -64,14 +64,14 @@ func TestDropSession(t *testing.T) {
 	rule(t, "one that is empty goes, with its context", func(t *testing.T, h *house) {
 		n, err := h.work.OpenContext(t.Context(), principal("user"), nil, named)
 		require.NoError(t, err)
-		err = h.work.DropSession(t.Context(), principal("stranger"), named(n))
+		err = h.work.DeleteSession(t.Context(), principal("stranger"), named(n))
 		require.True(t, errs.Is(err, errs.NotFound), err)
-		require.NoError(t, h.work.DropSession(t.Context(), principal("user"), named(n)))
+		require.NoError(t, h.work.DeleteSession(t.Context(), principal("user"), named(n)))
 		_, err = h.work.Session(t.Context(), named(n))
 		require.True(t, errs.Is(err, errs.NotFound), err)
 		_, err = h.work.SessionOfContext(t.Context(), n)
 		require.True(t, errs.Is(err, errs.NotFound), err)
-		err = h.work.DropSession(t.Context(), principal("user"), named(n))
+		err = h.work.DeleteSession(t.Context(), principal("user"), named(n))
 		require.True(t, errs.Is(err, errs.NotFound), err)
 	})
 	rule(t, "one in which a name is taken, or a task is, stays", func(t *testing.T, h *house) {
@@ -80,15 +80,15 @@ func TestDropSession(t *testing.T) {
 		require.NoError(t, err)
 		stays := func() {
 			t.Helper()
-			err := h.work.DropSession(t.Context(), principal("user"), named(n))
+			err := h.work.DeleteSession(t.Context(), principal("user"), named(n))
 			require.True(t, errs.Is(err, errs.TaskState), err)
 			_, err = h.work.SessionOfContext(t.Context(), n)
 			require.NoError(t, err)
 		}
 		const id = "01890a5d-ac96-774b-bcce-b302099a8060"
-		require.NoError(t, h.work.TakeHandle(t.Context(), id, models.Handle{Context: n, Task: 1}))
+		require.NoError(t, h.work.ClaimShortID(t.Context(), id, models.ShortID{Context: n, Task: 1}))
 		stays()
-		require.NoError(t, h.work.DropHandle(t.Context(), id))
+		require.NoError(t, h.work.DeleteShortID(t.Context(), id))
 		_, err = h.work.Submit(t.Context(), principal("user"), orchestrator.Submission{Session: named(n), Capabilities: []string{"dig"}}, nil)
 		require.NoError(t, err)
 		stays()

@@ -22,14 +22,14 @@ const (
 
 // join takes J (PROTOCOL_V5 §2.4, §12.4, §14.3): the agent says what it can do, and gets
 // the number it has for good. places= is how many tasks it takes at a time.
-func (d *Dialect) join(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) join(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	places, err := checkJoin(m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if p, ok := m.Data.Pair("caps"); ok {
 		if err := d.declare(ctx, s.agent, slices.Collect(p.List())); err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 	}
 	w := new(wire.Writer).Flag("registered").Add("id", s.address.String()).Add("status", "active")
@@ -40,10 +40,10 @@ func (d *Dialect) join(ctx context.Context, s speaker, m wire.Message) (protocol
 	}
 	m.From = s.address // whatever it has proposed
 	a, err := d.say(m, wire.Ack, wire.Done, w, true)
-	a.Present, a.Places = err == nil, places
+	a.Joined, a.Concurrency = err == nil, places
 	a.MaxDepth, _ = numberIn(m.Data, "max_depth", 1, maxDeclaredDepth, 0) // checkJoin has judged it
 	if asksForV4(m) {
-		a.Version, a.Places = VersionV4, placesV4
+		a.Version, a.Concurrency = VersionV4, placesV4
 	}
 	return a, err
 }
@@ -78,7 +78,7 @@ func numberIn(data wire.Data, key string, low, high, otherwise int) (int, error)
 
 // declare has an agent offer what it says, in the place of what it did before. The
 // agent itself says so, which no right to change agents is needed for.
-func (d *Dialect) declare(ctx context.Context, agentID string, caps []string) error {
+func (d *Protocol) declare(ctx context.Context, agentID string, caps []string) error {
 	agent, err := d.work.Agent(ctx, agentID)
 	if err != nil || sameCaps(agent.Capabilities, caps) {
 		return err
@@ -101,33 +101,33 @@ func sameCaps(a, b []string) bool {
 }
 
 // leave takes L: the agent takes no work any more, and what it has goes to others.
-func (d *Dialect) leave(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) leave(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	if err := d.work.Leave(ctx, s.agent, true); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	return d.noted(m, "left", true)
 }
 
 // caps takes K.
-func (d *Dialect) caps(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) caps(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	p, ok := m.Data.Pair("caps")
 	if !ok {
-		return protocol.Answer{}, refuse(wire.E10, "", "DATA must have caps, a list such as caps=web_search,summarize")
+		return protocol.Reply{}, refuse(wire.E10, "", "DATA must have caps, a list such as caps=web_search,summarize")
 	}
 	if err := d.declare(ctx, s.agent, slices.Collect(p.List())); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	return d.noted(m, "updated", true)
 }
 
 // heartbeat takes H: load in percent, and how many tasks wait at the agent. One whose
 // load is 100 is busy.
-func (d *Dialect) heartbeat(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) heartbeat(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	beat := orchestrator.Heartbeat{State: models.WorkerOnline, Present: true}
 	if text, ok := m.Data.Get("load"); ok {
 		load, ok := percent(text)
 		if !ok {
-			return protocol.Answer{}, refuse(wire.E10, "", "load must be 0%% to 100%%, not %s", text)
+			return protocol.Reply{}, refuse(wire.E10, "", "load must be 0%% to 100%%, not %s", text)
 		}
 		beat.Load = &load
 		if load == 100 {
@@ -135,30 +135,30 @@ func (d *Dialect) heartbeat(ctx context.Context, s speaker, m wire.Message) (pro
 		}
 	}
 	if _, err := numberIn(m.Data, "queue", 0, wire.MaxNumber, 0); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	_, err := d.work.Heartbeat(ctx, s.agent, beat)
 	if errs.Is(err, errs.NotFound) {
-		return protocol.Answer{}, refuse(wire.E41, "", "%s is not there: send J first", s.address)
+		return protocol.Reply{}, refuse(wire.E41, "", "%s is not there: send J first", s.address)
 	}
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	return d.noted(m, "alive", false)
 }
 
 // ack takes A: an agent has what it was told about a task, and works on what it was
 // given.
-func (d *Dialect) ack(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) ack(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	if tid, ok := m.Task.Number(); !ok || tid == 0 {
 		return d.noted(m, "noted", false)
 	}
 	t, err := d.had(ctx, s, m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if _, err := d.work.Accept(ctx, s.agent, t.ID); err != nil && !errs.Is(err, errs.TaskState) {
-		return protocol.Answer{}, unknownTask(err, s, m)
+		return protocol.Reply{}, unknownTask(err, s, m)
 	}
 	s.said.in(m)
 	return d.noted(m, "noted", has(m.Data, keyAck))

@@ -14,7 +14,7 @@ import (
 
 // Render implements dialect.Dialect. What V4 cannot say is given back for a worker that
 // speaks it, which ends its attempt. Who signs is told in signed lines.
-func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, _ int) ([][]byte, error) {
+func (d *Protocol) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, _ int) ([][]byte, error) {
 	lines, err := d.render(ctx, agent, m)
 	if err == nil && len(lines) > 0 && d.knowsOnlyV4(agent.ID) {
 		lines, err = d.renderV4(ctx, agent, m, lines)
@@ -27,7 +27,7 @@ func (d *Dialect) Render(ctx context.Context, agent models.Agent, m models.Inbox
 	return lines, err
 }
 
-func (d *Dialect) render(ctx context.Context, agent models.Agent, m models.InboxMessage) ([][]byte, error) {
+func (d *Protocol) render(ctx context.Context, agent models.Agent, m models.InboxMessage) ([][]byte, error) {
 	if m.Kind == models.MessageNotice {
 		out, err := d.announced(m)
 		if err != nil {
@@ -59,15 +59,15 @@ func (d *Dialect) render(ctx context.Context, agent models.Agent, m models.Inbox
 	case models.MessageCancel:
 		out.Type, out.State = wire.Update, wire.Cancelled
 		out.Data, err = new(wire.Writer).Text("reason", textOf(m.Data, "reason")).Data()
-	case models.MessageAnswer:
+	case models.MessageReply:
 		out.Type = wire.Clarify
 		out.Data, err = answerData(textOf(m.Data, "answer"), out.Task)
 	case models.MessageQuestion:
-		if t.Waits != models.WaitAnswer || t.Attempt != m.Attempt {
+		if t.WaitingFor != models.WaitForReply || t.Attempt != m.Attempt {
 			return nil, nil
 		}
 		err = d.asked(ctx, &out, t)
-	case models.MessageEnded:
+	case models.MessageTaskEnded:
 		if t.AgentID != "" && t.ParentID != nil { // its part answers it (§5.3)
 			if out.From, err = d.address(ctx, t.AgentID); err != nil {
 				return nil, err
@@ -96,8 +96,8 @@ func textOf(data json.RawMessage, name string) string {
 
 // assignment is the R that gives a task to a worker, and the X that gives it a part of
 // another's (§5.2, §5.3, §8.2).
-func (d *Dialect) assignment(ctx context.Context, out *wire.Message, t models.Task) error {
-	order, err := d.work.Order(ctx, t.ID)
+func (d *Protocol) assignment(ctx context.Context, out *wire.Message, t models.Task) error {
+	order, err := d.work.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ type again struct {
 	simpler bool // the budget did not cover one, so less is asked for
 }
 
-func (d *Dialect) retry(ctx context.Context, t models.Task, order orchestrator.Order) (out again, err error) {
+func (d *Protocol) retry(ctx context.Context, t models.Task, order orchestrator.TaskWithInput) (out again, err error) {
 	if t.Attempt <= 1 {
 		return out, nil
 	}
@@ -146,7 +146,7 @@ func (d *Dialect) retry(ctx context.Context, t models.Task, order orchestrator.O
 	if err != nil {
 		return out, err
 	}
-	if out.simpler, err = orchestrator.Simpler(order.Input, attempts); err != nil {
+	if out.simpler, err = orchestrator.WantsSimplerResult(order.Input, attempts); err != nil {
 		return out, err
 	}
 	most := Policy().Retries
@@ -170,7 +170,7 @@ func (d *Dialect) retry(ctx context.Context, t models.Task, order orchestrator.O
 
 // call is the DATA of a request. What was asked for in this protocol is passed on as it
 // came; other parameters become pairs, or a reference where they cannot.
-func (d *Dialect) call(t models.Task, in models.TaskInput, tid wire.Task, again wire.Retry) (wire.Data, error) {
+func (d *Protocol) call(t models.Task, in models.TaskInput, tid wire.Task, again wire.Retry) (wire.Data, error) {
 	if t.Class == Class {
 		kept, err := metaOf(in)
 		if err != nil {

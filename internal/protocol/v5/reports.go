@@ -48,10 +48,10 @@ func once(m wire.Message, t models.Task) string {
 
 // update takes U (PROTOCOL_V5 §12.1): progress=50% is how far the work is, step= or desc=
 // what it is about, and all of it goes into the log.
-func (d *Dialect) update(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) update(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	t, err := d.had(ctx, s, m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	p := orchestrator.Progress{MessageID: once(m, t)}
 	if m.Data != "-" {
@@ -60,7 +60,7 @@ func (d *Dialect) update(ctx context.Context, s speaker, m wire.Message) (protoc
 	if text, ok := m.Data.Get("progress"); ok {
 		n, ok := percent(text)
 		if !ok {
-			return protocol.Answer{}, refuse(wire.E10, "", "progress must be 0%% to 100%%, not %s", text)
+			return protocol.Reply{}, refuse(wire.E10, "", "progress must be 0%% to 100%%, not %s", text)
 		}
 		p.Percent = &n
 	}
@@ -73,10 +73,10 @@ func (d *Dialect) update(ctx context.Context, s speaker, m wire.Message) (protoc
 		}
 	}
 	if err := takePiece(s, m, t, &p); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if _, err := d.work.Progress(ctx, s.agent, t.ID, p); err != nil {
-		return protocol.Answer{}, unknownTask(err, s, m)
+		return protocol.Reply{}, unknownTask(err, s, m)
 	}
 	s.said.in(m)
 	return d.noted(m, "noted", has(m.Data, keyAck))
@@ -84,14 +84,14 @@ func (d *Dialect) update(ctx context.Context, s speaker, m wire.Message) (protoc
 
 // success takes S: DATA is the result, or refers to its pieces. One that comes when the
 // task has ended otherwise is taken too: what it used is charged.
-func (d *Dialect) success(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) success(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	t, err := d.had(ctx, s, m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	var r orchestrator.Result
 	if r.Tokens, err = used(t, m); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	inPieces, err := pieced(s, m, t)
 	switch {
@@ -101,36 +101,36 @@ func (d *Dialect) success(ctx context.Context, s speaker, m wire.Message) (proto
 		r.Output = []byte(m.Data)
 	}
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	return d.complete(ctx, s, m, t, r)
 }
 
 // failure takes E (§8.3).
-func (d *Dialect) failure(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) failure(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	t, err := d.had(ctx, s, m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if m.Err == "" || m.Err == wire.E00 {
-		return protocol.Answer{}, refuse(wire.E10, "", "ERR must say what went wrong, such as E99, not %s", orNone(string(m.Err)))
+		return protocol.Reply{}, refuse(wire.E10, "", "ERR must say what went wrong, such as E99, not %s", orNone(string(m.Err)))
 	}
 	if _, err := pieced(s, m, t); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	tokens, err := used(t, m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	var needed int64
 	if m.Err == wire.E17 { // otherwise it is a word as any other
 		if needed, _, err = tokensIn(m.Data, "needed"); err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 	}
 	raw, err := json.Marshal(detail{Code: m.Err, Data: m.Data})
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	text, ok := m.Data.Get("desc")
 	if !ok {
@@ -141,10 +141,10 @@ func (d *Dialect) failure(ctx context.Context, s speaker, m wire.Message) (proto
 	})
 }
 
-func (d *Dialect) complete(ctx context.Context, s speaker, m wire.Message, t models.Task, r orchestrator.Result) (protocol.Answer, error) {
+func (d *Protocol) complete(ctx context.Context, s speaker, m wire.Message, t models.Task, r orchestrator.Result) (protocol.Reply, error) {
 	r.MessageID = once(m, t)
 	if _, err := d.work.Complete(ctx, s.agent, t.ID, r); err != nil && !errs.Is(err, errs.TaskState) {
-		return protocol.Answer{}, unknownTask(err, s, m)
+		return protocol.Reply{}, unknownTask(err, s, m)
 	}
 	s.said.in(m)
 	return d.noted(m, "noted", true)
@@ -179,15 +179,15 @@ func tokensIn(data wire.Data, key string) (n int64, said bool, err error) {
 }
 
 // question takes an agent's C (§7.1): question= and, in a list, options=.
-func (d *Dialect) question(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) question(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	t, err := d.had(ctx, s, m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	q := orchestrator.Question{}
 	var ok bool
 	if q.Text, ok = m.Data.Get("question"); !ok {
-		return protocol.Answer{}, refuse(wire.E10, "", "DATA must have question, such as question=which format?;options=json,txt")
+		return protocol.Reply{}, refuse(wire.E10, "", "DATA must have question, such as question=which format?;options=json,txt")
 	}
 	if p, ok := m.Data.Pair("options"); ok {
 		q.Options = slices.Collect(p.List())
@@ -199,10 +199,10 @@ func (d *Dialect) question(ctx context.Context, s speaker, m wire.Message) (prot
 	}
 	t, err = d.work.Clarify(ctx, s.agent, t.ID, q)
 	if err != nil {
-		return protocol.Answer{}, unknownTask(err, s, m)
+		return protocol.Reply{}, unknownTask(err, s, m)
 	}
 	if t.ErrorCode == string(orchestrator.FailureQuestions) {
-		return protocol.Answer{}, refuse(wire.E18, "", "%s has asked too often, and is given up", s.address)
+		return protocol.Reply{}, refuse(wire.E18, "", "%s has asked too often, and is given up", s.address)
 	}
 	s.said.in(m)
 	return d.noted(m, "asked", true)
@@ -210,25 +210,25 @@ func (d *Dialect) question(ctx context.Context, s speaker, m wire.Message) (prot
 
 // handOff takes X (§5.3): another worker does a part of what this one has. DEPTH is that
 // of the part, one deeper than its source, and BUDGET what it may use of its source's.
-func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (protocol.Answer, error) {
+func (d *Protocol) handOff(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
 	if m.Depth < 1 {
-		return protocol.Answer{}, refuse(wire.E16, wire.ReasonDepth, "DEPTH of a hand-off must be one more than its source's")
+		return protocol.Reply{}, refuse(wire.E16, wire.ReasonDepth, "DEPTH of a hand-off must be one more than its source's")
 	}
 	if m.Depth > acceptedDepth && !has(m.Data, "justify") {
-		return protocol.Answer{}, refuse(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
+		return protocol.Reply{}, refuse(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
 	}
 	if m.To.Role != wire.Worker {
-		return protocol.Answer{}, refuse(wire.E13, "to", "a part goes to a worker, not to %s", m.To)
+		return protocol.Reply{}, refuse(wire.E13, "to", "a part goes to a worker, not to %s", m.To)
 	}
 	target, err := d.agentAt(ctx, m.To)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	source := m
 	source.Depth--
 	t, err := d.had(ctx, s, source)
 	if err != nil {
-		return protocol.Answer{}, d.atDepth(ctx, s, m, err)
+		return protocol.Reply{}, d.atDepth(ctx, s, m, err)
 	}
 	sub := orchestrator.Submission{
 		Class: Class, Agent: target, Priority: priorityOf(m.Priority), RequestID: once(m, t),
@@ -238,35 +238,35 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (proto
 	}
 	if tokens, ok := m.Budget.Tokens(); ok && t.Budget != nil {
 		if tokens == 0 {
-			return protocol.Answer{}, refusal{code: wire.E17, needed: 1}
+			return protocol.Reply{}, refusal{code: wire.E17, needed: 1}
 		}
 		sub.Budget = new(int64(tokens))
 	}
 	if err = partChoices(&sub, m.Data); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if sub.Parameters, err = parametersOf(m.Data); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	root, err := d.root(ctx, t)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if err := d.apart(ctx, target, root, m); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
-	name, err := d.work.Handle(ctx, root.ID, root.SessionID)
+	name, err := d.work.ShortID(ctx, root.ID, root.SessionID)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if sub.Parameters, err = d.refer(ctx, s, place{session: root.SessionID, name: name}, sub.Parameters); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if sub.Meta, err = json.Marshal(meta{Data: m.Data}); err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	if _, err := d.work.HandOff(ctx, s.Principal, s.agent, t.ID, sub); err != nil {
-		return protocol.Answer{}, d.atDepth(ctx, s, m, handOffError(err, s, m))
+		return protocol.Reply{}, d.atDepth(ctx, s, m, handOffError(err, s, m))
 	}
 	s.said.in(m)
 	return d.noted(m, "approved", true)
@@ -274,8 +274,8 @@ func (d *Dialect) handOff(ctx context.Context, s speaker, m wire.Message) (proto
 
 // apart refuses a part for a worker that has another one of the same task at the same
 // depth: its answers could not be told apart.
-func (d *Dialect) apart(ctx context.Context, target string, root models.Task, m wire.Message) error {
-	orders, err := d.work.OrdersOf(ctx, target)
+func (d *Protocol) apart(ctx context.Context, target string, root models.Task, m wire.Message) error {
+	orders, err := d.work.OpenTasksOf(ctx, target)
 	if err != nil {
 		return err
 	}

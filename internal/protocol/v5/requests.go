@@ -40,47 +40,47 @@ func metaOf(in models.TaskInput) (m meta, err error) {
 // place is where a request is put: its session and its short name.
 type place struct {
 	session string
-	name    models.Handle
+	name    models.ShortID
 	made    bool // the session was made for it
 }
 
 // request takes R (PROTOCOL_V5 §4.2). The asker hears that it is taken on and, where it
 // waits, how it ended or what is asked back.
-func (d *Dialect) request(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Answer, error) {
+func (d *Protocol) request(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch {
 	case !s.mayAsk():
-		return protocol.Answer{}, refuse(wire.E90, "scope", "asking for work takes a token with the scope messages:send")
+		return protocol.Reply{}, refuse(wire.E90, "scope", "asking for work takes a token with the scope messages:send")
 	case m.Depth > acceptedDepth && !has(m.Data, "justify"):
-		return protocol.Answer{}, refuse(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
+		return protocol.Reply{}, refuse(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
 	}
 	if earlier, err := d.earlier(ctx, s, m); err != nil || earlier != nil {
 		if err != nil {
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		}
 		return d.follow(ctx, s, m, *earlier, wait)
 	}
 	sub, err := d.submission(ctx, s, m)
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	p, err := d.place(ctx, s, m, sub.ID)
 	if errs.Is(err, errs.Conflict) {
 		return d.followTwin(ctx, s, m, wait, err)
 	}
 	if err != nil {
-		return protocol.Answer{}, err
+		return protocol.Reply{}, err
 	}
 	t, err := d.submit(ctx, s, m, p, sub)
 	if err != nil {
 		d.giveBack(context.WithoutCancel(ctx), s, p, sub.ID)
-		return protocol.Answer{}, requestError(err)
+		return protocol.Reply{}, requestError(err)
 	}
 	m.Context, m.Task = contextName(p.name.Context), wire.TaskOf(p.name.Task)
 	return d.follow(ctx, s, m, t, wait)
 }
 
 // submit submits a request that has its place.
-func (d *Dialect) submit(ctx context.Context, s speaker, m wire.Message, p place, sub orchestrator.Submission) (t models.Task, err error) {
+func (d *Protocol) submit(ctx context.Context, s speaker, m wire.Message, p place, sub orchestrator.Submission) (t models.Task, err error) {
 	sub.Session = p.session
 	if sub.Parameters, err = d.refer(ctx, s, p, sub.Parameters); err != nil {
 		return t, err
@@ -94,10 +94,10 @@ func (d *Dialect) submit(ctx context.Context, s speaker, m wire.Message, p place
 
 // giveBack takes the place of a request back that was refused: its name, and the session
 // that was made for it.
-func (d *Dialect) giveBack(ctx context.Context, s speaker, p place, taskID string) {
-	err := d.work.DropHandle(ctx, taskID)
+func (d *Protocol) giveBack(ctx context.Context, s speaker, p place, taskID string) {
+	err := d.work.DeleteShortID(ctx, taskID)
 	if p.made && err == nil {
-		err = d.work.DropSession(ctx, s.Principal, p.session)
+		err = d.work.DeleteSession(ctx, s.Principal, p.session)
 	}
 	if err != nil {
 		d.log.Warn("the place of a request that was refused stays taken", "session", p.session, "error", err)
@@ -126,7 +126,7 @@ func has(data wire.Data, key string) bool {
 
 // earlier returns the task of the same request that came before: an R in the state R
 // is accepted, and changes nothing. It is nil for a new one.
-func (d *Dialect) earlier(ctx context.Context, s speaker, m wire.Message) (*models.Task, error) {
+func (d *Protocol) earlier(ctx context.Context, s speaker, m wire.Message) (*models.Task, error) {
 	if tid, ok := m.Task.Number(); !ok || tid == 0 || m.Context == "" || m.Context == wire.SystemContext {
 		return nil, nil //nolint:nilnil // there is none
 	}
@@ -138,7 +138,7 @@ func (d *Dialect) earlier(ctx context.Context, s speaker, m wire.Message) (*mode
 	if err != nil {
 		return nil, err
 	}
-	order, err := d.work.Order(ctx, t.ID)
+	order, err := d.work.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (d *Dialect) earlier(ctx context.Context, s speaker, m wire.Message) (*mode
 }
 
 // submission reads what is asked for.
-func (d *Dialect) submission(ctx context.Context, s speaker, m wire.Message) (orchestrator.Submission, error) {
+func (d *Protocol) submission(ctx context.Context, s speaker, m wire.Message) (orchestrator.Submission, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return orchestrator.Submission{}, err
@@ -197,7 +197,7 @@ func (d *Dialect) submission(ctx context.Context, s speaker, m wire.Message) (or
 }
 
 // place finds, or makes, the session of a request, and names its task.
-func (d *Dialect) place(ctx context.Context, s speaker, m wire.Message, taskID string) (p place, err error) {
+func (d *Protocol) place(ctx context.Context, s speaker, m wire.Message, taskID string) (p place, err error) {
 	if m.Context == "" || m.Context == wire.SystemContext {
 		p.made = true
 		facts, err := factsOf(m.Data)
@@ -218,11 +218,11 @@ func (d *Dialect) place(ctx context.Context, s speaker, m wire.Message, taskID s
 		tid, ok = countedV4(p.name.Context), true
 	}
 	if !ok || tid == 0 {
-		p.name, err = d.work.Handle(ctx, taskID, p.session)
+		p.name, err = d.work.ShortID(ctx, taskID, p.session)
 		return p, err
 	}
 	p.name.Task = tid
-	err = d.work.TakeHandle(ctx, taskID, p.name)
+	err = d.work.ClaimShortID(ctx, taskID, p.name)
 	if errs.Is(err, errs.Conflict) {
 		err = refusal{code: wire.E10, desc: fmt.Sprintf("%s is taken by another request in %s", m.Task, m.Context), cause: err}
 	}
@@ -230,7 +230,7 @@ func (d *Dialect) place(ctx context.Context, s speaker, m wire.Message, taskID s
 }
 
 // session returns the session that a speaker names, which has to be his.
-func (d *Dialect) session(ctx context.Context, s speaker, name string) (n int64, session string, err error) {
+func (d *Protocol) session(ctx context.Context, s speaker, name string) (n int64, session string, err error) {
 	n, ok := contextNumber(name)
 	if ok {
 		session, err = d.work.SessionOfContext(ctx, n)
@@ -255,7 +255,7 @@ func (d *Dialect) session(ctx context.Context, s speaker, name string) (n int64,
 // refer gives the references to tasks of the session that stand among the parameters the
 // names that the core knows. A field that only this protocol can read in a result is
 // read here, and so is a message.
-func (d *Dialect) refer(ctx context.Context, s speaker, p place, parameters json.RawMessage) (json.RawMessage, error) {
+func (d *Protocol) refer(ctx context.Context, s speaker, p place, parameters json.RawMessage) (json.RawMessage, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(parameters, &values); err != nil {
 		return nil, err
@@ -284,7 +284,7 @@ func (d *Dialect) refer(ctx context.Context, s speaker, p place, parameters json
 	return json.Marshal(values)
 }
 
-func (d *Dialect) referred(ctx context.Context, s speaker, p place, text string) (string, error) {
+func (d *Protocol) referred(ctx context.Context, s speaker, p place, text string) (string, error) {
 	ref, err := wire.ParseRef(text)
 	if err == nil && ref.Kind == wire.RefMessage {
 		return d.message(ctx, s, p.name.Context, ref.Number)
@@ -296,7 +296,7 @@ func (d *Dialect) referred(ctx context.Context, s speaker, p place, text string)
 	if !ok {
 		return text, nil
 	}
-	t, err := d.work.TaskOfHandle(ctx, models.Handle{Context: p.name.Context, Task: tid})
+	t, err := d.work.TaskByShortID(ctx, models.ShortID{Context: p.name.Context, Task: tid})
 	if err != nil {
 		return "", orNotFound(err, wire.E43, "there is no task %s in the session", ref.Task)
 	}

@@ -24,8 +24,8 @@ import (
 // heard is a line that came, until it is known whether it is taken. A nil heard is of a
 // line that is not kept in any case.
 type heard struct {
-	d    *Dialect
-	line models.Line // with its id, time and peer only, until it is taken
+	d    *Protocol
+	line models.LoggedMessage // with its id, time and peer only, until it is taken
 	kept bool
 	// begun says that the first line of its answer was said before the rest.
 	begun bool
@@ -34,7 +34,7 @@ type heard struct {
 }
 
 // hearing begins to keep a line of a speaker.
-func (d *Dialect) hearing(s speaker, m wire.Message) *heard {
+func (d *Protocol) hearing(s speaker, m wire.Message) *heard {
 	if d.journal == nil || isUnkept(m) {
 		return nil
 	}
@@ -80,10 +80,10 @@ func (h *heard) taken(m wire.Message) {
 // answered logs an answer, and keeps it beside the line that it answers. One that is only
 // said over HTTP, because there has to be one, is nothing that was said. A refusal is
 // logged with whom it was really said to, whoever the line claimed to be.
-func (d *Dialect) answered(ctx context.Context, s speaker, a protocol.Answer) protocol.Answer {
+func (d *Protocol) answered(ctx context.Context, s speaker, a protocol.Reply) protocol.Reply {
 	h := s.said
-	keeps := h != nil && h.kept && !a.Refused
-	if len(a.Body) == 0 || !a.Reply && !a.Refused || !keeps && !d.log.Enabled(ctx, slog.LevelWarn) {
+	keeps := h != nil && h.kept && !a.IsError
+	if len(a.Body) == 0 || !a.SendBack && !a.IsError || !keeps && !d.log.Enabled(ctx, slog.LevelWarn) {
 		return a
 	}
 	body := a.Body
@@ -95,12 +95,12 @@ func (d *Dialect) answered(ctx context.Context, s speaker, a protocol.Answer) pr
 		if err != nil {
 			continue // there is no more of it
 		}
-		if a.Refused && s.address.Role != 0 {
+		if a.IsError && s.address.Role != 0 {
 			m.To = s.address
 		}
 		d.trace(ctx, m)
 		if n, ok := conversation(m); ok && keeps {
-			d.keep(models.Line{ID: newLineID(), At: d.clock(), Peer: h.line.Peer, Context: n, ParentID: h.line.ID}, m)
+			d.keep(models.LoggedMessage{ID: newLineID(), At: d.clock(), Peer: h.line.Peer, Context: n, ParentID: h.line.ID}, m)
 		}
 	}
 	return a
@@ -108,7 +108,7 @@ func (d *Dialect) answered(ctx context.Context, s speaker, a protocol.Answer) pr
 
 // answers logs and keeps the first line of an answer whose asker may wait for the rest of
 // it: it is said now, and what is said meanwhile comes behind it.
-func (d *Dialect) answers(ctx context.Context, s speaker, first protocol.Answer) {
+func (d *Protocol) answers(ctx context.Context, s speaker, first protocol.Reply) {
 	if h := s.said; h != nil && h.kept && !h.begun {
 		d.answered(ctx, s, first)
 		h.begun = true
@@ -118,24 +118,24 @@ func (d *Dialect) answers(ctx context.Context, s speaker, first protocol.Answer)
 // came logs a line that came, with whose it is: the sender that it names is only what it
 // says. refused is why it is not taken; what is not even known to come from the other end
 // of a line to another machine has nobody as its sender.
-func (d *Dialect) came(ctx context.Context, s speaker, m wire.Message, refused error) {
+func (d *Protocol) came(ctx context.Context, s speaker, m wire.Message, refused error) {
 	m.From = s.address
-	if refused != nil && protocol.LineOf(ctx).Far {
+	if refused != nil && protocol.ConnectionOf(ctx).Remote {
 		m.From, m.To = wire.Address{}, wire.Address{}
 	}
 	d.trace(ctx, m)
 }
 
 // told logs and keeps a line that an agent is told without having said anything.
-func (d *Dialect) told(ctx context.Context, m wire.Message) {
+func (d *Protocol) told(ctx context.Context, m wire.Message) {
 	d.trace(ctx, m)
 	if n, ok := conversation(m); ok && d.journal != nil {
-		d.keep(models.Line{ID: newLineID(), At: d.clock(), Peer: m.To.String(), Context: n}, m)
+		d.keep(models.LoggedMessage{ID: newLineID(), At: d.clock(), Peer: m.To.String(), Context: n}, m)
 	}
 }
 
 // keep has a line written that says what m does.
-func (d *Dialect) keep(l models.Line, m wire.Message) {
+func (d *Protocol) keep(l models.LoggedMessage, m wire.Message) {
 	tid, _ := m.Task.Number()
 	l.Task, l.Depth, l.Number = max(tid, 0), m.Depth, m.Number
 	l.From, l.To, l.Type, l.Code = m.From.String(), m.To.String(), m.Type.String(), string(m.Err)
@@ -158,7 +158,7 @@ func secretless(data wire.Data) wire.Data {
 }
 
 // trace logs a line (§13.1, rule 8). What is not logged costs nothing.
-func (d *Dialect) trace(ctx context.Context, m wire.Message) {
+func (d *Protocol) trace(ctx context.Context, m wire.Message) {
 	if level := telemetry.V5Level(m.Type.String()); d.log.Enabled(ctx, level) {
 		d.log.LogAttrs(ctx, level, "a line", slog.Any("v5", logged(m)))
 	}

@@ -31,15 +31,15 @@ func listened(t *testing.T, name, level string, fn func(t *testing.T, h *spoken)
 		s := &spoken{house: h, journal: journal.New(h.db.Store, nil), log: new(bytes.Buffer)}
 		log, err := telemetry.NewLogger(s.log, &telemetry.LogOptions{Format: "v5", Level: level})
 		require.NoError(t, err)
-		s.Dialect = v5.New(h.work, &v5.Options{Keys: h.keys, Journal: s.journal, Logger: log, Clock: h.db.Now})
+		s.Protocol = v5.New(h.work, &v5.Options{Keys: h.keys, Journal: s.journal, Logger: log, Clock: h.db.Now})
 		fn(t, s)
 	})
 }
 
 // lines are those about T1 in S1, each as "FROM>TO TYPE ERR DATA <- the same of its cause".
-func (s *spoken) lines(t *testing.T, h models.Handle) (out []string) {
+func (s *spoken) lines(t *testing.T, h models.ShortID) (out []string) {
 	t.Helper()
-	id, err := s.db.TaskOfHandle(t.Context(), h)
+	id, err := s.db.TaskByShortID(t.Context(), h)
 	require.NoError(t, err)
 	task, err := s.work.Task(t.Context(), id)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func (s *spoken) lines(t *testing.T, h models.Handle) (out []string) {
 }
 
 // shortOf is a line without its head.
-func shortOf(l models.Line) string {
+func shortOf(l models.LoggedMessage) string {
 	text := string(telemetry.V5Line{From: l.From, To: l.To, Type: l.Type, Code: l.Code, Data: l.Data}.Append(nil, l.At, 0))
 	return text[strings.LastIndex(text, "] ")+2:]
 }
@@ -91,7 +91,7 @@ func TestTheJournal(t *testing.T) {
 			"W1>O1 U - progress=60%",
 			"W1>O1 S - pid=M6;result=42 <- W1>O1 U - progress=50%",
 			"O1>W1 A - noted <- W1>O1 S - pid=M6;result=42",
-		}, h.lines(t, models.Handle{Context: 1, Task: 1}))
+		}, h.lines(t, models.ShortID{Context: 1, Task: 1}))
 		require.Contains(t, h.log.String(), "W1>O1 U - progress=60%\n", "that was signed")
 		require.NotContains(t, h.log.String(), "auth=")
 		require.NotContains(t, h.log.String(), "0123456789")
@@ -112,7 +112,7 @@ func TestTheJournal(t *testing.T) {
 			"O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;keep",
 			"O1>W1 R - call=dig",
 			"W1>O1 U - log=oak;step=3",
-		}, h.lines(t, models.Handle{Context: 1, Task: 1}))
+		}, h.lines(t, models.ShortID{Context: 1, Task: 1}))
 	})
 
 	listened(t, "HasARequestAlsoWhileItsAskerWaits", "info", func(t *testing.T, h *spoken) {
@@ -125,13 +125,13 @@ func TestTheJournal(t *testing.T) {
 		const accepted = "O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;keep"
 		var all []string
 		require.Eventually(t, func() bool { // its asker's line, and what answers it, are kept when it is taken on
-			all = h.lines(t, models.Handle{Context: 1, Task: 1})
+			all = h.lines(t, models.ShortID{Context: 1, Task: 1})
 			return len(all) == 3
 		}, time.Minute, time.Millisecond)
 		require.ElementsMatch(t, []string{"User>O1 R - call=dig;keep", accepted, "O1>W1 R - call=dig"}, all)
 		h.says(t, "digger", "M2|W1>O1|S|T1|-|D|-|0|S1|-|42", 0)
 		require.Equal(t, 1, bytes.Count(<-ended, []byte("\n")))
-		all = h.lines(t, models.Handle{Context: 1, Task: 1})
+		all = h.lines(t, models.ShortID{Context: 1, Task: 1})
 		require.Contains(t, all, "O1>User S - 42 <- User>O1 R - call=dig;keep")
 		require.Less(t, slices.Index(all, accepted), slices.Index(all, "W1>O1 S - 42"), "it was said before the result")
 		require.Equal(t, 1, strings.Count(strings.Join(all, "\n"), "accepted;"), "and once")
@@ -147,10 +147,10 @@ func TestTheJournal(t *testing.T) {
 		given := h.told(t, "helper")[0]
 		number, _, _ := strings.Cut(given, "|")
 		h.says(t, "helper", "M1|W2>O1|S|T1|-|D|-|1|S1|-|pid="+number+";7", 0)
-		whole := h.lines(t, models.Handle{Context: 1, Task: 1})
+		whole := h.lines(t, models.ShortID{Context: 1, Task: 1})
 		require.Contains(t, whole, "W1>W2 X - call=dig;reason=specialized")
 		require.Contains(t, whole, "W2>O1 S - pid="+number+";7 <- W1>W2 X - call=dig;reason=specialized", "what O1 passes on was said to W2, whoever it is from")
-		id, err := h.db.TaskOfHandle(t.Context(), models.Handle{Context: 1, Task: 1})
+		id, err := h.db.TaskByShortID(t.Context(), models.ShortID{Context: 1, Task: 1})
 		require.NoError(t, err)
 		parts, err := h.work.Tasks(t.Context(), models.TaskQuery{ParentID: id, Limit: 10})
 		require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestTheLog(t *testing.T) {
 		h.signs(t, "digger", false)
 		h.says(t, "digger", "M2|W9>O1|U|T1|-|R|-|0|S1|-|note=first", 0)
 		h.says(t, "user", "M2|W1>O1|U|T1|-|R|-|0|S1|-|note=second", 0)
-		far := protocol.OnLine(t.Context(), protocol.Line{Far: true})
+		far := protocol.WithConnection(t.Context(), protocol.Connection{Remote: true})
 		h.Receive(far, principal("digger"), []byte(sign(t, "M2|W1>O1|U|T1|-|R|-|0|S1|-|note=third", "another", "00aa")), 0)
 		require.Equal(t, []string{
 			"[INFO] [S1] [T1] W1>O1 U - note=first",
@@ -273,7 +273,7 @@ func TestEventsAsLines(t *testing.T) {
 
 	listened(t, "HaveTheNamesAndCodesOfThisDoorForOthers", "warn", func(t *testing.T, h *spoken) {
 		h.agent(t, "digger", "dig")
-		_, err := h.work.Join(t.Context(), "digger", orchestrator.Joining{Dialect: "envelope", Link: "websocket", Places: 5})
+		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Dialect: "envelope", Link: "websocket", Places: 5})
 		require.NoError(t, err)
 		submit := func(parameters string) string {
 			done, err := h.work.Submit(t.Context(), principal("user"), orchestrator.Submission{

@@ -18,7 +18,7 @@ import (
 
 // seal signs an answer where its agent signs. One that cannot be signed any more is not
 // shown.
-func (d *Dialect) seal(ctx context.Context, agentID string, m wire.Message, a protocol.Answer) protocol.Answer {
+func (d *Protocol) seal(ctx context.Context, agentID string, m wire.Message, a protocol.Reply) protocol.Reply {
 	if agentID == "" || len(a.Body) == 0 {
 		return a
 	}
@@ -35,9 +35,9 @@ func (d *Dialect) seal(ctx context.Context, agentID string, m wire.Message, a pr
 }
 
 // signed is a line to an agent with the signature that it may need.
-func (d *Dialect) signed(ctx context.Context, agentID, line string) (string, error) {
+func (d *Protocol) signed(ctx context.Context, agentID, line string) (string, error) {
 	key, err := d.keyOf(ctx, agentID)
-	far := protocol.LineOf(ctx).Far
+	far := protocol.ConnectionOf(ctx).Remote
 	switch {
 	case err != nil:
 		return "", err

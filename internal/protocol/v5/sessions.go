@@ -29,7 +29,7 @@ func opensNone(data wire.Data) error {
 
 // factOf is what the session of a CTX has under a key, for whoever made it and for the
 // agents that have, or had, a task in it. For others there is no such session.
-func (d *Dialect) factOf(ctx context.Context, s speaker, name, key string) (string, error) {
+func (d *Protocol) factOf(ctx context.Context, s speaker, name, key string) (string, error) {
 	n, ok := contextNumber(name)
 	if !ok || name == wire.SystemContext {
 		return "", noSession(name)

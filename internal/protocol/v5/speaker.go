@@ -23,7 +23,7 @@ type speaker struct {
 
 // speaker returns who sends a message. The token names the agent, and FROM must be the
 // number it has; only a join may propose another one, which it does not get.
-func (d *Dialect) speaker(ctx context.Context, from models.Principal, m wire.Message) (speaker, error) {
+func (d *Protocol) speaker(ctx context.Context, from models.Principal, m wire.Message) (speaker, error) {
 	s := speaker{Principal: from, address: wire.Address{Role: wire.User}}
 	if from.AgentID == nil {
 		switch {
@@ -48,7 +48,7 @@ func (d *Dialect) speaker(ctx context.Context, from models.Principal, m wire.Mes
 
 // fromWhom is a line that could not be read, as one of the agent whose token it came with:
 // it is that agent that has to be told.
-func (d *Dialect) fromWhom(ctx context.Context, from models.Principal, m wire.Message) wire.Message {
+func (d *Protocol) fromWhom(ctx context.Context, from models.Principal, m wire.Message) wire.Message {
 	if from.AgentID == nil {
 		return m
 	}

@@ -18,20 +18,20 @@ const (
 // followTwin answers a request whose name another one has taken that has perhaps not been
 // submitted yet. Where that is the same request, it is followed; taken is the refusal of
 // any other.
-func (d *Dialect) followTwin(ctx context.Context, s speaker, m wire.Message, wait time.Duration, taken error) (protocol.Answer, error) {
+func (d *Protocol) followTwin(ctx context.Context, s speaker, m wire.Message, wait time.Duration, taken error) (protocol.Reply, error) {
 	for range twinLooks {
 		t, err := d.earlier(ctx, s, m)
 		switch {
 		case err != nil:
-			return protocol.Answer{}, err
+			return protocol.Reply{}, err
 		case t != nil:
 			return d.follow(ctx, s, m, *t, wait)
 		}
 		select {
 		case <-ctx.Done():
-			return protocol.Answer{}, ctx.Err()
+			return protocol.Reply{}, ctx.Err()
 		case <-time.After(twinPause):
 		}
 	}
-	return protocol.Answer{}, taken
+	return protocol.Reply{}, taken
 }

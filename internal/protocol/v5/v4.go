@@ -40,7 +40,7 @@ func parse(line string, old bool) (wire.Message, error) {
 
 // hearsV4 reports whether a line is answered in V4: it is one, or comes from a worker that
 // knows nothing else. A join is V5 for everybody, and so is its answer (§14.3).
-func (d *Dialect) hearsV4(from models.Principal, raw []byte) bool {
+func (d *Protocol) hearsV4(from models.Principal, raw []byte) bool {
 	if isV4(raw) {
 		return true
 	}
@@ -52,9 +52,9 @@ func (d *Dialect) hearsV4(from models.Principal, raw []byte) bool {
 }
 
 // knowsOnlyV4 reports whether an agent has joined as a worker of V4.
-func (d *Dialect) knowsOnlyV4(agentID string) bool {
-	w := d.work.Known(agentID)
-	return w.Dialect == Name && w.DialectVersion == VersionV4
+func (d *Protocol) knowsOnlyV4(agentID string) bool {
+	w := d.work.CachedWorker(agentID)
+	return w.Protocol == Name && w.ProtocolVersion == VersionV4
 }
 
 // asksForV4 reports whether a join is that of a worker of V4.
@@ -64,7 +64,7 @@ func asksForV4(join wire.Message) bool {
 }
 
 // recall finds out which task a message of V4 is about, which CTX would say in V5.
-func (d *Dialect) recall(ctx context.Context, s *speaker, m wire.Message) error {
+func (d *Protocol) recall(ctx context.Context, s *speaker, m wire.Message) error {
 	s.old = true
 	if m.Type == wire.Handoff {
 		return refuse(wire.E14, "", "V4 has no type X; join with version=V5 to hand work off")
@@ -88,7 +88,7 @@ func (d *Dialect) recall(ctx context.Context, s *speaker, m wire.Message) error 
 }
 
 // inContext is a message with the names that its task has in V5.
-func (d *Dialect) inContext(ctx context.Context, s speaker, m wire.Message) wire.Message {
+func (d *Protocol) inContext(ctx context.Context, s speaker, m wire.Message) wire.Message {
 	if s.of == nil {
 		return m
 	}

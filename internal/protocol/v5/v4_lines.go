@@ -10,7 +10,7 @@ import (
 )
 
 // down puts an answer into V4.
-func (d *Dialect) down(a protocol.Answer) protocol.Answer {
+func (d *Protocol) down(a protocol.Reply) protocol.Reply {
 	var lines [][]byte
 	for line := range bytes.SplitSeq(a.Body, []byte{'\n'}) {
 		if len(line) > 0 {
@@ -23,7 +23,7 @@ func (d *Dialect) down(a protocol.Answer) protocol.Answer {
 
 // lineV4 puts a line of our own into V4 (PROTOCOL_V5 §14.2). at is where REST has the task
 // that it is about, "" for not known.
-func (d *Dialect) lineV4(line []byte, at string) []byte {
+func (d *Protocol) lineV4(line []byte, at string) []byte {
 	m, err := wire.Parse(string(line))
 	if err != nil {
 		d.log.Error("a line of our own cannot be read", "error", err)
@@ -34,7 +34,7 @@ func (d *Dialect) lineV4(line []byte, at string) []byte {
 
 // writeV4 writes a message of which V4 can say everything. Its number is counted for each
 // receiver, since there is no CTX.
-func (d *Dialect) writeV4(m wire.Message) []byte {
+func (d *Protocol) writeV4(m wire.Message) []byte {
 	m.Number = d.numbers.next(VersionV4 + " " + m.To.String())
 	line, err := v4.Format(m)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // renderV4 puts what a worker of V4 is told into V4. Work that V4 cannot say is not given
 // to it by half: its attempt fails, and there is nothing to tell.
-func (d *Dialect) renderV4(ctx context.Context, agent models.Agent, m models.InboxMessage, lines [][]byte) ([][]byte, error) {
+func (d *Protocol) renderV4(ctx context.Context, agent models.Agent, m models.InboxMessage, lines [][]byte) ([][]byte, error) {
 	for i, line := range lines {
 		out, err := wire.Parse(string(line))
 		if err != nil {
@@ -29,12 +29,12 @@ func (d *Dialect) renderV4(ctx context.Context, agent models.Agent, m models.Inb
 			}
 			out.Data = data
 		}
-		if m.Kind == models.MessageAnswer {
+		if m.Kind == models.MessageReply {
 			if out.Data, err = answerV4(textOf(m.Data, "answer")); err != nil {
 				return nil, err
 			}
 		}
-		if m.TaskID != "" && m.Kind != models.MessageEnded { // which is about what it asked for itself
+		if m.TaskID != "" && m.Kind != models.MessageTaskEnded { // which is about what it asked for itself
 			out.Task = numberV4(out)
 		}
 		lines[i] = d.writeV4(sayableV4(out, "/api/v1/tasks/"+m.TaskID))
@@ -44,11 +44,11 @@ func (d *Dialect) renderV4(ctx context.Context, agent models.Agent, m models.Inb
 
 // callV4 is the DATA of a request without references: what they stand for is in the
 // parameters of the task. ok is false where DATA cannot say those, or has no room for them.
-func (d *Dialect) callV4(ctx context.Context, taskID string, data wire.Data) (said wire.Data, ok bool, err error) {
+func (d *Protocol) callV4(ctx context.Context, taskID string, data wire.Data) (said wire.Data, ok bool, err error) {
 	if !refersV4(data) {
 		return data, true, nil
 	}
-	order, err := d.work.Order(ctx, taskID)
+	order, err := d.work.TaskWithInput(ctx, taskID)
 	if err != nil {
 		return "", false, err
 	}
@@ -80,7 +80,7 @@ func (d *Dialect) callV4(ctx context.Context, taskID string, data wire.Data) (sa
 
 // giveUp ends the attempt of a worker that cannot be told what to do, so that another
 // one is asked, with a failure that says nothing about its line.
-func (d *Dialect) giveUp(ctx context.Context, agent models.Agent, m models.InboxMessage) error {
+func (d *Protocol) giveUp(ctx context.Context, agent models.Agent, m models.InboxMessage) error {
 	t, err := d.work.Task(ctx, m.TaskID)
 	if err != nil {
 		return err

@@ -36,8 +36,8 @@ const known = 20
 
 // recallWork finds the task that an agent speaks of among those it has, and for a worker
 // of V4 then among those it had last.
-func (d *Dialect) recallWork(ctx context.Context, s *speaker, tid int) error {
-	orders, err := d.work.OrdersOf(ctx, s.agent)
+func (d *Protocol) recallWork(ctx context.Context, s *speaker, tid int) error {
+	orders, err := d.work.OpenTasksOf(ctx, s.agent)
 	if err != nil {
 		return err
 	}
@@ -66,13 +66,13 @@ func (d *Dialect) recallWork(ctx context.Context, s *speaker, tid int) error {
 
 // calledV4 returns the tasks that have a TID: that of V4 for a worker that knows only
 // that, and for another one its own in each session.
-func (d *Dialect) calledV4(ctx context.Context, tasks []models.Task, tid int, only bool) (out []models.Task, err error) {
+func (d *Protocol) calledV4(ctx context.Context, tasks []models.Task, tid int, only bool) (out []models.Task, err error) {
 	for _, t := range tasks {
 		root, err := d.root(ctx, t)
 		if err != nil {
 			return nil, err
 		}
-		h, err := d.work.Handle(ctx, root.ID, root.SessionID)
+		h, err := d.work.ShortID(ctx, root.ID, root.SessionID)
 		if err != nil {
 			return nil, err
 		}
@@ -89,13 +89,13 @@ func (d *Dialect) calledV4(ctx context.Context, tasks []models.Task, tid int, on
 
 // recallAsked finds the task that somebody speaks of who asked for it in V4: the newest
 // with the TID.
-func (d *Dialect) recallAsked(ctx context.Context, s *speaker, tid int) error {
+func (d *Protocol) recallAsked(ctx context.Context, s *speaker, tid int) error {
 	tasks, err := d.work.TasksNumbered(ctx, s.TokenID, tid, known)
 	if err != nil {
 		return err
 	}
 	for _, t := range tasks {
-		order, err := d.work.Order(ctx, t.ID)
+		order, err := d.work.TaskWithInput(ctx, t.ID)
 		if isGone(err) {
 			continue
 		}

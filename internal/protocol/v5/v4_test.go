@@ -24,7 +24,7 @@ func (h *house) joinV4(t testing.TB, id string, capabilities ...string) {
 	h.agent(t, id, capabilities...)
 	answer := h.says(t, id, "M0|W1>O1|J|T0|-|-|-|0|-|-|version=v4", 0)
 	require.Contains(t, answer[0], ";version=V4;mode=compat")
-	require.Equal(t, v5.VersionV4, h.work.Known(id).DialectVersion)
+	require.Equal(t, v5.VersionV4, h.work.CachedWorker(id).ProtocolVersion)
 }
 
 // asks submits as another door does.
@@ -80,8 +80,8 @@ func TestAWorkerOfV4IsGivenWhatItCanBeTold(t *testing.T) {
 			require.Equal(t, []string{
 				"M*|O1>W2|R|T1|P1|N|-|0|S1|-|call=dump;params=#REF:T1:params;retry=1;max=2;fallback_from=W1;reason=E32",
 			}, unnumbered(h.told(t, "young")))
-			require.Equal(t, 0, h.work.Known("old").InFlight)
-			require.Equal(t, 0, h.work.Known("old").Failures, "its breaker does not count that")
+			require.Equal(t, 0, h.work.CachedWorker("old").InFlight)
+			require.Equal(t, 0, h.work.CachedWorker("old").Failures, "its breaker does not count that")
 			attempts, err := h.work.Attempts(t.Context(), task.ID)
 			require.NoError(t, err)
 			require.Equal(t, "W1 speaks V4, in which the parameters cannot be said", attempts[0].Error)
@@ -121,11 +121,11 @@ func TestAWorkerOfV4IsGivenWhatItCanBeTold(t *testing.T) {
 func TestWhoWaitsInV4(t *testing.T) {
 	t.Parallel()
 	// ask has a worker do what a user asks for, and returns what the user gets.
-	ask := func(t *testing.T, h *house, request string, work ...string) protocol.Answer {
+	ask := func(t *testing.T, h *house, request string, work ...string) protocol.Reply {
 		t.Helper()
 		h.agent(t, "writer", "generate_report")
 		h.says(t, "writer", "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
-		got := make(chan protocol.Answer, 1)
+		got := make(chan protocol.Reply, 1)
 		go func() { got <- h.Receive(t.Context(), principal("user"), []byte(request), time.Minute) }()
 		require.Len(t, h.told(t, "writer"), 1)
 		for _, line := range work {
@@ -159,7 +159,7 @@ func TestWhoWaitsInV4(t *testing.T) {
 	})
 	rule(t, "where a result is that DATA cannot hold", func(t *testing.T, h *house) {
 		h.agent(t, "digger", "dig")
-		_, err := h.work.Join(t.Context(), "digger", orchestrator.Joining{Dialect: "envelope", Link: "poll"})
+		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Dialect: "envelope", Link: "poll"})
 		require.NoError(t, err)
 		h.joinV4(t, "old", "plan")
 		// dug has the result put out that the digger was asked for last, and returns where.
@@ -175,7 +175,7 @@ func TestWhoWaitsInV4(t *testing.T) {
 			require.NoError(t, err)
 			return "bytes=8;output=/api/v1/tasks/" + all[0].TaskID + "/output"
 		}
-		got := make(chan protocol.Answer, 1)
+		got := make(chan protocol.Reply, 1)
 		go func() {
 			got <- h.Receive(t.Context(), principal("user"), []byte("M1|User>O1|R|-|P1|N|-|call=dig"), time.Minute)
 		}()
@@ -197,10 +197,10 @@ func TestEveryReplicaKnowsAWorkerOfV4(t *testing.T) {
 	rule(t, "also one that has started since", func(t *testing.T, h *house) {
 		h.joinV4(t, "old", "dump")
 		there := open(t, h.db)
-		require.Eventually(t, func() bool { return there.work.Known("old").DialectVersion == v5.VersionV4 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return there.work.CachedWorker("old").ProtocolVersion == v5.VersionV4 }, time.Minute, time.Millisecond)
 		require.Equal(t, []string{"M*|O1>W1|A|T0|-|-|-|alive"}, unnumbered(there.says(t, "old", "M2|W1>O1|H|T0|-|-|-|0|S0|-|load=1%", 0)))
 		h.says(t, "old", "M0|W1>O1|J|T0|-|-|-|0|-|-|version=V5", 0)
-		require.Eventually(t, func() bool { return there.work.Known("old").DialectVersion == "" }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return there.work.CachedWorker("old").ProtocolVersion == "" }, time.Minute, time.Millisecond)
 		require.Equal(t, []string{"M*|O1>W1|A|T0|-|-|-|0|S0|-|alive"}, unnumbered(there.says(t, "old", "M3|W1>O1|H|T0|-|-|-|0|S0|-|load=1%", 0)))
 	})
 }
