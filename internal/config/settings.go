@@ -181,7 +181,7 @@ func settings() []setting {
 		{key: "sandbox.warm", def: 2, check: between(0, 100),
 			help: "Processes that are kept ready for code"},
 		{key: "sandbox.read_paths", def: []string{},
-			help: "Files and directories that code may ask to read; none by default"},
+			help: "Files and directories outside the data directory that code may ask to read; none by default"},
 	}
 }
 

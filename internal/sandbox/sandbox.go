@@ -75,6 +75,9 @@ type Options struct {
 	// ReadPaths are the directories and files that requests may ask for, and what is below
 	// them; none by default.
 	ReadPaths []string
+	// Protected reports whether no request may read a file, even below ReadPaths; default none
+	// is. The path is absolute and clean.
+	Protected func(path string) bool
 	// MaxResult is how many bytes a result may have as JSON, and the arguments of a call;
 	// default 1 MiB. MaxLogs is how many bytes of output are kept, default 64 KiB.
 	MaxResult, MaxLogs int
@@ -111,6 +114,9 @@ func (o *Options) orDefaults() Options {
 	}
 	if out.MaxTimeout == 0 {
 		out.MaxTimeout = max(5*time.Minute, out.Timeout)
+	}
+	if out.Protected == nil {
+		out.Protected = func(string) bool { return false }
 	}
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)

@@ -182,7 +182,10 @@ func testFilesAreReadWhereItIsAllowed(t *testing.T, b backend) {
 	link("../b", "data/a/beside")
 	link("one.txt", "data/a/same.txt")
 	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "data/pipe"), 0o600))
-	s := b.started(t, &sandbox.Options{ReadPaths: []string{filepath.Join(dir, "data"), single}})
+	protected := write("data/a/protected.txt", "protected")
+	s := b.started(t, &sandbox.Options{
+		ReadPaths: []string{filepath.Join(dir, "data"), single}, Protected: func(path string) bool { return path == protected },
+	})
 
 	read := func(t *testing.T, granted []string, path string) (string, error) {
 		req := sandbox.Request{Code: "return await Deno.readTextFile(context.path)"}
@@ -202,6 +205,7 @@ func testFilesAreReadWhereItIsAllowed(t *testing.T, b backend) {
 		{"ByALinkWithin", []string{"data/a"}, "data/a/same.txt", `"one é"`},
 		{"BelowWhatTheServerGrants", []string{""}, "data/b/two.txt", `"two"`},
 		{"ASingleFile", []string{"single/file.txt"}, "single/file.txt", `"single"`},
+		{"AProtectedFile", []string{"data/a"}, "data/a/protected.txt", ""},
 		{"OnlyThatFile", []string{"single"}, "single/other.txt", ""},
 		{"WithoutAGrant", nil, "data/a/one.txt", ""},
 		{"BesideWhatIsGranted", []string{"data/a"}, "data/b/two.txt", ""},

@@ -14,14 +14,14 @@ import (
 // his own messages only, and an admin those of whose conversation it is where he has none.
 func (d *Protocol) message(ctx context.Context, s speaker, of int64, number int) (string, error) {
 	unknown := refuse(wire.E43, "", "there is no message M%d between %s and O1 in %s", number, s.address, contextName(of))
-	if d.journal == nil {
+	if d.messages == nil {
 		return "", unknown
 	}
-	l, err := d.journal.ByNumber(ctx, of, s.peer(), number)
+	l, err := d.messages.ByNumber(ctx, of, s.peer(), number)
 	if errs.Is(err, errs.NotFound) && s.agent == "" && s.Has(models.ScopeAdmin) {
 		var owner string
 		if owner, err = d.conversant(ctx, of); err == nil {
-			l, err = d.journal.ByNumber(ctx, of, userPeer(owner), number)
+			l, err = d.messages.ByNumber(ctx, of, userPeer(owner), number)
 		}
 	}
 	if errs.Is(err, errs.NotFound) {

@@ -18,9 +18,9 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
-	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/internal/protocol/v5/messagelog"
 	wire "comet/internal/wire/v5"
 	"comet/models"
 )
@@ -41,22 +41,21 @@ type Options struct {
 	Clock func() time.Time
 	// Keys are what agents sign with; without them no agent has a key.
 	Keys *auth.Keys
-	// Journal keeps what is said; default: it is not kept, and no message can be referred
-	// to.
-	Journal *journal.Journal
+	// MessageLog stores the messages of conversations; without it none can be referred to.
+	MessageLog *messagelog.Log
 	// Logger hears of every line, and of our own failures; default discards.
 	Logger *slog.Logger
 }
 
 // Protocol implements protocol.Protocol. It is safe for concurrent use.
 type Protocol struct {
-	work    *orchestrator.Orchestrator
-	clock   func() time.Time
-	log     *slog.Logger
-	keys    *auth.Keys       // nil for none
-	journal *journal.Journal // nil for none
-	numbers *numbers
-	texts   texts
+	work     *orchestrator.Orchestrator
+	clock    func() time.Time
+	log      *slog.Logger
+	keys     *auth.Keys      // nil for none
+	messages *messagelog.Log // nil for none
+	numbers  *numbers
+	texts    texts
 }
 
 var _ protocol.Protocol = (*Protocol)(nil)
@@ -71,7 +70,7 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
 		d.log = opts.Logger
 	}
 	if opts != nil {
-		d.keys, d.journal = opts.Keys, opts.Journal
+		d.keys, d.messages = opts.Keys, opts.MessageLog
 	}
 	d.numbers, d.texts = newNumbers(d.clock()), newTexts()
 	return d

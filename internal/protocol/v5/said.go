@@ -35,7 +35,7 @@ type heard struct {
 
 // hearing begins to keep a line of a speaker.
 func (d *Protocol) hearing(s speaker, m wire.Message) *heard {
-	if d.journal == nil || isUnkept(m) {
+	if d.messages == nil || isUnkept(m) {
 		return nil
 	}
 	h := &heard{d: d}
@@ -129,7 +129,7 @@ func (d *Protocol) came(ctx context.Context, s speaker, m wire.Message, refused 
 // told logs and keeps a line that an agent is told without having said anything.
 func (d *Protocol) told(ctx context.Context, m wire.Message) {
 	d.trace(ctx, m)
-	if n, ok := conversation(m); ok && d.journal != nil {
+	if n, ok := conversation(m); ok && d.messages != nil {
 		d.keep(models.LoggedMessage{ID: newLineID(), At: d.clock(), Peer: m.To.String(), Context: n}, m)
 	}
 }
@@ -144,7 +144,7 @@ func (d *Protocol) keep(l models.LoggedMessage, m wire.Message) {
 	}
 	l.Code = strings.Clone(l.Code)
 	l.Data = strings.Clone(string(secretless(m.Data))) // and not the whole of what it came in
-	d.journal.Add(l)
+	d.messages.Add(l)
 }
 
 // secretless is DATA without what must not be kept, however it is spelled.
