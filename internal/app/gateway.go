@@ -86,12 +86,7 @@ func (a *App) sandboxOptions(cache int) *sandbox.Options {
 	if warm == 0 {
 		warm = -1
 	}
-	deno := ""
-	if c.Backend == "deno" {
-		deno = c.Deno
-	}
 	return &sandbox.Options{
-		Deno:    deno,
 		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxMemoryMB: c.MemoryMB, Running: c.Running, Warm: warm,
 		ReadPaths: c.ReadPaths, Protected: inDir(a.cfg.Data), Cache: cache, Logger: a.log,
 	}
