@@ -40,8 +40,8 @@ func TestAccount(t *testing.T) {
 					a.apply(s, nil)
 					reserved = 0
 				} else {
-					a.apply(s, &models.Reservation{ID: "r", Tokens: s.reserve, ExpiresAt: now.Add(time.Hour)})
-					reserved = s.reserve
+					a.apply(s, &models.Reservation{ID: "r", Tokens: s.renewal, ExpiresAt: now.Add(time.Hour)})
+					reserved = s.renewal
 				}
 			case 4:
 				if len(open) > 0 {

@@ -74,12 +74,12 @@ func (w *upstreamWorker) run(ctx context.Context) {
 // stayJoined has the worker known as one that is there.
 func (w *upstreamWorker) stayJoined(ctx context.Context, joined bool) bool {
 	if joined {
-		away, err := w.svc.orchestrator.Alive(ctx, []string{w.agentID})
+		away, err := w.svc.orchestrator.KeepAlive(ctx, []string{w.agentID})
 		if err == nil && len(away) == 0 {
 			return true
 		}
 	}
-	_, err := w.svc.orchestrator.Join(ctx, w.agentID, orchestrator.JoinRequest{Dialect: workerProtocol, Link: "upstream", Line: w.connectionID, Places: workerConcurrency})
+	_, err := w.svc.orchestrator.Join(ctx, w.agentID, orchestrator.JoinRequest{Protocol: workerProtocol, Transport: "upstream", ConnectionID: w.connectionID, Concurrency: workerConcurrency})
 	if err != nil && ctx.Err() == nil {
 		w.svc.log.Warn("an upstream's agent cannot take work yet", "agent", w.agentID, "error", err)
 	}
@@ -195,7 +195,7 @@ func (w *upstreamWorker) call(ctx context.Context, order orchestrator.TaskWithIn
 }
 
 func (w *upstreamWorker) progress(ctx context.Context, taskID string, p upstream.Progress) {
-	step := orchestrator.Progress{Name: strings.ToValidUTF8(truncate(p.Message, 200), "?")}
+	step := orchestrator.Progress{StepName: strings.ToValidUTF8(truncate(p.Message, 200), "?")}
 	if p.Total > 0 {
 		step.Percent = new(max(min(int(100*p.Progress/p.Total), 99), 0))
 	}
