@@ -62,11 +62,11 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Registry: w.registry, Feed: feed,
 	})
 	runner := jobs.New(w.store, nil)
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	messages, err := bus.New(nil)
 	require.NoError(b, err)
 	upstreams := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { w.tools.UpstreamChanged(c) }})
-	index := toolsearch.New(w.store, &toolsearch.Options{Changed: func(c toolsearch.Change) { w.tools.GraphChanged(c) }})
+	index := toolsearch.New(w.store, &toolsearch.Options{OnChange: func(c toolsearch.Change) { w.tools.GraphChanged(c) }})
 	box, err := sandbox.New(&sandbox.Options{Warm: warm})
 	require.NoError(b, err)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
