@@ -21,7 +21,7 @@ import (
 // requester receives the same DATA. Code is "" for S.
 type storedReport struct {
 	Code codes.Code `json:"code,omitempty"`
-	Data wire.Data `json:"data,omitempty"`
+	Data wire.Data  `json:"data,omitempty"`
 }
 
 // reportOf returns the stored report of a task. Another protocol may have stored something else.
