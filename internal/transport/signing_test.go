@@ -16,6 +16,7 @@ import (
 
 	"comet/internal/transport"
 	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
 
@@ -106,9 +107,9 @@ func TestAnAgentOnAnotherMachine(t *testing.T) {
 		require.Equal(t, wire.Request, work.Type)
 		done := fmt.Sprintf("M2|W1>O1|S|%s|-|D|-|0|%s|-|n=1", work.Task, work.Context)
 		for line, reason := range map[string]string{
-			done:                             wire.ReasonUnsigned,
-			sign(t, join, sharedKey, "00ab"): wire.ReasonReplay,
-			sign(t, done, "another", "00aa"): wire.ReasonSignature,
+			done:                             codes.ReasonUnsigned,
+			sign(t, join, sharedKey, "00ab"): codes.ReasonReplay,
+			sign(t, done, "another", "00aa"): codes.ReasonSignature,
 		} {
 			g.sendLine(line)
 			require.Regexp(t, `\|F\|E90\|.*\|reason=`+reason+";", g.next(), "the connection goes on")
@@ -131,14 +132,14 @@ func TestAnAgentOnAnotherMachine(t *testing.T) {
 		before := h.waitForWorker(t, "ada", online).ConnectionID
 		next := strings.Replace(join, "M1", "M2", 1)
 		for first, reason := range map[string]string{
-			next:                             wire.ReasonUnsigned,
-			next + ";name=shouter":           wire.ReasonUnsigned,
+			next:                             codes.ReasonUnsigned,
+			next + ";name=shouter":           codes.ReasonUnsigned,
 			next + ";token=" + token:         "token",
-			sign(t, next, "another", "00aa"): wire.ReasonSignature,
-			taken:                            wire.ReasonReplay,
-			strings.Replace(taken, "00aa", "00ab", 1):                          wire.ReasonReplay,
-			sign(t, strings.Replace(next, "W1", "W7", 1), sharedKey, "00aa"):   wire.ReasonNoKey,
-			sign(t, strings.Replace(next, "W1", "W1.9", 1), sharedKey, "00aa"): wire.ReasonNoKey,
+			sign(t, next, "another", "00aa"): codes.ReasonSignature,
+			taken:                            codes.ReasonReplay,
+			strings.Replace(taken, "00aa", "00ab", 1):                          codes.ReasonReplay,
+			sign(t, strings.Replace(next, "W1", "W7", 1), sharedKey, "00aa"):   codes.ReasonNoKey,
+			sign(t, strings.Replace(next, "W1", "W1.9", 1), sharedKey, "00aa"): codes.ReasonNoKey,
 			sign(t, next+";token="+token, sharedKey, "00aa"):                   "token",
 		} {
 			said := h.refusalOf(t, first)
@@ -179,7 +180,7 @@ func TestAnAgentOnAnotherMachine(t *testing.T) {
 		h.firstAgent(t, "ada")
 		h.issueKey(t, "ada", false)
 		for i := range 3 {
-			require.Contains(t, h.refusalOf(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), wire.ReasonSignature)
+			require.Contains(t, h.refusalOf(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), codes.ReasonSignature)
 			h.waitForMetric(t, i+1, "comet_transport_authentication_failures_total")
 		}
 		require.Contains(t, h.refusalOf(t, sign(t, join, sharedKey, "00aa")), "|F|E31|", "also with the right one")
@@ -191,9 +192,9 @@ func TestAnAgentOnAnotherMachine(t *testing.T) {
 		g.sendLine(sign(t, join, sharedKey, "00aa"))
 		require.Contains(t, g.nextSigned(), "registered")
 		g.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 2), "another", "00aa"))
-		require.Contains(t, g.next(), wire.ReasonSignature)
+		require.Contains(t, g.next(), codes.ReasonSignature)
 		g.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 2), "another", "00ab"))
-		require.Contains(t, strings.Join(g.readUntilClosed(), "\n"), wire.ReasonSignature)
+		require.Contains(t, strings.Join(g.readUntilClosed(), "\n"), codes.ReasonSignature)
 		h.waitForWorker(t, "ada", offline)
 	})
 	runV5Case(t, "is off the line once its key is revoked", transport.Options{Heartbeat: testHeartbeat}, allRemote(), func(t *testing.T, h *v5Fixture) {
@@ -235,7 +236,7 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		g.sendLine(sign(t, join+";token="+token, sharedKey, "beef"))
 		require.Contains(t, g.nextSigned(), "registered;id=W1")
 		g.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 2), "a wrong key that is long", "beef"))
-		require.Contains(t, g.next(), wire.ReasonSignature)
+		require.Contains(t, g.next(), codes.ReasonSignature)
 		require.NotContains(t, strings.Join(h.protocol.lines, "\n"), token)
 		mu.Lock()
 		defer mu.Unlock()
@@ -252,9 +253,9 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		before := h.waitForWorker(t, "ada", online).ConnectionID
 		next := strings.Replace(join, "M1", "M2", 1)
 		for first, reason := range map[string]string{
-			next:                             wire.ReasonUnsigned,
-			sign(t, next, "another", "00aa"): wire.ReasonSignature,
-			sign(t, join, sharedKey, "00aa"): wire.ReasonReplay,
+			next:                             codes.ReasonUnsigned,
+			sign(t, next, "another", "00aa"): codes.ReasonSignature,
+			sign(t, join, sharedKey, "00aa"): codes.ReasonReplay,
 		} {
 			for _, way := range []string{transport.WebSocket, transport.TCP} {
 				if way == transport.TCP && first == sign(t, join, sharedKey, "00aa") {
@@ -262,7 +263,7 @@ func TestASignatureOnThisMachine(t *testing.T) {
 				}
 				other := h.dialOver(t, way, token)
 				said := first
-				if way == transport.TCP && reason == wire.ReasonUnsigned {
+				if way == transport.TCP && reason == codes.ReasonUnsigned {
 					said += ";token=" + token
 				}
 				other.sendLine(said)
@@ -284,7 +285,7 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		g.sendLine(sign(t, join+";name=eve", sharedKey, "00aa"))
 		require.Contains(t, g.next(), "registered;id=W1")
 		require.Empty(t, h.names, "nobody is registered")
-		require.Contains(t, h.refusalOf(t, sign(t, join+";name=eve", "another", "00aa")), wire.ReasonSignature)
+		require.Contains(t, h.refusalOf(t, sign(t, join+";name=eve", "another", "00aa")), codes.ReasonSignature)
 		require.Empty(t, h.names, "not by a line that is refused either")
 	})
 	runV5Case(t, "does not allow to ask for work", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
@@ -320,7 +321,7 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		h.issueKey(t, "ada", false)
 		h.joinOver(t, transport.TCP, token, "")
 		for i := range 3 {
-			require.Contains(t, h.refusalOf(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), wire.ReasonSignature)
+			require.Contains(t, h.refusalOf(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), codes.ReasonSignature)
 		}
 		require.Contains(t, h.refusalOf(t, sign(t, join, "another", "0009")), "|F|E31|")
 		require.Contains(t, h.refusalOf(t, sign(t, join, sharedKey, "00aa")), "|F|E31|", "also not the right one")
@@ -335,7 +336,7 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		h.issueKey(t, "ada", false)
 		for i := range 3 {
 			from := fmt.Sprintf("127.0.0.%d", i+2)
-			require.Contains(t, h.refusalFrom(t, from, sign(t, join, "another", fmt.Sprintf("%04d", i))), wire.ReasonSignature, from)
+			require.Contains(t, h.refusalFrom(t, from, sign(t, join, "another", fmt.Sprintf("%04d", i))), codes.ReasonSignature, from)
 		}
 		require.Contains(t, h.refusalFrom(t, "127.0.0.9", sign(t, join, sharedKey, "00aa")), "|F|E31|")
 	})
@@ -345,8 +346,8 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		g, _ := h.dialTCP(t)
 		g.sendLine(sign(t, join+";token="+token, sharedKey, "00aa"))
 		require.Contains(t, g.nextSigned(), "registered")
-		require.Contains(t, h.refusalOf(t, join+";token="+token), wire.ReasonUnsigned)
-		require.Contains(t, h.refusalOf(t, join+";name=ada"), wire.ReasonUnsigned)
+		require.Contains(t, h.refusalOf(t, join+";token="+token), codes.ReasonUnsigned)
+		require.Contains(t, h.refusalOf(t, join+";name=ada"), codes.ReasonUnsigned)
 		require.Empty(t, g.signedBarrier(t, 2), "its line goes on")
 	})
 	runV5Case(t, "that is wrong counts over HTTP too", transport.Options{MaxFailures: 3}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
@@ -374,8 +375,8 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		g.sendLine(sign(t, join, sharedKey, "00aa"))
 		require.Contains(t, g.nextSigned(), "registered")
 		g.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 2), "another", "00aa"))
-		require.Contains(t, g.next(), wire.ReasonSignature)
+		require.Contains(t, g.next(), codes.ReasonSignature)
 		g.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 3), "another", "00aa"))
-		require.Contains(t, strings.Join(g.readUntilClosed(), "\n"), wire.ReasonSignature)
+		require.Contains(t, strings.Join(g.readUntilClosed(), "\n"), codes.ReasonSignature)
 	})
 }

@@ -42,7 +42,7 @@ func TestAStrangerOverTCP(t *testing.T) {
 		g.sendLine("GET / HTTP/1.1\r")
 		said := g.readUntilClosed()
 		require.Len(t, said, 1)
-		require.Equal(t, `O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the line has 1 segment, not 11, or 8 in V4`, withoutNumbers(said[0]))
+		require.Equal(t, `O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the message has 1 segment, not 11, or 8 in V4`, withoutNumbers(said[0]))
 		h.waitForMetric(t, 0, "comet_transport_connections", transport.TCP)
 		require.Empty(t, h.names, "nobody is registered")
 	})
@@ -250,11 +250,11 @@ func TestALineOverTCP(t *testing.T) {
 		require.Contains(t, g.next(), "|F|E42|", "this one is not too long")
 		for _, more := range []int{1, 2, 100, 64 << 10, 1 << 20} {
 			g.sendLine(most + strings.Repeat("y", more))
-			require.Contains(t, g.next(), "details=the line is longer than 65536 bytes")
+			require.Contains(t, g.next(), "details=the message is longer than 65536 bytes")
 			require.Empty(t, g.barrier())
 		}
 		g.sendLine(head + strings.Repeat("\r", 1<<17) + "more")
-		require.Contains(t, g.next(), "details=the line is longer than 65536 bytes", "whatever its beginning ends with")
+		require.Contains(t, g.next(), "details=the message is longer than 65536 bytes", "whatever its beginning ends with")
 	})
 	runV5Case(t, "may be the last, without a line break", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		token := h.firstAgent(t, "ada")

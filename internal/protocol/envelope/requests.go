@@ -98,7 +98,7 @@ func (d *Protocol) cancel(ctx context.Context, s sender, e wire.Envelope, p wire
 	if err != nil {
 		return protocol.Reply{}, taskError(err)
 	}
-	t, err = d.work.Cancel(ctx, t.ID, "cancelled by the asker", nil)
+	t, err = d.work.Cancel(ctx, t.ID, "cancelled by the requester", nil)
 	if err != nil && !errs.Is(err, errs.TaskState) {
 		return protocol.Reply{}, taskError(err)
 	}

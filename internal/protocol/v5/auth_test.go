@@ -270,6 +270,6 @@ func TestASignatureIsKeptNowhere(t *testing.T) {
 func TestWorkerName(t *testing.T) {
 	t.Parallel()
 	for n := 1; n < 1000; n++ {
-		require.Equal(t, wire.NthWorker(n).String(), models.WorkerName(int64(n)))
+		require.Equal(t, wire.WorkerAddress(n).String(), models.WorkerName(int64(n)))
 	}
 }

@@ -70,7 +70,7 @@ func (p *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Re
 	slices.Sort(found)
 	pages := max((len(found)+workersPerPage-1)/workersPerPage, 1)
 	if page > pages {
-		return protocol.Reply{}, errorf(codes.E10, "", "there is no page %d; the last one is %d", page, pages)
+		return protocol.Reply{}, errorf(codes.E10, "", "page %d is beyond the last one, %d", page, pages)
 	}
 	w := new(wire.Writer)
 	var names []string

@@ -56,7 +56,7 @@ func (p *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message)
 		return protocol.Reply{}, reportError(err, s, m)
 	}
 	if t.ErrorCode == string(orchestrator.FailureQuestions) {
-		return protocol.Reply{}, errorf(codes.E18, "", "%s has asked too many questions; the task has failed", s.address)
+		return protocol.Reply{}, errorf(codes.E18, "", "%s has asked too many questions and the task has failed", s.address)
 	}
 	s.incoming.setContext(m)
 	return p.acknowledge(m, "asked", true)

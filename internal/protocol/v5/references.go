@@ -366,7 +366,7 @@ func isPlain(text string, pages []string) bool {
 // writePage writes a page, from 1.
 func (t pagedText) writePage(n int) (*wire.Writer, error) {
 	if n > len(t.pages) {
-		return nil, errorf(codes.E10, "", "there is no page %d; the last one is %d", n, len(t.pages))
+		return nil, errorf(codes.E10, "", "page %d is beyond the last one, %d", n, len(t.pages))
 	}
 	w := new(wire.Writer).Number("page", int64(n)).Number("of", int64(len(t.pages)))
 	if t.plain {

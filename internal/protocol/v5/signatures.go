@@ -201,7 +201,7 @@ func (p *Protocol) sign(ctx context.Context, agentID, line string) (string, erro
 		return "", err
 	case remote && key.Secret == "":
 		return "", codedError{
-			code: codes.E90, reason: codes.ReasonNoKey, desc: "the key was revoked",
+			code: codes.E90, reason: codes.ReasonNoKey, desc: "the agent has no key",
 			cause: errs.New(errs.Unauthenticated, "the agent %q has no key", agentID),
 		}
 	case !remote && !key.Required:

@@ -69,10 +69,10 @@ type Warnings uint8
 const (
 	// DataTruncated: DATA was longer than MaxData and was cut (§3.5, check 12).
 	DataTruncated Warnings = 1 << iota
-	// DepthMissing: DEPTH was "-" and is parsed as 0 (the handshake of §14.3).
-	DepthMissing
-	// QuoteOpen: DATA has an unpaired double quote, which protects nothing.
-	QuoteOpen
+	// depthMissing: DEPTH was "-" and is parsed as 0 (the handshake of §14.3).
+	depthMissing
+	// quoteOpen: DATA has an unpaired double quote, which protects nothing.
+	quoteOpen
 )
 
 // Has reports whether w is in the set.
@@ -84,10 +84,10 @@ func (s Warnings) String() string {
 	if s.Has(DataTruncated) {
 		names = append(names, "data_truncated")
 	}
-	if s.Has(DepthMissing) {
+	if s.Has(depthMissing) {
 		names = append(names, "depth_missing")
 	}
-	if s.Has(QuoteOpen) {
+	if s.Has(quoteOpen) {
 		names = append(names, "quote_open")
 	}
 	return strings.Join(names, ",")

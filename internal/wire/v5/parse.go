@@ -217,7 +217,7 @@ func (p *parser) parseDepth() {
 	text := p.fields[segmentDepth-1]
 	switch {
 	case text == none:
-		p.m.Warnings |= DepthMissing
+		p.m.Warnings |= depthMissing
 	case len(text) == 1 && text[0]-'0' <= MaxDepth:
 		p.m.Depth = int(text[0] - '0')
 	default:
@@ -277,7 +277,7 @@ func (p *parser) parseData() {
 		p.m.Warnings |= DataTruncated
 	}
 	if found.quotes%2 == 1 {
-		p.m.Warnings |= QuoteOpen
+		p.m.Warnings |= quoteOpen
 	}
 	p.m.Data, p.m.Auth = Data(text), auth
 }
