@@ -245,7 +245,7 @@ func (h *house) rawDeliveries(t *testing.T, id string) []models.Delivery {
 	t.Helper()
 	all, err := h.db.Deliveries(t.Context(), id, models.DeliveryQuery{Limit: 10_000})
 	require.NoError(t, err)
-	due, _, err := h.db.DueDeliveries(t.Context(), id, h.db.Now().Add(time.Hour), store.DuePlace{}, 10_000)
+	due, _, err := h.db.DueDeliveries(t.Context(), id, h.db.Now().Add(time.Hour), store.DueCursor{}, 10_000)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(due), len(all))
 	return all
