@@ -69,7 +69,7 @@ func fromDraft(tx *store.Tx, by models.Principal, d models.WebhookDraft, found e
 	if err := found.Err(); err != nil {
 		return models.Webhook{}, err
 	}
-	if err := checkRoom(tx); err != nil {
+	if err := checkWebhookLimit(tx); err != nil {
 		return models.Webhook{}, err
 	}
 	id, err := uuid.NewV7()
@@ -92,7 +92,7 @@ func fromDraft(tx *store.Tx, by models.Principal, d models.WebhookDraft, found e
 	return hook, nil
 }
 
-func checkRoom(tx *store.Tx) error {
+func checkWebhookLimit(tx *store.Tx) error {
 	if err := tx.LockWebhooks(); err != nil {
 		return err
 	}

@@ -30,9 +30,9 @@ func TestLittleIsReadOfAWebhookThatHangs(t *testing.T) {
 	require.Len(t, k.page, 4)
 }
 
-// TestABodyThatNeverEndsHoldsNobody for as long as an attempt may take, whatever the
+// TestABodyThatNeverEndsDelaysNoOtherDelivery for as long as an attempt may take, whatever the
 // status was.
-func TestABodyThatNeverEndsHoldsNobody(t *testing.T) {
+func TestABodyThatNeverEndsDelaysNoOtherDelivery(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
 		s := newSender(senderOptions{Timeout: time.Hour, Guard: loopback()})
