@@ -68,7 +68,7 @@ func (envelopes) seal(data []byte) ([]byte, error) { return data, nil }
 func (a envelopes) dial(ctx context.Context) (*websocket.Conn, Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	conn, err := a.connect(ctx, url.Values{"versions": {envelope.Version}, "places": {strconv.Itoa(a.opts.Concurrency)}}, subprotocol)
+	conn, err := a.connect(ctx, url.Values{"versions": {envelope.Version}, "concurrency": {strconv.Itoa(a.opts.Concurrency)}}, subprotocol)
 	if err != nil {
 		return nil, Hello{}, err
 	}

@@ -16,7 +16,7 @@ import (
 func (p *pipes) dial(ctx context.Context) (*websocket.Conn, Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	conn, err := p.connect(ctx, url.Values{"places": {strconv.Itoa(p.opts.Concurrency)}}, subprotocolV5)
+	conn, err := p.connect(ctx, url.Values{"concurrency": {strconv.Itoa(p.opts.Concurrency)}}, subprotocolV5)
 	if err != nil {
 		return nil, Hello{}, err
 	}
@@ -59,13 +59,13 @@ func (p *pipes) join(ctx context.Context, conn *websocket.Conn) (h Hello, err er
 	p.mu.Lock()
 	p.self, p.due = self, map[place][]*line{}
 	p.mu.Unlock()
-	return Hello{AgentID: self.String(), AgentType: "worker", Version: "V5", Window: p.opts.Concurrency}, nil
+	return Hello{AgentID: self.String(), AgentType: "worker", Version: "V5", Concurrency: p.opts.Concurrency}, nil
 }
 
 // joining is the J. Capabilities that there is no room for are those of the registry.
 func (p *pipes) joining() (string, error) {
 	places := func() *v5.Writer {
-		return new(v5.Writer).Add("version", "V5").Number("places", int64(p.opts.Concurrency))
+		return new(v5.Writer).Add("version", "V5").Number("concurrency", int64(p.opts.Concurrency))
 	}
 	data, err := places().List("caps", p.supported()...).Data()
 	if err != nil {

@@ -238,7 +238,7 @@ func TestV5(t *testing.T) {
 			return agent.Result{}, agent.Invalid("the title is missing")
 		})
 		require.Eventually(t, func() bool {
-			return strings.Contains(string(o.do(t, http.MethodGet, "/api/v1/workers", "")), `"places":3`)
+			return strings.Contains(string(o.do(t, http.MethodGet, "/api/v1/workers", "")), `"concurrency":3`)
 		}, minute, 10*soon)
 		c := o.asker(t)
 		reply, err := c.AskLine(t.Context(), &agent.LineRequest{To: "W1", Capability: "write"})

@@ -37,7 +37,7 @@ type taskDraft struct {
 	// Has several agents do it at a time. Absent or null for one.
 	Parallel *parallelDraft `json:"parallel" validate:"omitnil" extensions:"x-nullable"`
 	// What follows where an agent says that the budget does not cover the work. Absent or null for the end of the task.
-	Overrun *overrunDraft `json:"overrun" validate:"omitnil" extensions:"x-nullable"`
+	Overrun *budgetOverrunDraft `json:"overrun" validate:"omitnil" extensions:"x-nullable"`
 	// An open session that the task belongs to.
 	SessionID *string `json:"session_id" validate:"omitnil,notblank,printable,max=64" example:"01890a5d-ac96-774b-bcce-b302099a8058" minLength:"1" maxLength:"64" extensions:"x-nullable"`
 	// Makes the task once for the token, however often it is sent within 24 hours.
@@ -53,8 +53,8 @@ type parallelDraft struct {
 	Aggregate models.Aggregate `json:"aggregate" validate:"omitempty,oneof=first all majority merge" swaggertype:"string" enums:"first,all,majority,merge" default:"first" example:"majority"`
 }
 
-// overrunDraft is what follows where a budget does not cover a task.
-type overrunDraft struct {
+// budgetOverrunDraft is what follows where a budget does not cover a task.
+type budgetOverrunDraft struct {
 	// The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
 	Action models.OverrunAction `json:"action" validate:"oneof=give_up raise simplify" swaggertype:"string" enums:"give_up,raise,simplify" example:"raise"`
 	// What the budget is raised to at most; without it that is what the agent needs, or twice as much where it does not say.

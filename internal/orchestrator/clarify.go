@@ -134,5 +134,5 @@ func (s *step) answer(t *models.Task, answer string, p Policy) error {
 		return err
 	}
 	s.wake(WakeInbox, t.AgentID)
-	return s.emit(models.EventTaskAnswered, *t, func(d *models.TaskChanged) { d.Answer = answer })
+	return s.emit(models.EventTaskReplied, *t, func(d *models.TaskChanged) { d.Reply = answer })
 }

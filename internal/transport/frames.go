@@ -24,8 +24,8 @@ type hello struct {
 	AgentID   string `json:"agent_id"`
 	AgentType string `json:"agent_type"`
 	Version   string `json:"version"`
-	// Window is how much work is handed over at a time.
-	Window           int       `json:"window"`
+	// Concurrency is how much work is handed over at a time.
+	Concurrency      int       `json:"concurrency"`
 	HeartbeatSeconds float64   `json:"heartbeat_seconds"`
 	ServerTime       time.Time `json:"server_time"`
 }
@@ -33,7 +33,7 @@ type hello struct {
 // greeting is what an agent is told first on a line.
 func greeting(l *Transports, h *held, agent models.Agent, version string) frame {
 	return frame{Hello: &hello{
-		AgentID: h.agentID, AgentType: agent.Type, Version: version, Window: h.places,
+		AgentID: h.agentID, AgentType: agent.Type, Version: version, Concurrency: h.places,
 		HeartbeatSeconds: l.opts.Heartbeat.Seconds(), ServerTime: l.opts.Clock().UTC().Truncate(time.Millisecond),
 	}}
 }

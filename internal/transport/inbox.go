@@ -40,13 +40,13 @@ type messages struct {
 //
 //	@Summary		Ask for the inbox
 //	@Description	Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
-//	@ID				askInbox
+//	@ID				pollInbox
 //	@Tags			agent door
 //	@Produce		json
 //	@Security		BearerAuth
 //	@Param			wait		query	int		false	"For how many seconds the answer may wait for a message"	minimum(0)	maximum(60)	default(0)	example(30)
 //	@Param			limit		query	int		false	"How many messages to answer with at most"	minimum(1)	maximum(1000)	default(100)
-//	@Param			places		query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			concurrency	query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
 //	@Param			versions	query	string	false	"The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken"	example(1.0,2.0)
 //	@Success		200	{object}	schema.InboxMessages	"What there is, nothing where the wait is over"
 //	@Failure		400	"5003: a parameter is unknown or malformed, or the agent has no type"
@@ -55,9 +55,9 @@ type messages struct {
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox [get]
 func (l *Transports) inbox(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
-	q := parseQuery(r, "wait", "limit", "places", "versions")
+	q := parseQuery(r, "wait", "limit", "concurrency", "versions")
 	wait := time.Duration(q.number("wait", 0, int(maxWait/time.Second), 0)) * time.Second
-	limit, places := q.number("limit", 1, maxInbox, 100), q.number("places", 1, orchestrator.MaxPlaces, 1)
+	limit, places := q.number("limit", 1, maxInbox, 100), q.number("concurrency", 1, orchestrator.MaxPlaces, 1)
 	if q.err != nil {
 		return q.err
 	}

@@ -94,10 +94,10 @@ func TestATokenOverTCP(t *testing.T) {
 	plainRule(t, "names the agent, and goes no further", transport.Options{Logger: logger}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
 		token := h.first(t, "ada")
 		g, _ := h.dialLine(t)
-		g.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";caps=custom:ada;places=2")
+		g.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";caps=custom:ada;concurrency=2")
 		said := g.hear()
 		require.Contains(t, said, "registered;id=W1")
-		require.True(t, h.speech.heard("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;places=2"), "%q", h.speech.lines)
+		require.True(t, h.speech.heard("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;concurrency=2"), "%q", h.speech.lines)
 		w := h.worker(t, "ada", online)
 		require.Equal(t, []any{transport.TCP, 2}, []any{w.Transport, w.Concurrency})
 		require.NotContains(t, said, token)

@@ -302,14 +302,14 @@ func TestAPlainLine(t *testing.T) {
 		g.about("U")
 		require.Equal(t, v5.Name, h.worker(t, "ada", online).Protocol)
 	})
-	ways(t, "hands over as much work as places= says", transport.Options{}, func(t *testing.T, h *inn, way string) {
+	ways(t, "hands over as much work as concurrency= says", transport.Options{}, func(t *testing.T, h *inn, way string) {
 		token := h.first(t, "ada")
-		wide := h.come(t, way, token, ";places=3")
+		wide := h.come(t, way, token, ";concurrency=3")
 		for range 3 {
 			h.submit(t, "ada")
 		}
 		h.inboxOf(t, "ada", 3)
-		narrow := h.come(t, way, token, ";places=1")
+		narrow := h.come(t, way, token, ";concurrency=1")
 		require.LessOrEqual(t, len(wide.over()), 3, "it is replaced")
 		tid, session := narrow.about("R")
 		h.tell(t, "ada", 1)
@@ -433,7 +433,7 @@ func TestAPlainLine(t *testing.T) {
 		g := h.enter(t, transport.WebSocket, h.first(t, "ada"))
 		const n = 20
 		for i := range n {
-			g.say(fmt.Sprintf("M%d|W1>O1|J|T%d|-|-|-|0|S1|-|places=%d", i+1, i+1, i+2))
+			g.say(fmt.Sprintf("M%d|W1>O1|J|T%d|-|-|-|0|S1|-|concurrency=%d", i+1, i+1, i+2))
 		}
 		for i := range n {
 			require.Contains(t, g.hear(), fmt.Sprintf("|A|T%d|-|D|-|0|S1|-|registered;id=W1", i+1))

@@ -23,13 +23,13 @@ type pushDraft struct {
 	// Where to push to: an address of at most 2,048 bytes, without user, password or fragment.
 	URL string `json:"url" validate:"required" format:"uri" example:"https://agent.example/in"`
 	// How many tasks the agent takes at a time, 1 where it is not said.
-	Places *int `json:"places,omitzero" minimum:"1" maximum:"1000" example:"2"`
+	Concurrency *int `json:"concurrency,omitzero" minimum:"1" maximum:"1000" example:"2"`
 }
 
 // pushRegistration is the answer to it, and without the secret to GET.
 type pushRegistration struct {
-	URL    string `json:"url" format:"uri" example:"https://agent.example/in"`
-	Places int    `json:"places" example:"2"`
+	URL         string `json:"url" format:"uri" example:"https://agent.example/in"`
+	Concurrency int    `json:"concurrency" example:"2"`
 	// What comet shows the agent as its bearer token; it is told this once, by PUT.
 	Secret    string    `json:"secret,omitzero" example:"5f0c1d7e9b3a48d2a6c4e8f01b27d935"`
 	CreatedAt time.Time `json:"created_at" example:"2026-01-19T04:21:04Z"`
@@ -37,14 +37,14 @@ type pushRegistration struct {
 }
 
 func registeredAs(t models.PushTarget) pushRegistration {
-	return pushRegistration{URL: t.URL, Places: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
+	return pushRegistration{URL: t.URL, Concurrency: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }
 
 // putPush has an agent's messages pushed to an address, in the place of one before.
 //
 //	@Summary		Register an address to push to
 //	@Description	From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
-//	@ID				registerPush
+//	@ID				putPushRegistration
 //	@Tags			agent door
 //	@Accept			json
 //	@Produce		json
@@ -65,11 +65,11 @@ func (l *Transports) putPush(w http.ResponseWriter, r *http.Request, who visitor
 		return err
 	}
 	t := models.PushTarget{AgentID: agentID, URL: in.URL, Dialect: l.speech.Name(), Places: 1, Secret: auth.NewSecret(), Owner: who.TokenID}
-	if in.Places != nil {
-		t.Places = *in.Places
+	if in.Concurrency != nil {
+		t.Places = *in.Concurrency
 	}
 	if t.Places < 1 || t.Places > orchestrator.MaxPlaces {
-		return errs.New(errs.InvalidRequest, "places must be 1 to %d, not %d", orchestrator.MaxPlaces, t.Places)
+		return errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", orchestrator.MaxPlaces, t.Places)
 	}
 	if err := l.checkURL(t.URL); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (l *Transports) putPush(w http.ResponseWriter, r *http.Request, who visitor
 //
 //	@Summary		Get the address that is pushed to
 //	@Description	Without its secret. For tokens that are bound to an agent; any other is 5004.
-//	@ID				getPush
+//	@ID				getPushRegistration
 //	@Tags			agent door
 //	@Produce		json
 //	@Security		BearerAuth
@@ -111,7 +111,7 @@ func (l *Transports) getPush(w http.ResponseWriter, r *http.Request, _ visitor, 
 //
 //	@Summary		End pushing
 //	@Description	The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
-//	@ID				endPush
+//	@ID				deletePushRegistration
 //	@Tags			agent door
 //	@Produce		json
 //	@Security		BearerAuth

@@ -30,7 +30,7 @@ type stream struct {
 //	@Tags			agent door
 //	@Produce		text/event-stream
 //	@Security		BearerAuth
-//	@Param			places		query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			concurrency	query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
 //	@Param			versions	query	string	false	"The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken"	example(1.0,2.0)
 //	@Success		200	{string}	string	"The stream"
 //	@Header			200	{string}	Cache-Control
@@ -40,8 +40,8 @@ type stream struct {
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/stream [get]
 func (l *Transports) stream(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
-	q := parseQuery(r, "places", "versions")
-	places := q.number("places", 1, orchestrator.MaxPlaces, 1)
+	q := parseQuery(r, "concurrency", "versions")
+	places := q.number("concurrency", 1, orchestrator.MaxPlaces, 1)
 	if q.err != nil {
 		return q.err
 	}

@@ -36,7 +36,7 @@ func (l *Transports) plain() protocol.Protocol {
 //	@Description	Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
 //	@Description
 //	@Description	With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
-//	@ID				sendTexts
+//	@ID				sendV5Messages
 //	@Tags			agent door
 //	@Accept			plain
 //	@Produce		plain

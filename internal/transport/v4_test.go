@@ -30,7 +30,7 @@ func (h *inn) comeV4(t *testing.T, way, token, data string) *talker {
 func TestALineOfAWorkerOfV4(t *testing.T) {
 	t.Parallel()
 	ways(t, "gives it one task at a time, in V4", transport.Options{}, func(t *testing.T, h *inn, way string) {
-		g := h.comeV4(t, way, h.first(t, "ada"), ";places=9")
+		g := h.comeV4(t, way, h.first(t, "ada"), ";concurrency=9")
 		one := h.submit(t, "ada")
 		first := g.hear()
 		require.Regexp(t, `^M\d+\|O1>W1\|R\|T1\|P\d\|N\|-\|`, first)
@@ -73,7 +73,7 @@ func TestALineOfAWorkerOfV4(t *testing.T) {
 		require.Empty(t, h.worker(t, "ada", online).ProtocolVersion)
 	})
 	ways(t, "takes another J, with another version", transport.Options{}, func(t *testing.T, h *inn, way string) {
-		g := h.come(t, way, h.first(t, "ada"), ";places=3")
+		g := h.come(t, way, h.first(t, "ada"), ";concurrency=3")
 		g.say("M2|W1>O1|J|T0|-|-|-|0|S0|-|version=V4")
 		require.Contains(t, g.hear(), "|0|S0|-|registered;id=W1;status=active;version=V4;mode=compat")
 		h.worker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "V4" && w.Concurrency == 1 })

@@ -17,14 +17,14 @@ import (
 // connect makes a request a WebSocket. The request itself ends with that.
 //
 //	@Summary		Hold a WebSocket
-//	@Description	A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+//	@Description	A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
 //	@Description
 //	@Description	The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
 //	@ID				connectAgent
 //	@Tags			agent door
 //	@Produce		json
 //	@Security		BearerAuth
-//	@Param			places		query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			concurrency	query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
 //	@Param			versions	query	string	false	"The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken"	example(1.0,2.0)
 //	@Success		101	"From here on it is a WebSocket"
 //	@Header			101	{string}	Upgrade					"websocket"
@@ -36,8 +36,8 @@ import (
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/connect [get]
 func (l *Transports) connect(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
-	q := parseQuery(r, "places", "versions")
-	places := q.number("places", 1, orchestrator.MaxPlaces, 1)
+	q := parseQuery(r, "concurrency", "versions")
+	places := q.number("concurrency", 1, orchestrator.MaxPlaces, 1)
 	if q.err != nil {
 		return q.err
 	}
