@@ -23,7 +23,8 @@ RUN mkdir -p /out/owned/data /out/owned/tmp && chmod 0700 /out/owned/data && chm
 
 FROM scratch
 LABEL org.opencontainers.image.title="comet" \
-      org.opencontainers.image.description="A control plane for AI agents"
+      org.opencontainers.image.description="A control plane for AI agents" \
+      org.opencontainers.image.licenses="Apache-2.0"
 # Certificates, for a database that is reached by TLS.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build --chown=65532:65532 /out/owned/ /

@@ -10,6 +10,8 @@ package api
 //	@description
 //	@description	Errors are problem documents (RFC 9457), but for those of the agent door, which are messages: `title` is the rule's short text, `code` its stable name, `errors[]` names each bad field by JSON pointer. Every answer carries `X-Request-Id`. Reads carry a strong `ETag`; changes of agents take `If-Match`. POST requests take `Idempotency-Key` where they say so.
 //	@contact.name	The comet project
+//	@license.name	Apache-2.0
+//	@license.url	https://www.apache.org/licenses/LICENSE-2.0
 //	@host			127.0.0.1:8080
 //	@BasePath		/
 //	@schemes		http

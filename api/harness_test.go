@@ -17,8 +17,8 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
-	"comet/internal/journal"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/registry"
 	"comet/internal/usage"
 	"comet/models"
@@ -87,7 +87,7 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 		h.startWork(t, s, feed)
 	}
 	h.door = api.New(
-		api.Core{Registry: h.reg, Auth: h.auth, Keys: auth.NewKeys(s, nil), Usage: h.ledger, Webhooks: h.hooks, Orchestrator: h.work, Feed: feed, Journal: journal.New(s, nil),
+		api.Core{Registry: h.reg, Auth: h.auth, Keys: auth.NewKeys(s, nil), Usage: h.ledger, Webhooks: h.hooks, Orchestrator: h.work, Feed: feed, MessageLog: messagelog.New(s, nil),
 			Tools: api.NewTestTools(t, s, h.reg, h.ledger, h.work, feed)},
 		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour, Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamPatience: opts.patience})
 	server := httptest.NewServer(h.door)

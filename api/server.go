@@ -11,8 +11,8 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
-	"comet/internal/journal"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/registry"
 	"comet/internal/strictjson"
 	"comet/internal/tools"
@@ -77,7 +77,7 @@ type Core struct {
 	Webhooks     *webhooks.Webhooks
 	Orchestrator *orchestrator.Orchestrator
 	Feed         *events.Feed
-	Journal      *journal.Journal
+	MessageLog   *messagelog.Log
 	Tools        *tools.Service
 }
 
@@ -91,7 +91,7 @@ type Server struct {
 	webhooks *webhooks.Webhooks
 	work     *orchestrator.Orchestrator
 	feed     *events.Feed
-	journal  *journal.Journal
+	messages *messagelog.Log
 	tools    *tools.Service
 	streams  *streams
 	watchers *streams // of the gateway's events
@@ -105,7 +105,7 @@ type Server struct {
 func New(core Core, opts *Options) *Server {
 	s := &Server{
 		registry: core.Registry, auth: core.Auth, keys: core.Keys, usage: core.Usage, webhooks: core.Webhooks, work: core.Orchestrator, feed: core.Feed,
-		journal: core.Journal, tools: core.Tools,
+		messages: core.MessageLog, tools: core.Tools,
 	}
 	if opts != nil {
 		s.opts = *opts

@@ -68,7 +68,7 @@ func (s *Server) listTaskMessages(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	lines, err := s.journal.Of(r.Context(), t, after, limit+1) // one more tells whether there is a next page
+	lines, err := s.messages.ByTask(r.Context(), t, after, limit+1) // one more tells whether there is a next page
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/journal"
+	"comet/internal/protocol/v5/messagelog"
 	"comet/models"
 	"comet/store"
 )
@@ -17,14 +17,14 @@ func (h *house) say(t testing.TB, taskID string, lines ...models.LoggedMessage) 
 	t.Helper()
 	var name models.ShortID
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) (err error) { name, err = tx.TaskShortID(taskID, ""); return err }))
-	j := journal.New(h.db.Store, nil)
+	log := messagelog.New(h.db.Store, nil)
 	for i := range lines {
 		l := &lines[i]
 		l.ID, l.At = fmt.Sprintf("01890a5d-ac96-774b-bcce-b30209%06d", i), h.db.Now()
 		l.Context, l.Task, l.Peer = name.Context, name.Task, "W1"
-		j.Add(*l)
+		log.Add(*l)
 	}
-	require.NoError(t, j.Flush(t.Context()))
+	require.NoError(t, log.Flush(t.Context()))
 	return lines
 }
 

@@ -22,12 +22,12 @@ import (
 	"comet/internal/config"
 	"comet/internal/events"
 	"comet/internal/jobs"
-	"comet/internal/journal"
 	"comet/internal/lifecycle"
 	"comet/internal/mcp"
 	"comet/internal/netguard"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol/v5"
+	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
 	"comet/internal/tools"
@@ -140,8 +140,8 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	work, wakes := a.newOrchestrator(reg, ledger, feed, motion)
-	said := journal.New(a.store, &journal.Options{Registerer: a.metrics.Registerer(), Logger: a.log})
-	v5 := v5.New(work, &v5.Options{Keys: a.keys, Journal: said, Logger: a.log})
+	messages := messagelog.New(a.store, &messagelog.Options{Registerer: a.metrics.Registerer(), Logger: a.log})
+	v5 := v5.New(work, &v5.Options{Keys: a.keys, MessageLog: messages, Logger: a.log})
 	var door *api.Server
 	admit := func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) }
 	tooling, err := a.newTooling(reg, ledger, work, feed, admit)
@@ -149,7 +149,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.gateway = tooling.hub, tooling.gateway
-	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Journal: said, Tools: tooling.hub}
+	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, MessageLog: messages, Tools: tooling.hub}
 	lines := a.newLinks(work, motion, v5, admit)
 	options := a.apiOptions(relay, motion, work, v5)
 	options.Endless = endless(transport.IsStreaming, mcp.IsStreaming)
@@ -171,7 +171,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the ledger", ledger)
 	a.services.Add("the wake-ups", wakes)
 	a.services.Add("the orchestrator", work)
-	a.services.Add("the journal of lines", said)
+	a.services.Add("the PROTOCOL_V5 message log", messages)
 	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, tooling.hub))
 	tooling.add(a)
 	a.services.Add("the lines to agents", lines)

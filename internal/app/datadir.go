@@ -34,6 +34,33 @@ func lockDir(dir string) (*dirLock, error) {
 
 func (l *dirLock) unlock() error { return l.file.Unlock() }
 
+// inDir returns a function that reports whether a path leads to a file in a directory, also
+// through symbolic links. A path to a missing file does not. comet opens no file that a client or
+// a setting names in its data directory: the directory holds secrets, and a plain open and close
+// of comet.db would drop the locks that SQLite holds on it.
+func inDir(dir string) func(path string) bool {
+	return func(path string) bool {
+		bound, err := os.Stat(dir)
+		if err != nil {
+			return false
+		}
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return false
+		}
+		if path, err = filepath.Abs(path); err != nil {
+			return false
+		}
+		for parent := filepath.Dir(path); ; path, parent = parent, filepath.Dir(parent) {
+			if info, err := os.Stat(path); err == nil && os.SameFile(info, bound) {
+				return true
+			}
+			if parent == path {
+				return false
+			}
+		}
+	}
+}
+
 // writeSecret stores a secret that only the owner may read; the file is whole or
 // not there.
 func writeSecret(path, secret string) (err error) {

@@ -140,7 +140,7 @@ func (m metric) among(shown map[string][]string) (name string, is bool) {
 func documented(t *testing.T) (all []metric) {
 	t.Helper()
 	row := regexp.MustCompile("(?m)^\\| (`comet_[^|]*) \\|([^|]*)\\|")
-	for _, file := range []string{"observability.md", "links.md"} {
+	for _, file := range []string{"observability.md", "transports.md"} {
 		text, err := os.ReadFile("../../docs/" + file)
 		require.NoError(t, err)
 		rows := row.FindAllStringSubmatch(string(text), -1)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestEveryMetricIsDocumented: with its labels, in docs/observability.md or
-// docs/links.md.
+// docs/transports.md.
 func TestEveryMetricIsDocumented(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, "sqlite")

@@ -36,7 +36,7 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	t = &tooling{}
 	version := cmp.Or(a.opts.Build.Version, "unknown")
 	t.upstreams = upstream.New(&upstream.Options{
-		Logger: a.log, Version: version, Lookup: lookup, Changed: func(c upstream.Change) { t.hub.UpstreamChanged(c) },
+		Logger: a.log, Version: version, Lookup: lookup, Protected: inDir(a.cfg.Data), Changed: func(c upstream.Change) { t.hub.UpstreamChanged(c) },
 	})
 	index := &toolsearch.Options{Logger: a.log, Changed: func(c toolsearch.Change) { t.hub.GraphChanged(c) }}
 	if index.Embedder, err = a.embedder(); err != nil {
@@ -86,14 +86,9 @@ func (a *App) sandboxOptions(cache int) *sandbox.Options {
 	if warm == 0 {
 		warm = -1
 	}
-	deno := ""
-	if c.Backend == "deno" {
-		deno = c.Deno
-	}
 	return &sandbox.Options{
-		Deno:    deno,
 		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxMemoryMB: c.MemoryMB, Running: c.Running, Warm: warm,
-		ReadPaths: c.ReadPaths, Cache: cache, Logger: a.log,
+		ReadPaths: c.ReadPaths, Protected: inDir(a.cfg.Data), Cache: cache, Logger: a.log,
 	}
 }
 

@@ -25,12 +25,12 @@ import (
 	"comet/internal/bus"
 	"comet/internal/events"
 	"comet/internal/jobs"
-	"comet/internal/journal"
 	"comet/internal/lifecycle"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
 	"comet/internal/protocol/v5"
+	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/telemetry"
 	"comet/internal/transport"
 	"comet/models"
@@ -72,10 +72,10 @@ func openMillThat(b *testing.B, database string, keeps bool) *mill {
 	m.work.Register(runner)
 	m.bus, err = bus.New(nil)
 	require.NoError(b, err)
-	said := journal.New(m.store, nil)
-	speech := v5.Options{Journal: said}
+	messages := messagelog.New(m.store, nil)
+	speech := v5.Options{MessageLog: messages}
 	if !keeps {
-		speech.Journal = nil
+		speech.MessageLog = nil
 	}
 	spoken := []protocol.Protocol{envelope.New(m.work, nil), v5.New(m.work, &speech)}
 	lines := transport.New(transport.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Dialects: spoken}, nil)
@@ -84,7 +84,7 @@ func openMillThat(b *testing.B, database string, keeps bool) *mill {
 	all.Add("relay", events.NewRelay(m.store, feed, nil))
 	all.Add("work", m.work)
 	all.Add("jobs", runner)
-	all.Add("journal", said)
+	all.Add("message log", messages)
 	all.Add("lines", lines)
 	require.NoError(b, all.Start(b.Context()))
 	b.Cleanup(func() { require.NoError(b, all.Stop(background())) })

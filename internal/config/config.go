@@ -292,8 +292,6 @@ type Embeddings struct {
 
 // Sandbox bounds the code that clients run.
 type Sandbox struct {
-	Backend    string        `koanf:"backend"`
-	Deno       string        `koanf:"deno"`
 	Timeout    time.Duration `koanf:"timeout"`
 	MaxTimeout time.Duration `koanf:"max_timeout"`
 	MemoryMB   int           `koanf:"memory_mb"`

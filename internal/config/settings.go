@@ -166,10 +166,6 @@ func settings() []setting {
 		{key: "tools.embeddings.key", def: "", mask: maskAll,
 			help: "Bearer token for it"},
 
-		{key: "sandbox.backend", def: "quickjs", check: oneOf("quickjs", "deno"),
-			help: "What runs code: `quickjs`, which comet has in itself, or `deno`, a program of its own"},
-		{key: "sandbox.deno", def: "deno",
-			help: "Deno 2.9 or newer, by its path or a name in the `PATH`, for the backend of that name"},
 		{key: "sandbox.timeout", def: 30 * time.Second, check: between(100*time.Millisecond, time.Hour),
 			help: "How long code may run that does not ask for another time"},
 		{key: "sandbox.max_timeout", def: 5 * time.Minute, check: between(100*time.Millisecond, time.Hour),
@@ -181,7 +177,7 @@ func settings() []setting {
 		{key: "sandbox.warm", def: 2, check: between(0, 100),
 			help: "Processes that are kept ready for code"},
 		{key: "sandbox.read_paths", def: []string{},
-			help: "Files and directories that code may ask to read; none by default"},
+			help: "Files and directories outside the data directory that code may ask to read; none by default"},
 	}
 }
 

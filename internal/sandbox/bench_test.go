@@ -13,12 +13,10 @@ import (
 // BenchmarkRun runs 2 + 2 in a child that is ready and in one that is started for it, in
 // turn, with the code compiled before and not. It reports the medians of both ways and what
 // one is of the other.
-func BenchmarkRun(b *testing.B) { benchmarkRun(b, backend{}) }
-
-func benchmarkRun(b *testing.B, with backend) {
-	warm := with.started(b, &sandbox.Options{Warm: 1})
-	cold := with.started(b, nil)
-	compiling := with.started(b, &sandbox.Options{Warm: 1, Cache: -1})
+func BenchmarkRun(b *testing.B) {
+	warm := started(b, &sandbox.Options{Warm: 1})
+	cold := started(b, nil)
+	compiling := started(b, &sandbox.Options{Warm: 1, Cache: -1})
 	var took [3][]time.Duration
 	for b.Loop() {
 		for i, s := range []*sandbox.Sandbox{warm, cold, compiling} {

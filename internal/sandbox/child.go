@@ -109,9 +109,6 @@ func (c *child) serve() error {
 	if failed != nil {
 		return c.send(kindFailed, failed)
 	}
-	if c.order.Read {
-		return nil
-	}
 	c.lines = newSourceMap(js)
 	return c.run(js.Code)
 }
@@ -125,12 +122,9 @@ func (c *child) javascript() (*compiled, *failedFrame) {
 	if failed != nil {
 		return nil, failed
 	}
-	kept, size := js, len(js.Code)+len(js.Mappings)
-	switch {
-	case c.order.Read && size > maxRead:
-		return nil, &failedFrame{Name: Syntax, Message: "the code is too large when its types are taken away"}
-	case !c.order.Read && size > maxCompiled:
-		kept = &compiled{} // the parent hears that it was read, and keeps nothing
+	kept := js
+	if len(js.Code)+len(js.Mappings) > maxCompiled {
+		kept = &compiled{} // the parent learns that it was compiled, and caches nothing
 	}
 	if err := c.send(kindCompiled, kept); err != nil {
 		return nil, &failedFrame{Name: Crashed, Message: err.Error()}

@@ -12,9 +12,6 @@ import (
 // kept by the parent.
 const maxCompiled = 512 << 10
 
-// maxRead is the same for a code that another kind of child runs.
-const maxRead = 2 << 20
-
 // The code is the inside of a function in a list, which begins with a mark. What would close
 // the function and go on cannot open another one without making another list of it, which
 // the prelude notices. The code begins on a line of its own, the second.

@@ -25,11 +25,6 @@ type run struct {
 	cpu     time.Duration // of the child, before
 	memory  int64         // the same
 
-	js      *compiled // for a child that only runs; what one that only reads has read
-	only    bool      // the code is read and no more
-	left    time.Duration
-	earlier Metrics // of who read the code
-
 	reading   bool // the child has yet to make JavaScript of the code
 	lastID    int
 	toolCalls int
@@ -42,8 +37,8 @@ type run struct {
 	waiting atomic.Int32 // calls and reads that the child awaits
 }
 
-func newRun(s *Sandbox, req *Request, p *process, warm bool) *run {
-	r := &run{sandbox: s, request: req, process: p, key: sha256.Sum256([]byte(req.Code)), warm: warm, left: req.Timeout, tools: map[Tool]bool{}}
+func newRun(s *Sandbox, req *Request, p *process, f *files, warm bool) *run {
+	r := &run{sandbox: s, request: req, process: p, files: f, key: sha256.Sum256([]byte(req.Code)), warm: warm, tools: map[Tool]bool{}}
 	r.reading = s.cache == nil || !s.cache.Contains(r.key)
 	for _, t := range req.Tools {
 		r.tools[t] = true
@@ -54,14 +49,9 @@ func newRun(s *Sandbox, req *Request, p *process, warm bool) *run {
 // take deals with one frame and says whether the run is over by it.
 func (r *run) take(ctx context.Context, f frame) (value json.RawMessage, over bool, failure *Failure) {
 	err := errFrame
-	if r.only && f.kind != kindCompiled && f.kind != kindFailed {
-		f.kind = 0 // who reads has nothing else to say
-	}
 	switch f.kind {
 	case kindCompiled:
-		if err = r.keep(f); err == nil && r.only {
-			return nil, true, nil
-		}
+		err = r.keep(f)
 	case kindLog:
 		err = r.hear(f)
 	case kindCall, kindRead:
@@ -94,7 +84,7 @@ func (r *run) keep(f frame) error {
 	if err != nil || !r.reading {
 		return errors.Join(err, errFrame)
 	}
-	r.reading, r.js = false, &c
+	r.reading = false
 	if r.sandbox.cache != nil && c.Code != "" && len(c.Code)+len(c.Mappings) <= maxCompiled {
 		r.sandbox.cache.Add(r.key, c)
 	}
@@ -206,10 +196,6 @@ func (r *run) result(value json.RawMessage) (json.RawMessage, bool, *Failure) {
 
 // failure is what the child says went wrong, as far as that is for it to say.
 func (r *run) failure(f failedFrame) *Failure {
-	if !r.process.kind.confined { // it knows nothing of the caller's lines
-		f.Stack = clip(f.Stack, 4*maxMessage)
-		f = newSourceMap(r.js).located(f)
-	}
 	out := &Failure{Name: f.Name, Message: clip(f.Message, maxMessage), Line: max(0, f.Line), Column: max(0, f.Column), Stack: clip(f.Stack, maxMessage)}
 	switch f.Name {
 	case Timeout:

@@ -14,7 +14,10 @@ import (
 
 // files are what a run may read. Every path is opened below an os.Root, which neither ".."
 // nor a symbolic link leaves, whoever changes them meanwhile.
-type files struct{ granted []grant }
+type files struct {
+	granted   []grant
+	protected func(path string) bool
+}
 
 // grant is a directory, or a single file in one.
 type grant struct {
@@ -25,7 +28,7 @@ type grant struct {
 
 // openFiles opens what both the request and the sandbox allow.
 func (s *Sandbox) openFiles(paths []string) (*files, *Failure) {
-	all := &files{}
+	all := &files{protected: s.opts.Protected}
 	for _, path := range paths {
 		path = filepath.Clean(path)
 		known := false
@@ -109,6 +112,9 @@ func (f *files) read(path string) (string, error) {
 		return "", errDenied
 	}
 	path = filepath.Clean(path)
+	if f.protected(path) {
+		return "", errDenied
+	}
 	err := errDenied
 	for _, g := range slices.Backward(f.granted) {
 		if !within(path, g.path) {

@@ -42,7 +42,6 @@ type readyFrame struct{}
 type runFrame struct {
 	Code     string          `json:"code,omitempty"`
 	Compiled *compiled       `json:"compiled,omitempty"`
-	Read     bool            `json:"read,omitempty"` // the code, and nothing else
 	Context  json.RawMessage `json:"context"`
 	Servers  []server        `json:"servers"`
 	Timeout  int64           `json:"timeout_ms"`

@@ -16,10 +16,9 @@ import (
 // patience is the timeout of code that must be stopped by it.
 const patience = 300 * time.Millisecond
 
-func TestHostileCode(t *testing.T) { backends(t, testHostileCode) }
-
-func testHostileCode(t *testing.T, b backend) {
-	s := b.started(t, &sandbox.Options{MemoryMB: 32, MaxToolCalls: 1000})
+func TestHostileCode(t *testing.T) {
+	t.Parallel()
+	s := started(t, &sandbox.Options{MemoryMB: 32, MaxToolCalls: 1000})
 	for _, c := range []struct {
 		name, code string
 		want       []string // names of failures, any of which is right
@@ -42,7 +41,7 @@ func testHostileCode(t *testing.T, b backend) {
 		{"AGrowingArray", "const a: any[] = []; while (true) a.push(new Array(1000).fill(0))", []string{sandbox.Memory}},
 		{"AGrowingArrayThatCatches", "const a: any[] = []; while (true) try { a.push(new Array(1000).fill(0)) } catch {}", []string{sandbox.Timeout, sandbox.Memory}},
 		{"AGrowingString", "let s = 'x'; while (true) s += s", []string{sandbox.Memory, sandbox.Error}},
-		{"ALongString", "return 'x'.repeat(2 ** 28)", []string{sandbox.Memory, sandbox.ResultTooLarge}}, // V8 makes it when it is read
+		{"ALongString", "return 'x'.repeat(2 ** 28)", []string{sandbox.Memory, sandbox.ResultTooLarge}},
 		{"AFilledArray", "return new Array(2 ** 25).fill(1).length", []string{sandbox.Memory}},
 		{"AnArrayBuffer", "return new ArrayBuffer(2 ** 30).byteLength", []string{sandbox.Memory}},
 		{"ManyArrayBuffers", "const a: any[] = []; while (true) a.push(new Uint8Array(1e6).fill(1))", []string{sandbox.Memory}},
@@ -64,7 +63,7 @@ func testHostileCode(t *testing.T, b backend) {
 		{"AFloodOfCallsThatCatches", "while (true) try { a.b() } catch {}", []string{sandbox.ToolCalls}},
 		{"AFloodOfReads", "while (true) readTextFile('/x').catch(() => 0)", []string{sandbox.ToolCalls}},
 		{"AFloodOfOutput", "while (true) console.log('x'.repeat(1e5))", []string{sandbox.Timeout}},
-		{"CodeInCode", "while (true) new Function('return 1')()", pick(b, []string{sandbox.Timeout, sandbox.Memory}, []string{sandbox.Error})},
+		{"CodeInCode", "while (true) new Function('return 1')()", []string{sandbox.Timeout, sandbox.Memory}},
 		{"Blocking", "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)", []string{sandbox.Error, sandbox.Timeout}},
 		{"DeepParentheses", strings.Repeat("(", 50_000) + "1" + strings.Repeat(")", 50_000), []string{sandbox.Syntax, sandbox.Timeout, sandbox.Memory}},
 		{"DeepBlocks", strings.Repeat("{", 50_000) + "1" + strings.Repeat("}", 50_000), []string{sandbox.Syntax, sandbox.Timeout, sandbox.Memory}},
@@ -83,17 +82,14 @@ func testHostileCode(t *testing.T, b backend) {
 			})
 			require.Contains(t, c.want, f.Name, f)
 			require.Less(t, len(f.Message)+len(f.Stack), 20_000)
-			if b.deno == "" { // which starts slowly, and shares nothing either
-				require.Equal(t, "4", run(t, s, "2 + 2"))
-			}
+			require.Equal(t, "4", run(t, s, "2 + 2"))
 		})
 	}
 }
 
-func TestCodeCannotChangeTheHost(t *testing.T) { backends(t, testCodeCannotChangeTheHost) }
-
-func testCodeCannotChangeTheHost(t *testing.T, b backend) {
-	s := b.started(t, nil)
+func TestCodeCannotChangeTheHost(t *testing.T) {
+	t.Parallel()
+	s := started(t, nil)
 	for _, c := range []struct{ name, code, want string }{
 		{"ObjectPrototype", "Object.prototype.value = 1; Object.prototype.get = () => 2; Object.prototype.then = undefined; return await a.b({x: 1})", `{"x":1}`},
 		{"Setters", "for (const k of ['1', '2', 'resolve', 'reject', 'name', 'stack', 'id']) Object.defineProperty(Object.prototype, k, { set() { throw 1 }, get() { throw 2 } }); return await a.b({x: 1})", `{"x":1}`},

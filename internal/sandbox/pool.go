@@ -10,7 +10,7 @@ import (
 // keepWarm keeps one child ready, which whoever comes first takes, until the sandbox stops.
 // One that dies before is replaced. Nobody's first run is waited for: a server that runs no
 // code has no children.
-func (s *Sandbox) keepWarm(ctx context.Context, k *kind) {
+func (s *Sandbox) keepWarm(ctx context.Context) {
 	select {
 	case <-s.wanted:
 	case <-ctx.Done():
@@ -19,7 +19,7 @@ func (s *Sandbox) keepWarm(ctx context.Context, k *kind) {
 	patience := backoff.NewExponentialBackOff()
 	patience.MaxInterval = time.Minute
 	for ctx.Err() == nil {
-		p, err := s.start(ctx, k, s.opts.MemoryMB)
+		p, err := s.start(ctx)
 		if err == nil && s.offer(ctx, p) {
 			patience.Reset()
 			continue
@@ -44,7 +44,7 @@ func (s *Sandbox) keepWarm(ctx context.Context, k *kind) {
 // offer waits until somebody takes the child, and reports whether somebody did.
 func (s *Sandbox) offer(ctx context.Context, p *process) bool {
 	select {
-	case p.kind.warm <- p:
+	case s.warm <- p:
 		return true
 	case <-p.exited:
 	case <-ctx.Done():
@@ -54,15 +54,13 @@ func (s *Sandbox) offer(ctx context.Context, p *process) bool {
 }
 
 // child hands out a child that is ready, or starts one.
-func (s *Sandbox) child(ctx context.Context, k *kind, memoryMB int) (p *process, warm bool, err error) {
-	if !k.sized || memoryMB == s.opts.MemoryMB {
-		select {
-		case p = <-k.warm:
-			return p, true, nil
-		default:
-		}
+func (s *Sandbox) child(ctx context.Context) (p *process, warm bool, err error) {
+	select {
+	case p = <-s.warm:
+		return p, true, nil
+	default:
 	}
-	p, err = s.start(ctx, k, memoryMB)
+	p, err = s.start(ctx)
 	return p, false, err
 }
 

@@ -19,7 +19,6 @@ const startLimit = time.Minute
 
 // process is one child, from its start to its end.
 type process struct {
-	kind   *kind
 	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout *os.File
@@ -53,8 +52,8 @@ func (s *Sandbox) launchChildren() {
 }
 
 // start starts a child and waits until it is ready. Who gets it ends it with retire.
-func (s *Sandbox) start(ctx context.Context, k *kind, memoryMB int) (*process, error) {
-	p, err := s.begin(k, memoryMB)
+func (s *Sandbox) start(ctx context.Context) (*process, error) {
+	p, err := s.begin()
 	if err != nil {
 		return nil, fmt.Errorf("start a child: %w", err)
 	}
@@ -76,7 +75,7 @@ func (s *Sandbox) start(ctx context.Context, k *kind, memoryMB int) (*process, e
 }
 
 // begin starts a child, whose frames are read from then on.
-func (s *Sandbox) begin(k *kind, memoryMB int) (*process, error) {
+func (s *Sandbox) begin() (*process, error) {
 	in, stdin, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -85,14 +84,14 @@ func (s *Sandbox) begin(k *kind, memoryMB int) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, in.Close(), stdin.Close())
 	}
-	command := k.command(memoryMB)
+	command := s.opts.Command
 	p := &process{
-		kind: k, cmd: exec.Command(command[0], command[1:]...), stdin: stdin, stdout: stdout, //nolint:noctx // it outlives the request it is started for
+		cmd: exec.Command(command[0], command[1:]...), stdin: stdin, stdout: stdout, //nolint:noctx // it outlives the request it is started for
 		stderr: &head{}, frames: make(chan frame), exited: make(chan struct{}),
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, p.stderr
-	p.cmd.Env = k.env
-	p.cmd.WaitDelay = time.Second // nobody else should hold its standard error
+	p.cmd.Env = []string{"TZ=UTC"} // the child gets nothing of the server's environment
+	p.cmd.WaitDelay = time.Second  // nobody else should hold its standard error
 	contain(p.cmd)
 	l := launching{p, make(chan error, 1)}
 	s.launch <- l
@@ -101,7 +100,7 @@ func (s *Sandbox) begin(k *kind, memoryMB int) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, stdin.Close(), stdout.Close())
 	}
-	s.reaping.Go(func() { p.read(k.frame) })
+	s.reaping.Go(func() { p.read(max(s.opts.MaxResult, 2*maxCompiled) + 64<<10) })
 	s.reaping.Go(p.reap)
 	return p, nil
 }
@@ -161,7 +160,7 @@ func (p *process) fate() (name, why string) {
 	<-p.exited
 	said := p.stderr.String()
 	switch {
-	case strings.Contains(said, "out of memory"), strings.Contains(said, "cannot allocate memory"), strings.Contains(said, "memory allocation of"):
+	case strings.Contains(said, "out of memory"), strings.Contains(said, "cannot allocate memory"):
 		return Memory, noMemory
 	case strings.Contains(said, "stack exceeds"), strings.Contains(said, "stack overflow"):
 		return Syntax, "the code is nested too deeply to be read"

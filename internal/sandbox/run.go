@@ -37,15 +37,7 @@ func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
 		return Result{}, err
 	}
 	defer free()
-	if s.reader == s.runner {
-		return s.converse(ctx, s.runner, &req, func(r *run) { r.files = files })
-	}
-	return s.readAndRun(ctx, &req, files)
-}
-
-// converse has a child of a kind work on a request.
-func (s *Sandbox) converse(ctx context.Context, k *kind, req *Request, about func(*run)) (Result, error) {
-	p, warm, err := s.child(ctx, k, req.MemoryMB)
+	p, warm, err := s.child(ctx)
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return Result{}, context.Cause(ctx)
@@ -54,30 +46,7 @@ func (s *Sandbox) converse(ctx context.Context, k *kind, req *Request, about fun
 		return Result{}, &Failure{Name: Crashed, Message: "no process could be started to run the code"}
 	}
 	defer s.retire(p)
-	r := newRun(s, req, p, warm)
-	about(r)
-	return r.do(ctx)
-}
-
-// readAndRun has the code read by one child and run by another. Their time is one.
-func (s *Sandbox) readAndRun(ctx context.Context, req *Request, files *files) (Result, error) {
-	var read Result
-	var js *compiled
-	if c, ok := s.kept(sha256.Sum256([]byte(req.Code))); ok {
-		js = &c
-	} else {
-		var reading *run
-		var err error
-		read, err = s.converse(ctx, s.reader, req, func(r *run) { r.only, reading = true, r })
-		if err != nil {
-			return Result{}, err
-		}
-		js = reading.js
-	}
-	return s.converse(ctx, s.runner, req, func(r *run) {
-		r.files, r.js, r.earlier, r.reading = files, js, read.Metrics, false
-		r.left -= read.Metrics.Execution
-	})
+	return newRun(s, &req, p, files, warm).do(ctx)
 }
 
 // kept is the code as it was compiled before.
@@ -92,15 +61,8 @@ func (s *Sandbox) kept(key digest) (compiled, bool) {
 func (r *run) order() runFrame {
 	opts, req := &r.sandbox.opts, r.request
 	f := runFrame{
-		Context: req.Context, Servers: serversOf(req.Tools), Timeout: r.left.Milliseconds(), MemoryMB: req.MemoryMB,
+		Context: req.Context, Servers: serversOf(req.Tools), Timeout: req.Timeout.Milliseconds(), MemoryMB: req.MemoryMB,
 		Result: opts.MaxResult, Logs: opts.MaxLogs, Calls: opts.MaxToolCalls,
-	}
-	if r.only {
-		f.Context, f.Servers, f.Read = json.RawMessage("{}"), []server{}, true
-	}
-	if r.js != nil {
-		f.Compiled = r.js
-		return f
 	}
 	if c, ok := r.sandbox.kept(r.key); ok {
 		f.Compiled = &c
@@ -117,11 +79,7 @@ func (r *run) do(ctx context.Context) (Result, error) {
 	defer r.process.kill()
 	defer cancel()
 	r.begin, r.cpu, r.memory = time.Now(), r.process.cpu(), r.process.memory()
-	if err := r.process.confine(r.request.MemoryMB, r.left); err != nil {
-		r.sandbox.log.Error("sandbox: a child could not be limited", "error", err)
-		return r.over(nil, &Failure{Name: Crashed, Message: "no process could be made ready to run the code"})
-	}
-	limit := time.NewTimer(r.left + r.process.kind.grace)
+	limit := time.NewTimer(r.request.Timeout + grace)
 	defer limit.Stop()
 	order := r.order()
 	r.calls.Go(func() { // a child that does not read must not keep the run
@@ -162,7 +120,7 @@ func (r *run) died() (Result, error) {
 // over is the end of a run: its result, or its failure with what it said and took.
 func (r *run) over(value json.RawMessage, f *Failure) (Result, error) {
 	m := Metrics{
-		Execution: time.Since(r.begin) + r.earlier.Execution, CPU: r.process.cpu() - r.cpu + r.earlier.CPU,
+		Execution: time.Since(r.begin), CPU: r.process.cpu() - r.cpu,
 		MemoryMB: float64(r.process.memory()) / (1 << 20), ToolCalls: r.toolCalls, Warm: r.warm,
 	}
 	if f != nil {

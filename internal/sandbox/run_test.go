@@ -10,10 +10,9 @@ import (
 	"comet/internal/sandbox"
 )
 
-func TestResults(t *testing.T) { backends(t, testResults) }
-
-func testResults(t *testing.T, b backend) {
-	s := b.started(t, nil)
+func TestResults(t *testing.T) {
+	t.Parallel()
+	s := started(t, nil)
 	for _, c := range []struct{ name, code, want string }{
 		{"AnExpressionIsTheResult", `2 + 2`, `4`},
 		{"ASemicolonDoesNotMatter", "2 + 2;", `4`},
@@ -50,10 +49,9 @@ func testResults(t *testing.T, b backend) {
 	}
 }
 
-func TestContext(t *testing.T) { backends(t, testContext) }
-
-func testContext(t *testing.T, b backend) {
-	s := b.started(t, nil)
+func TestContext(t *testing.T) {
+	t.Parallel()
+	s := started(t, nil)
 	with := func(t *testing.T, context, code string) string {
 		got, err := s.Run(t.Context(), sandbox.Request{Code: code, Context: json.RawMessage(context)})
 		require.NoError(t, err)
@@ -75,10 +73,9 @@ func testContext(t *testing.T, b backend) {
 	}
 }
 
-func TestThereIsNoWayOut(t *testing.T) { backends(t, testThereIsNoWayOut) }
-
-func testThereIsNoWayOut(t *testing.T, b backend) {
-	s := b.started(t, nil)
+func TestThereIsNoWayOut(t *testing.T) {
+	t.Parallel()
+	s := started(t, nil)
 	for _, name := range []string{"fetch", "require", "process", "Worker", "XMLHttpRequest", "WebSocket", "std", "os", "__call", "__done", "host"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,19 +90,18 @@ func testThereIsNoWayOut(t *testing.T, b backend) {
 	require.Equal(t, `"undefined"`, run(t, s, `typeof (Deno as any).env`))
 }
 
-func TestFailuresSayWhere(t *testing.T) { backends(t, testFailuresSayWhere) }
-
-func testFailuresSayWhere(t *testing.T, b backend) {
-	s := b.started(t, nil)
+func TestFailuresSayWhere(t *testing.T) {
+	t.Parallel()
+	s := started(t, nil)
 	for _, c := range []struct {
 		name, code, failure, message string
 		line, column                 int
 	}{
-		{"ItThrew", "type A = {\n  n: number\n}\nconst a: A = { n: 1 }\n\nthrow new TypeError('no ' + a.n)", sandbox.Error, "TypeError: no 1", 6, pick(b, 11, 7)},
-		{"InAFunction", "interface X {}\nfunction f(x: X): never {\n  throw new Error('deep')\n}\nreturn f({})", sandbox.Error, "Error: deep", 3, pick(b, 13, 9)},
+		{"ItThrew", "type A = {\n  n: number\n}\nconst a: A = { n: 1 }\n\nthrow new TypeError('no ' + a.n)", sandbox.Error, "TypeError: no 1", 6, 11},
+		{"InAFunction", "interface X {}\nfunction f(x: X): never {\n  throw new Error('deep')\n}\nreturn f({})", sandbox.Error, "Error: deep", 3, 13},
 		{"AfterAnAwait", "await null\nconst b = 1\nnull.x", sandbox.Error, "TypeError", 3, 0},
 		{"AValue", "const a = 1\nthrow { reason: 'none' }", sandbox.Error, `it threw { reason: "none" }`, 0, 0},
-		{"InATimer", "setTimeout(() => {\n  throw new Error('late')\n})\nawait new Promise(() => {})", sandbox.Error, "Error: late", 2, pick(b, 13, 9)},
+		{"InATimer", "setTimeout(() => {\n  throw new Error('late')\n})\nawait new Promise(() => {})", sandbox.Error, "Error: late", 2, 13},
 		{"ItIsNoTypeScript", "const a = 1\nconst b = = 2", sandbox.Syntax, "Unexpected", 2, 11},
 		{"ABracketIsMissing", "if (true) {\n  return 1\n", sandbox.Syntax, "at the end of the code", 3, 1},
 		{"ABracketIsTooMany", "return 1 }", sandbox.Syntax, "", 0, 0},
@@ -117,8 +113,8 @@ func testFailuresSayWhere(t *testing.T, b backend) {
 		{"ABigInt", "({ n: 1n })", sandbox.Error, `"n" is a BigInt`, 0, 0},
 		{"AFunction", "({ f() {} })", sandbox.Error, `"f" is a function`, 0, 0},
 		{"ACycle", "const a: any = {}; a.a = a; return a", sandbox.Error, "circular", 0, 0},
-		{"Recursion", "function f(): number { return 1 + f() }\nreturn f()", sandbox.Error, pick(b, "stack overflow", "Maximum call stack size exceeded"), 1, 0},
-		{"CodeMadeByCode", "return eval('1 +')", sandbox.Error, pick(b, "SyntaxError", "EvalError"), 0, 0},
+		{"Recursion", "function f(): number { return 1 + f() }\nreturn f()", sandbox.Error, "stack overflow", 1, 0},
+		{"CodeMadeByCode", "return eval('1 +')", sandbox.Error, "SyntaxError", 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -135,10 +131,9 @@ func testFailuresSayWhere(t *testing.T, b backend) {
 	}
 }
 
-func TestOutputIsKept(t *testing.T) { backends(t, testOutputIsKept) }
-
-func testOutputIsKept(t *testing.T, b backend) {
-	s := b.started(t, &sandbox.Options{MaxLogs: 1000})
+func TestOutputIsKept(t *testing.T) {
+	t.Parallel()
+	s := started(t, &sandbox.Options{MaxLogs: 1000})
 	got, err := s.Run(t.Context(), sandbox.Request{Code: `
 		console.log('plain', 1, true, null, undefined, 10n)
 		console.info({ a: [1, 'x', { b: { c: { d: 1 } } }], 'b-c': new Date(0), get g() { throw 1 } })
@@ -165,10 +160,9 @@ func testOutputIsKept(t *testing.T, b backend) {
 	require.Equal(t, []sandbox.Log{{Level: "log", Message: "before"}}, f.Logs)
 }
 
-func TestMetricsAreMeasured(t *testing.T) { backends(t, testMetricsAreMeasured) }
-
-func testMetricsAreMeasured(t *testing.T, b backend) {
-	s := b.started(t, nil)
+func TestMetricsAreMeasured(t *testing.T) {
+	t.Parallel()
+	s := started(t, nil)
 	const busy = "let n = 0\nwhile (n < 1e6) n++\nreturn n"
 	quick, err := s.Run(t.Context(), sandbox.Request{Code: "let a = new Uint8Array(1); return a.length"})
 	require.NoError(t, err)
@@ -182,10 +176,9 @@ func testMetricsAreMeasured(t *testing.T, b backend) {
 	require.Positive(t, quick.Metrics.Execution)
 }
 
-func TestLimitsOfARequest(t *testing.T) { backends(t, testLimitsOfARequest) }
-
-func testLimitsOfARequest(t *testing.T, b backend) {
-	s := b.started(t, &sandbox.Options{MaxResult: 1000})
+func TestLimitsOfARequest(t *testing.T) {
+	t.Parallel()
+	s := started(t, &sandbox.Options{MaxResult: 1000})
 	for _, c := range []struct {
 		name, failure string
 		req           sandbox.Request

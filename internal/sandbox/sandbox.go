@@ -10,8 +10,6 @@
 // makes it fast is that children are started before they are needed, and that compiled code
 // is kept.
 //
-// Deno can run the code instead, under the same contract (Options.Deno).
-//
 // # What the code sees
 //
 // The language is TypeScript, its types ignored, as far as ES2023; no import and no
@@ -58,9 +56,6 @@ var ErrStopped = errors.New("the sandbox does not run")
 type Options struct {
 	// Command starts a child; default is this program with ChildArgument.
 	Command []string
-	// Deno is the program that runs the code instead of QuickJS, by its path or by a name in
-	// the PATH: Deno 2.9 or newer. Command still reads the code. Default is QuickJS.
-	Deno string
 	// Warm is how many children are kept ready, default 2; negative keeps none.
 	Warm int
 	// Running is how many runs there are at a time, default twice the processors. Further
@@ -75,6 +70,9 @@ type Options struct {
 	// ReadPaths are the directories and files that requests may ask for, and what is below
 	// them; none by default.
 	ReadPaths []string
+	// Protected reports whether no request may read a file, even below ReadPaths; default none
+	// is. The path is absolute and clean.
+	Protected func(path string) bool
 	// MaxResult is how many bytes a result may have as JSON, and the arguments of a call;
 	// default 1 MiB. MaxLogs is how many bytes of output are kept, default 64 KiB.
 	MaxResult, MaxLogs int
@@ -112,6 +110,9 @@ func (o *Options) orDefaults() Options {
 	if out.MaxTimeout == 0 {
 		out.MaxTimeout = max(5*time.Minute, out.Timeout)
 	}
+	if out.Protected == nil {
+		out.Protected = func(string) bool { return false }
+	}
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -140,8 +141,7 @@ type Sandbox struct {
 	opts   Options
 	log    *slog.Logger
 	places chan struct{}  // has one for each run
-	reader *kind          // children that make JavaScript of the code
-	runner *kind          // children that run it; the same with QuickJS
+	warm   chan *process  // children that are ready, handed over without a buffer
 	launch chan launching // to the thread that starts processes
 	cache  *lru.Cache[digest, compiled]
 
@@ -157,7 +157,10 @@ type Sandbox struct {
 
 // New returns a sandbox that has yet to be started.
 func New(opts *Options) (*Sandbox, error) {
-	s := &Sandbox{opts: opts.orDefaults(), launch: make(chan launching), ended: make(chan struct{}), wanted: make(chan struct{})}
+	s := &Sandbox{
+		opts: opts.orDefaults(), warm: make(chan *process), launch: make(chan launching),
+		ended: make(chan struct{}), wanted: make(chan struct{}),
+	}
 	if err := s.opts.check(); err != nil {
 		return nil, err
 	}
@@ -170,8 +173,6 @@ func New(opts *Options) (*Sandbox, error) {
 		}
 		s.opts.Command = []string{program, ChildArgument}
 	}
-	s.reader = ownKind(&s.opts)
-	s.runner = s.reader
 	if s.opts.Cache > 0 {
 		var err error
 		if s.cache, err = lru.New[digest, compiled](s.opts.Cache); err != nil {
@@ -197,13 +198,6 @@ func (s *Sandbox) Start(ctx context.Context) error {
 	if s.stopping != nil {
 		return nil
 	}
-	home := ""
-	if s.opts.Deno != "" {
-		var err error
-		if s.runner, home, err = denoKind(ctx, &s.opts); err != nil {
-			return err
-		}
-	}
 	s.stopping, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	launched := make(chan struct{})
 	go func() {
@@ -211,10 +205,7 @@ func (s *Sandbox) Start(ctx context.Context) error {
 		s.launchChildren()
 	}()
 	for range s.opts.Warm {
-		s.work.Go(func() { s.keepWarm(s.stopping, s.runner) })
-		if s.reader != s.runner {
-			s.work.Go(func() { s.keepWarm(s.stopping, s.reader) })
-		}
+		s.work.Go(func() { s.keepWarm(s.stopping) })
 	}
 	go func() {
 		defer close(s.ended)
@@ -223,9 +214,6 @@ func (s *Sandbox) Start(ctx context.Context) error {
 		s.reaping.Wait()
 		close(s.launch) // nobody is left who asks
 		<-launched
-		if home != "" {
-			_ = os.RemoveAll(home)
-		}
 	}()
 	return nil
 }

@@ -16,10 +16,9 @@ import (
 	"comet/internal/sandbox"
 )
 
-func TestTools(t *testing.T) { backends(t, testTools) }
-
-func testTools(t *testing.T, b backend) {
-	s := b.started(t, nil)
+func TestTools(t *testing.T) {
+	t.Parallel()
+	s := started(t, nil)
 	given := []sandbox.Tool{
 		{Server: "github", Name: "list_commits"}, {Server: "my-server", Name: "getURL-list"}, {Server: "JSON", Name: "x"},
 		{Server: "files", Name: "read_file"}, {Server: "files", Name: "readFile"}, {Server: "files", Name: "then"},
@@ -60,10 +59,9 @@ func testTools(t *testing.T, b backend) {
 	require.Equal(t, 1, f.Metrics.ToolCalls)
 }
 
-func TestCallsRunInParallel(t *testing.T) { backends(t, testCallsRunInParallel) }
-
-func testCallsRunInParallel(t *testing.T, b backend) {
-	s := b.started(t, nil)
+func TestCallsRunInParallel(t *testing.T) {
+	t.Parallel()
+	s := started(t, nil)
 	var mu sync.Mutex
 	waiting, most := 0, 0
 	full := make(chan struct{})
@@ -97,10 +95,9 @@ func testCallsRunInParallel(t *testing.T, b backend) {
 	require.Equal(t, 16, most)
 }
 
-func TestManyCallsAreHeldBack(t *testing.T) { backends(t, testManyCallsAreHeldBack) }
-
-func testManyCallsAreHeldBack(t *testing.T, b backend) {
-	s := b.started(t, &sandbox.Options{MaxToolCalls: 300})
+func TestManyCallsAreHeldBack(t *testing.T) {
+	t.Parallel()
+	s := started(t, &sandbox.Options{MaxToolCalls: 300})
 	var mu sync.Mutex
 	waiting, most := 0, 0
 	call := func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
@@ -127,10 +124,9 @@ func testManyCallsAreHeldBack(t *testing.T, b backend) {
 	require.Equal(t, "the code made more than 300 calls of tools and reads of files", f.Message)
 }
 
-func TestCallsEndWithTheRun(t *testing.T) { backends(t, testCallsEndWithTheRun) }
-
-func testCallsEndWithTheRun(t *testing.T, b backend) {
-	s := b.started(t, nil)
+func TestCallsEndWithTheRun(t *testing.T) {
+	t.Parallel()
+	s := started(t, nil)
 	ended := make(chan error, 1)
 	forever := func(ctx context.Context, _, _ string, _ json.RawMessage) (json.RawMessage, error) {
 		<-ctx.Done()
@@ -160,9 +156,8 @@ func testCallsEndWithTheRun(t *testing.T, b backend) {
 	require.Error(t, <-ended)
 }
 
-func TestFilesAreReadWhereItIsAllowed(t *testing.T) { backends(t, testFilesAreReadWhereItIsAllowed) }
-
-func testFilesAreReadWhereItIsAllowed(t *testing.T, b backend) {
+func TestFilesAreReadWhereItIsAllowed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write := func(path, text string) string {
 		path = filepath.Join(dir, path)
@@ -182,7 +177,10 @@ func testFilesAreReadWhereItIsAllowed(t *testing.T, b backend) {
 	link("../b", "data/a/beside")
 	link("one.txt", "data/a/same.txt")
 	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "data/pipe"), 0o600))
-	s := b.started(t, &sandbox.Options{ReadPaths: []string{filepath.Join(dir, "data"), single}})
+	protected := write("data/a/protected.txt", "protected")
+	s := started(t, &sandbox.Options{
+		ReadPaths: []string{filepath.Join(dir, "data"), single}, Protected: func(path string) bool { return path == protected },
+	})
 
 	read := func(t *testing.T, granted []string, path string) (string, error) {
 		req := sandbox.Request{Code: "return await Deno.readTextFile(context.path)"}
@@ -202,6 +200,7 @@ func testFilesAreReadWhereItIsAllowed(t *testing.T, b backend) {
 		{"ByALinkWithin", []string{"data/a"}, "data/a/same.txt", `"one é"`},
 		{"BelowWhatTheServerGrants", []string{""}, "data/b/two.txt", `"two"`},
 		{"ASingleFile", []string{"single/file.txt"}, "single/file.txt", `"single"`},
+		{"AProtectedFile", []string{"data/a"}, "data/a/protected.txt", ""},
 		{"OnlyThatFile", []string{"single"}, "single/other.txt", ""},
 		{"WithoutAGrant", nil, "data/a/one.txt", ""},
 		{"BesideWhatIsGranted", []string{"data/a"}, "data/b/two.txt", ""},

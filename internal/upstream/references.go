@@ -16,9 +16,10 @@ const maxSecretFile = 64 << 10
 // resolver replaces the references in a definition by what they mean and remembers what
 // that was, to hide it.
 type resolver struct {
-	lookup  func(string) (string, bool)
-	secrets *secrets
-	err     error // the first
+	lookup    func(string) (string, bool)
+	protected func(path string) bool
+	secrets   *secrets
+	err       error // the first
 }
 
 // launch is a definition whose references are resolved. It is kept for one start only
@@ -29,8 +30,8 @@ type launch struct {
 }
 
 // resolve looks everything up that s refers to.
-func (s Server) resolve(lookup func(string) (string, bool)) (*launch, error) {
-	r := &resolver{lookup: lookup, secrets: &secrets{}}
+func (s Server) resolve(lookup func(string) (string, bool), protected func(path string) bool) (*launch, error) {
+	r := &resolver{lookup: lookup, protected: protected, secrets: &secrets{}}
 	out := s
 	out.Command, out.Dir, out.URL = r.text("command", s.Command), r.text("cwd", s.Dir), r.text("url", s.URL)
 	out.Args = make([]string, len(s.Args))
@@ -89,6 +90,9 @@ func (r *resolver) one(ref string) (string, error) {
 		return "", fmt.Errorf("%s has no closing brace", words.Quote(ref))
 	}
 	if path, ok := strings.CutPrefix(inner, "file:"); ok {
+		if r.protected(path) {
+			return "", fmt.Errorf("the file %s is in comet's data directory; keep secrets elsewhere", words.Quote(path))
+		}
 		value, err := readSecret(path)
 		r.secrets.add(value)
 		return value, err

@@ -154,7 +154,7 @@ func (u *upstream) set(state State, r *ready, kinds []ChangeKind) {
 // serve holds one session. reached says whether there was one; the error why it ended.
 func (u *upstream) serve(ctx context.Context, legacy bool) (reached bool, err error) {
 	u.set(Starting, nil, nil)
-	launch, err := u.server.resolve(u.opts.Lookup)
+	launch, err := u.server.resolve(u.opts.Lookup, u.opts.Protected)
 	if err != nil {
 		return false, err
 	}

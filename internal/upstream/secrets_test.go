@@ -63,6 +63,7 @@ func TestAReferenceThatMeansNothingFailsItsUpstreamOnly(t *testing.T) {
 		"a variable that is not set": {"${NO_SUCH}", "in env.KEY, the variable NO_SUCH is not set"},
 		"an empty variable":          {"${EMPTY}", "in env.KEY, the variable EMPTY is empty"},
 		"a file that is not there":   {"${file:/no/such}", "in env.KEY, open /no/such: no such file or directory"},
+		"a protected file":           {"${file:/data/comet.db}", `in env.KEY, the file "/data/comet.db" is in comet's data directory; keep secrets elsewhere`},
 		"another kind of reference":  {"${input:token}", `in env.KEY, "${input:token}" is no reference to a variable or a file`},
 		"half a reference":           {"${HALF", `in env.KEY, "${HALF" has no closing brace`},
 	} {
@@ -70,7 +71,10 @@ func TestAReferenceThatMeansNothingFailsItsUpstreamOnly(t *testing.T) {
 			t.Parallel()
 			bad := fakeServer("bad", "plain")
 			bad.Env["KEY"] = c.value
-			b := setup(t, upstream.Options{Lookup: func(name string) (string, bool) { return "", name == "EMPTY" }}, bad, fakeServer("good", "plain"))
+			b := setup(t, upstream.Options{
+				Lookup:    func(name string) (string, bool) { return "", name == "EMPTY" },
+				Protected: func(path string) bool { return path == "/data/comet.db" },
+			}, bad, fakeServer("good", "plain"))
 			s := b.await(t, "bad", func(s upstream.Status) bool { return s.Error != "" })
 			require.Equal(t, c.want, s.Error)
 			require.Equal(t, "{}", b.call(t, "good", "echo", ""))

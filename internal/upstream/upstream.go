@@ -44,6 +44,8 @@ type Options struct {
 	// Lookup finds the variables that ${NAME} means, default os.LookupEnv. A program
 	// gets those of a minimal environment from it too.
 	Lookup func(name string) (value string, set bool)
+	// Protected reports whether ${file:/path} must not open a file; default none is.
+	Protected func(path string) bool
 	// DialContext connects to upstreams that are addresses; a netguard.Guard has one.
 	// The default connects anywhere, and through the proxy that the environment names:
 	// who writes the file of upstreams could also start a program with it.
@@ -87,6 +89,9 @@ func (o *Options) orDefaults() Options {
 	}
 	if out.Lookup == nil {
 		out.Lookup = os.LookupEnv
+	}
+	if out.Protected == nil {
+		out.Protected = func(string) bool { return false }
 	}
 	if out.Version == "" {
 		out.Version = "dev"

@@ -25,21 +25,21 @@ func answerData(text string, tid wire.Task) (wire.Data, error) {
 	return data, err
 }
 
-// answerV4 is that of an answer to a worker of V4, which has no references and no Q: where
+// answerDataV4 is that of an answer to a worker of V4, which has no references and no Q: where
 // it has no room it is cut, and what cannot be said is replaced by what looks like it.
-func answerV4(text string) (wire.Data, error) {
+func answerDataV4(text string) (wire.Data, error) {
 	data, err := new(wire.Writer).Add("answer", text).Data()
-	if err != nil || refersV4(data) {
+	if err != nil || isUnencodableV4(data) {
 		return new(wire.Writer).Text("answer", text).Data()
 	}
 	return data, nil
 }
 
-// answeredLast is what the worker of a task was told last, E43 for nothing.
-func (d *Protocol) answeredLast(ctx context.Context, t models.Task) (string, error) {
-	text, err := d.work.LastReply(ctx, t)
+// lastAnswer is what the worker of a task was told last, E43 for nothing.
+func (d *Protocol) lastAnswer(ctx context.Context, t models.Task) (string, error) {
+	text, err := d.orchestrator.LastReply(ctx, t)
 	if errs.Is(err, errs.NotFound) {
-		return "", refuse(wire.E43, "", "nothing was answered")
+		return "", errorf(wire.E43, "", "nothing was answered")
 	}
 	return text, err
 }

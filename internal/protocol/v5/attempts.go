@@ -18,20 +18,20 @@ const (
 // maxRetries is the largest max= of a request.
 const maxRetries = 10
 
-// retriesOf is how many attempts an asker wants to follow the first, with max= beside
+// retriesPair is how many attempts an asker wants to follow the first, with max= beside
 // retry=, nil for as many as there are otherwise.
-func retriesOf(data wire.Data) (*int, error) {
+func retriesPair(data wire.Data) (*int, error) {
 	if !has(data, keyRetry) || !has(data, keyMax) {
 		return nil, nil //nolint:nilnil // the policy says it
 	}
-	n, err := numberIn(data, keyMax, 0, maxRetries, 0)
+	n, err := intPair(data, keyMax, 0, maxRetries, 0)
 	return &n, err
 }
 
-// attempts reads how long an attempt may be silent, and how many follow the first. What DATA
+// parseAttempts reads how long an attempt may be silent, and how many follow the first. What DATA
 // says of attempts beside that is returned.
-func attempts(sub *orchestrator.Submission, data wire.Data) (again wire.Retry, err error) {
-	seconds, err := numberIn(data, keyTimeout, 1, maxTimeout, 0)
+func parseAttempts(sub *orchestrator.Submission, data wire.Data) (again wire.Retry, err error) {
+	seconds, err := intPair(data, keyTimeout, 1, maxTimeout, 0)
 	if err != nil {
 		return again, err
 	}
@@ -39,13 +39,13 @@ func attempts(sub *orchestrator.Submission, data wire.Data) (again wire.Retry, e
 	if again, err = data.Retry(); err != nil {
 		return again, err
 	}
-	sub.Override.Retries, err = retriesOf(data)
+	sub.Override.Retries, err = retriesPair(data)
 	return again, err
 }
 
-// isOfAttempts reports whether a pair of DATA is what its asker said of attempts. A reason
+// isAttemptPair reports whether a pair of DATA is what its asker said of attempts. A reason
 // is one where there is another to be said.
-func isOfAttempts(data wire.Data, key string, again wire.Retry) bool {
+func isAttemptPair(data wire.Data, key string, again wire.Retry) bool {
 	switch key {
 	case keyRetry, keyFallback, keyFallbackFrom:
 		return true

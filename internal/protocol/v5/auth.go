@@ -14,104 +14,104 @@ import (
 // keyAuth is the pair that a line is signed with.
 const keyAuth = "auth"
 
-// authenticate holds a line against the key of the agent that speaks, "" for somebody
+// verifySignature holds a line against the key of the agent that speaks, "" for somebody
 // else (PROTOCOL_V5 §11). raw are the bytes as they came: what is signed are they, and not
 // what was read. A line that is signed is noted as taken when it returns, and whatever the
 // line does is done after that. The errors are E90 with the reason.
-func (d *Protocol) authenticate(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
+func (d *Protocol) verifySignature(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
 	line := protocol.ConnectionOf(ctx)
 	if line.Verified {
 		return nil
 	}
 	if p, ok := m.Data.Pair(keyAuth); ok && !p.Flag { // with a space before it, which signs nothing
-		return refuse(wire.E90, wire.ReasonAuth, "auth must be the last pair, without a space before it")
+		return errorf(wire.E90, wire.ReasonAuth, "auth must be the last pair, without a space before it")
 	}
 	signed := m.Auth != wire.Auth{}
-	key, err := d.keyOf(ctx, agentID)
+	key, err := d.signingKey(ctx, agentID)
 	switch {
 	case err != nil:
 		return err
 	case signed && key.Secret == "":
-		return refuse(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
+		return errorf(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
 	case !signed && (line.Remote || key.Required):
-		return refuse(wire.E90, wire.ReasonUnsigned, "every line of %s has to be signed", m.From)
+		return errorf(wire.E90, wire.ReasonUnsigned, "every line of %s has to be signed", m.From)
 	case !signed:
 		return nil
 	}
 	if err := wire.Verify(string(raw), []byte(key.Secret)); err != nil {
-		return forged(err)
+		return signatureError(err)
 	}
-	if m.Auth.Session != sessionOf(m.Context) {
-		return refuse(wire.E90, wire.ReasonSession, "SID of auth must be %s, as CTX says", sessionOf(m.Context))
+	if m.Auth.Session != signedSession(m.Context) {
+		return errorf(wire.E90, wire.ReasonSession, "SID of auth must be %s, as CTX says", signedSession(m.Context))
 	}
-	return d.takeOnce(ctx, agentID, m, raw)
+	return d.rejectReplay(ctx, agentID, m, raw)
 }
 
-// takeOnce notes a line that is signed as taken. NONCE tells lines apart that are alike but
+// rejectReplay notes a line that is signed as taken. NONCE tells lines apart that are alike but
 // for their DATA; because the signature does not cover it, the signed bytes may not come
 // again either, whatever NONCE stands behind them.
-func (d *Protocol) takeOnce(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
+func (d *Protocol) rejectReplay(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
 	body, _, _ := strings.Cut(string(raw), ";"+keyAuth+"=")
 	number, _, _ := strings.Cut(body, "|")
 	err := d.keys.TakeOnce(ctx, agentID,
 		"line "+body+" "+strings.ToLower(m.Auth.Signature),
 		"nonce "+m.Context+" "+number+" "+strings.ToLower(m.Auth.Nonce))
 	if errs.Is(err, errs.Conflict) {
-		return refuse(wire.E90, wire.ReasonReplay, "this line was taken before; what is said again needs another M and NONCE")
+		return errorf(wire.E90, wire.ReasonReplay, "this line was taken before; what is said again needs another M and NONCE")
 	}
 	return err
 }
 
-// keyOf returns the key of an agent, the zero AgentKey where it has none.
-func (d *Protocol) keyOf(ctx context.Context, agentID string) (models.AgentKey, error) {
+// signingKey returns the key of an agent, the zero AgentKey where it has none.
+func (d *Protocol) signingKey(ctx context.Context, agentID string) (models.AgentKey, error) {
 	if d.keys == nil || agentID == "" {
 		return models.AgentKey{}, nil
 	}
 	return d.keys.Signing(ctx, agentID)
 }
 
-// forged is the refusal of a line whose signature is not that of its agent, or is not read
+// signatureError is the refusal of a line whose signature is not that of its agent, or is not read
 // as one.
-func forged(err error) error {
+func signatureError(err error) error {
 	var e *wire.Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	r := refusal{code: wire.E90, reason: e.Reason(), desc: e.Problems[0].Detail}
+	r := codedError{code: wire.E90, reason: e.Reason(), desc: e.Problems[0].Detail}
 	if e.Reason() == wire.ReasonSignature {
 		r.cause = errs.New(errs.Unauthenticated, "%s", r.desc)
 	}
 	return r
 }
 
-// isForged reports whether an error is that of a signature that is wrong.
-func isForged(err error) bool {
-	var r refusal
+// isSignatureError reports whether an error is that of a signature that is wrong.
+func isSignatureError(err error) bool {
+	var r codedError
 	return errors.As(err, &r) && r.code == wire.E90 && r.reason == wire.ReasonSignature
 }
 
-// unheard notes on the refusal of a message of somebody who has to sign that it is not
+// markUnauthenticated notes on the refusal of a message of somebody who has to sign that it is not
 // known to be his.
-func (d *Protocol) unheard(ctx context.Context, from models.Principal, a protocol.Reply) protocol.Reply {
+func (d *Protocol) markUnauthenticated(ctx context.Context, from models.Principal, a protocol.Reply) protocol.Reply {
 	a.Unauthenticated = protocol.ConnectionOf(ctx).Remote
 	if from.AgentID != nil && !a.Unauthenticated {
-		key, err := d.keyOf(ctx, *from.AgentID)
+		key, err := d.signingKey(ctx, *from.AgentID)
 		a.Unauthenticated = err != nil || key.Required
 	}
 	return a
 }
 
-// sessionOf is what SID has to be for a CTX.
-func sessionOf(name string) string {
+// signedSession is what SID has to be for a CTX.
+func signedSession(name string) string {
 	if name == "" {
 		return wire.SystemContext
 	}
 	return name
 }
 
-// errToken is the refusal of a token that has crossed the network.
-func errToken() error {
-	return refuse(wire.E90, "token", "a token does not belong on the network: leave it out, and change it")
+// errTokenOverNetwork is the refusal of a token that has crossed the network.
+func errTokenOverNetwork() error {
+	return errorf(wire.E90, "token", "a token does not belong on the network: leave it out, and change it")
 }
 
 // Signer returns the agent that a join names with FROM: one that is signed and has no
@@ -125,19 +125,19 @@ func (d *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err 
 	far, token := protocol.ConnectionOf(ctx).Remote, has(m.Data, keyToken)
 	switch {
 	case far && token:
-		return "", errToken()
+		return "", errTokenOverNetwork()
 	case far && m.Auth == wire.Auth{}:
-		return "", refuse(wire.E90, wire.ReasonUnsigned, "every line from another machine has to be signed")
+		return "", errorf(wire.E90, wire.ReasonUnsigned, "every line from another machine has to be signed")
 	case token || m.Auth == wire.Auth{}:
 		return "", nil
 	}
 	n, ok := m.From.Nth()
 	if !ok {
-		return "", refuse(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
+		return "", errorf(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
 	}
-	agentID, err = d.work.AgentOfNumber(ctx, int64(n))
+	agentID, err = d.orchestrator.AgentOfNumber(ctx, int64(n))
 	if errs.Is(err, errs.NotFound) { // nobody is told which numbers there are
-		err = refuse(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
+		err = errorf(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
 	}
 	return agentID, err
 }
@@ -150,18 +150,18 @@ func (d *Protocol) Authenticate(ctx context.Context, agentID string, raw []byte)
 	if err != nil {
 		return err
 	}
-	return d.authenticate(ctx, agentID, m, raw)
+	return d.verifySignature(ctx, agentID, m, raw)
 }
 
 // MustSign reports whether every message of an agent has to be signed, wherever it is.
 func (d *Protocol) MustSign(ctx context.Context, agentID string) (bool, error) {
-	key, err := d.keyOf(ctx, agentID)
+	key, err := d.signingKey(ctx, agentID)
 	return key.Required, err
 }
 
 // HasKey returns errs.Unauthenticated for an agent that has no key to sign with.
 func (d *Protocol) HasKey(ctx context.Context, agentID string) error {
-	key, err := d.keyOf(ctx, agentID)
+	key, err := d.signingKey(ctx, agentID)
 	if err == nil && key.Secret == "" {
 		err = errs.New(errs.Unauthenticated, "the agent %q has no key", agentID).With("tokenless", true)
 	}

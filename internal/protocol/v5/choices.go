@@ -10,66 +10,66 @@ import (
 	"comet/models"
 )
 
-// choices reads what a request decides beforehand: what becomes of a question that nobody
+// parseOptions reads what a request decides beforehand: what becomes of a question that nobody
 // answers, how many workers do it at a time, and what follows where the budget does not
 // cover it (PROTOCOL_V5 §5.1, §7.2, §9.2).
-func choices(sub *orchestrator.Submission, data wire.Data) (err error) {
-	if err = unanswered(sub, data); err != nil {
+func parseOptions(sub *orchestrator.Submission, data wire.Data) (err error) {
+	if err = parseUnanswered(sub, data); err != nil {
 		return err
 	}
-	if sub.Override.Parallel, err = parallelOf(data); err != nil {
+	if sub.Override.Parallel, err = parseParallel(data); err != nil {
 		return err
 	}
 	if sub.Override.Parallel != nil && sub.Agent != "" {
-		return refuse(wire.E10, "", "parallel asks several workers, and one is named")
+		return errorf(wire.E10, "", "parallel asks several workers, and one is named")
 	}
 	if p := sub.Override.Parallel; p != nil && sub.Budget != nil && *sub.Budget < int64(p.Workers) {
-		return refusal{code: wire.E17, needed: int64(p.Workers), have: *sub.Budget} // a token for each
+		return codedError{code: wire.E17, needed: int64(p.Workers), have: *sub.Budget} // a token for each
 	}
-	sub.Override.Overrun, err = overrunOf(data, sub.Budget)
+	sub.Override.Overrun, err = parseOverrun(data, sub.Budget)
 	return err
 }
 
-// unanswered reads what becomes of a question that nobody answers.
-func unanswered(sub *orchestrator.Submission, data wire.Data) error {
-	text, err := oneOf(data, keyUnanswered, "first", "abandon")
+// parseUnanswered reads what becomes of a question that nobody answers.
+func parseUnanswered(sub *orchestrator.Submission, data wire.Data) error {
+	text, err := wordPair(data, keyUnanswered, "first", "abandon")
 	if err == nil && text != "" {
 		sub.Override.FirstOption = new(text == "first")
 	}
 	return err
 }
 
-// oneOf reads a word of DATA, "" where there is none.
-func oneOf(data wire.Data, key string, words ...string) (string, error) {
+// wordPair reads a word of DATA, "" where there is none.
+func wordPair(data wire.Data, key string, words ...string) (string, error) {
 	text, ok := data.Get(key)
 	if ok && !slices.Contains(words, text) {
-		return "", refuse(wire.E10, "", "%s must be %s, not %s", key, listed(words), text)
+		return "", errorf(wire.E10, "", "%s must be %s, not %s", key, orList(words), text)
 	}
 	return text, nil
 }
 
-// listed is a list in words: first, all or merge.
-func listed(words []string) string {
+// orList is a list in words: first, all or merge.
+func orList(words []string) string {
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// parallelOf reads how many workers do the work at a time, nil for one.
-func parallelOf(data wire.Data) (*models.Parallel, error) {
+// parseParallel reads how many workers do the work at a time, nil for one.
+func parseParallel(data wire.Data) (*models.Parallel, error) {
 	var words []string
 	for _, a := range models.Aggregates() {
 		words = append(words, string(a))
 	}
-	how, err := oneOf(data, keyAggregate, words...)
+	how, err := wordPair(data, keyAggregate, words...)
 	if err != nil {
 		return nil, err
 	}
-	n, err := numberIn(data, keyParallel, 1, models.MaxParallel, 1)
+	n, err := intPair(data, keyParallel, 1, models.MaxParallel, 1)
 	switch {
 	case err != nil:
 		return nil, err
 	case n == 1 && how != "":
-		return nil, refuse(wire.E10, "", "aggregate needs parallel=, 2 to %d workers", models.MaxParallel)
+		return nil, errorf(wire.E10, "", "aggregate needs parallel=, 2 to %d workers", models.MaxParallel)
 	case n == 1:
 		return nil, nil //nolint:nilnil // one worker
 	case how == "":
@@ -78,33 +78,33 @@ func parallelOf(data wire.Data) (*models.Parallel, error) {
 	return &models.Parallel{Workers: n, Aggregate: models.Aggregate(how)}, nil
 }
 
-// overrunOf reads what follows an E17, nil where nothing does.
-func overrunOf(data wire.Data, budget *int64) (*models.Overrun, error) {
+// parseOverrun reads what follows an E17, nil where nothing does.
+func parseOverrun(data wire.Data, budget *int64) (*models.Overrun, error) {
 	var words []string
 	for _, a := range models.OverrunActions() {
 		words = append(words, string(a))
 	}
-	action, err := oneOf(data, keyOnBudget, words...)
+	action, err := wordPair(data, keyOnBudget, words...)
 	if err != nil {
 		return nil, err
 	}
 	most, limited := data.Get(keyMaxBudget)
 	switch {
 	case limited && action != string(models.OverrunRaise):
-		return nil, refuse(wire.E10, "", "max_budget needs on_budget=raise")
+		return nil, errorf(wire.E10, "", "max_budget needs on_budget=raise")
 	case action == "":
 		return nil, nil //nolint:nilnil // nothing follows
 	case action == string(models.OverrunRaise) && budget == nil:
-		return nil, refuse(wire.E10, "", "on_budget=raise needs a BUDGET to raise, not -")
+		return nil, errorf(wire.E10, "", "on_budget=raise needs a BUDGET to raise, not -")
 	}
 	out := &models.Overrun{Action: models.OverrunAction(action)}
 	if limited {
 		out.MaxBudget, err = strconv.ParseInt(most, 10, 64)
 		if err != nil || out.MaxBudget < 1 || out.MaxBudget > models.MaxTokens {
-			return nil, refuse(wire.E10, "", "max_budget must be a number of tokens, not %s", most)
+			return nil, errorf(wire.E10, "", "max_budget must be a number of tokens, not %s", most)
 		}
 		if out.MaxBudget < *budget { // there is one: only raise takes the pair
-			return nil, refuse(wire.E10, "", "max_budget must not be less than BUDGET, %d", *budget)
+			return nil, errorf(wire.E10, "", "max_budget must not be less than BUDGET, %d", *budget)
 		}
 	}
 	return out, nil

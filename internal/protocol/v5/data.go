@@ -25,18 +25,18 @@ const (
 	// keyOnBudget says what follows an E17, and keyMaxBudget what the budget is raised to
 	// at most; keySimplify then asks the worker for less.
 	keyOnBudget, keyMaxBudget, keySimplify = "on_budget", "max_budget", "simplify"
-	// factMark begins the keys that set what the session's tasks read with #CTX:, in the
+	// factPrefix begins the keys that set what the session's tasks read with #CTX:, in the
 	// request that makes the session: ctx.lang=fr is #CTX:lang.
-	factMark = "ctx."
+	factPrefix = "ctx."
 )
 
-// maxName is the longest name of a parameter that goes into DATA.
-const maxName = 64
+// maxParameterName is the longest name of a parameter that goes into DATA.
+const maxParameterName = 64
 
-// parametersOf returns the parameters that DATA gives a call, as a JSON object: what
+// parseParameters returns the parameters that DATA gives a call, as a JSON object: what
 // stands in params= and the other pairs. A number, true and false that are not in quotes
 // are such values, a flag is true, and all else is text.
-func parametersOf(data wire.Data) (json.RawMessage, error) {
+func parseParameters(data wire.Data) (json.RawMessage, error) {
 	var names []string
 	values := map[string]json.RawMessage{}
 	add := func(name string, value json.RawMessage) {
@@ -46,15 +46,15 @@ func parametersOf(data wire.Data) (json.RawMessage, error) {
 		values[name] = value
 	}
 	for p := range data.Params() {
-		add(p.Name, valueOf(p.Value, false))
+		add(p.Name, jsonValue(p.Value, false))
 	}
 	for p := range data.Pairs() {
 		switch {
-		case data.Own(p.Key) || isOurs(p.Key):
+		case data.Own(p.Key) || isRequestPair(p.Key):
 		case p.Flag:
 			add(p.Key, json.RawMessage("true"))
 		default:
-			add(p.Key, valueOf(p.Value(), p.Quoted()))
+			add(p.Key, jsonValue(p.Value(), p.Quoted()))
 		}
 	}
 	var out bytes.Buffer
@@ -75,22 +75,22 @@ func parametersOf(data wire.Data) (json.RawMessage, error) {
 	return out.Bytes(), nil
 }
 
-// isOurs reports whether a pair of a request is for O1.
-func isOurs(key string) bool {
+// isRequestPair reports whether a pair of a request is for O1.
+func isRequestPair(key string) bool {
 	switch key {
 	case keyTimeout, keyKeep, keyUnanswered, keyParallel, keyAggregate, keyOnBudget, keyMaxBudget, keySimplify:
 		return true
 	}
-	return strings.HasPrefix(key, factMark)
+	return strings.HasPrefix(key, factPrefix)
 }
 
-// factsOf are the facts that a request sets for the session that is made for it, nil for
+// parseFacts are the facts that a request sets for the session that is made for it, nil for
 // none.
-func factsOf(data wire.Data) (json.RawMessage, error) {
+func parseFacts(data wire.Data) (json.RawMessage, error) {
 	facts := map[string]json.RawMessage{}
 	for p := range data.Pairs() {
-		if name, is := strings.CutPrefix(p.Key, factMark); is && name != "" {
-			facts[name] = valueOf(p.Value(), p.Quoted())
+		if name, is := strings.CutPrefix(p.Key, factPrefix); is && name != "" {
+			facts[name] = jsonValue(p.Value(), p.Quoted())
 		}
 	}
 	if len(facts) == 0 {
@@ -99,8 +99,8 @@ func factsOf(data wire.Data) (json.RawMessage, error) {
 	return json.Marshal(facts)
 }
 
-// valueOf is a value of DATA in JSON.
-func valueOf(text string, quoted bool) json.RawMessage {
+// jsonValue is a value of DATA in JSON.
+func jsonValue(text string, quoted bool) json.RawMessage {
 	if !quoted && isScalar(text) {
 		return json.RawMessage(text)
 	}
@@ -125,7 +125,7 @@ func isScalar(text string) bool {
 // writeParameters writes the parameters of a task as pairs; ok is false where that
 // cannot be done: they are nested, too long, or have what DATA cannot say.
 func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
-	names, values, ok := members(parameters)
+	names, values, ok := objectMembers(parameters)
 	if !ok {
 		return false
 	}
@@ -133,7 +133,7 @@ func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
 	for i, name := range names {
 		value := values[i]
 		switch {
-		case own.Own(name) || len(name) > maxName || isOurs(name):
+		case own.Own(name) || len(name) > maxParameterName || isRequestPair(name):
 			return false
 		case value[0] == '{' || value[0] == '[' || value[0] == 'n':
 			return false
@@ -158,8 +158,8 @@ func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
 	return err == nil
 }
 
-// members are those of a JSON object, in their order.
-func members(object json.RawMessage) (names []string, values []jsontext.Value, ok bool) {
+// objectMembers are those of a JSON object, in their order.
+func objectMembers(object json.RawMessage) (names []string, values []jsontext.Value, ok bool) {
 	dec := jsontext.NewDecoder(bytes.NewReader(object))
 	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {
 		return nil, nil, false
@@ -180,16 +180,16 @@ func members(object json.RawMessage) (names []string, values []jsontext.Value, o
 	return names, values, err == nil && !slices.Contains(names, "")
 }
 
-// callOf is the capability that a task is given by in DATA, "" for none.
-func callOf(capabilities []string) string {
+// capabilityName is the capability that a task is given by in DATA, "" for none.
+func capabilityName(capabilities []string) string {
 	if len(capabilities) == 0 {
 		return ""
 	}
 	return strings.TrimPrefix(capabilities[0], "custom:")
 }
 
-// percent is a progress such as 50%, false for another text.
-func percent(text string) (int, bool) {
+// parsePercent is a progress such as 50%, false for another text.
+func parsePercent(text string) (int, bool) {
 	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
 	return n, err == nil && n >= 0 && n <= 100
 }

@@ -18,18 +18,18 @@ import (
 // that. Another event, and one about a task that is not kept any more, is told by its type
 // and key.
 func (d *Protocol) Event(ctx context.Context, e models.Event) (string, error) {
-	m, err := d.lineOf(ctx, e)
+	m, err := d.eventMessage(ctx, e)
 	switch {
-	case isGone(err):
+	case isNotFound(err):
 		return string(telemetry.AppendV5Note(nil, e.At, string(e.Type)+" "+e.Key)), nil
 	case err != nil:
 		return "", err
 	}
-	return string(logged(m).Append(nil, e.At, telemetry.V5Level(m.Type.String()))), nil
+	return string(traceRecord(m).Append(nil, e.At, telemetry.V5Level(m.Type.String()))), nil
 }
 
-// lineOf is the line that tells of an event, or errs.NotFound where there is none.
-func (d *Protocol) lineOf(ctx context.Context, e models.Event) (m wire.Message, err error) {
+// eventMessage is the line that tells of an event, or errs.NotFound where there is none.
+func (d *Protocol) eventMessage(ctx context.Context, e models.Event) (m wire.Message, err error) {
 	if !strings.HasPrefix(string(e.Type), "task.") {
 		return m, errs.New(errs.NotFound, "no line tells of %s", e.Type)
 	}
@@ -37,44 +37,44 @@ func (d *Protocol) lineOf(ctx context.Context, e models.Event) (m wire.Message, 
 	if err := json.Unmarshal(e.Data, &changed); err != nil {
 		return m, err
 	}
-	return d.happened(ctx, e.Type, changed)
+	return d.taskEventMessage(ctx, e.Type, changed)
 }
 
-// ends are those between whom an event of a task is. handed is set for what an agent has
+// parties are those between whom an event of a task is. handed is set for what an agent has
 // handed off, which is then the asker; shared for what one of several workers does.
-type ends struct {
-	asker, worker  wire.Address
-	handed, shared bool
+type parties struct {
+	requester, worker wire.Address
+	handedOff, shared bool
 }
 
-// report is from whom to whom a worker's report goes: to the source of what was handed off
+// reportRoute is from whom to whom a worker's report goes: to the source of what was handed off
 // (§5.3), and otherwise to O1. What several do is told by O1.
-func (b ends) report() (from, to wire.Address) {
+func (b parties) reportRoute() (from, to wire.Address) {
 	switch {
 	case b.worker == self:
-		return self, b.asker
-	case b.handed:
-		return b.worker, b.asker
+		return self, b.requester
+	case b.handedOff:
+		return b.worker, b.requester
 	}
 	return b.worker, self
 }
 
-// happened is the line that says what has happened to a task.
-func (d *Protocol) happened(ctx context.Context, kind models.EventType, e models.TaskChanged) (m wire.Message, err error) {
-	t, err := d.work.Task(ctx, e.TaskID)
+// taskEventMessage is the line that says what has happened to a task.
+func (d *Protocol) taskEventMessage(ctx context.Context, kind models.EventType, e models.TaskChanged) (m wire.Message, err error) {
+	t, err := d.orchestrator.Task(ctx, e.TaskID)
 	if err != nil {
 		return m, err
 	}
-	root, err := d.root(ctx, t)
+	root, err := d.rootTask(ctx, t)
 	if err != nil {
 		return m, err
 	}
-	name, err := d.work.ShortID(ctx, root.ID, root.SessionID)
+	name, err := d.orchestrator.ShortID(ctx, root.ID, root.SessionID)
 	if err != nil {
 		return m, err
 	}
 	m.Context, m.Task = contextName(name.Context), wire.TaskOf(name.Task)
-	between, err := d.between(ctx, t, e)
+	between, err := d.partiesOf(ctx, t, e)
 	if err != nil {
 		return m, err
 	}
@@ -82,113 +82,113 @@ func (d *Protocol) happened(ctx context.Context, kind models.EventType, e models
 	switch kind {
 	case models.EventTaskAssigned:
 		m.From, m.To = self, between.worker
-		err = d.assignment(ctx, &m, t)
+		err = d.writeAssignment(ctx, &m, t)
 	case models.EventTaskCompleted:
-		m.From, m.To = between.report()
-		err = d.end(ctx, &m, t)
+		m.From, m.To = between.reportRoute()
+		err = d.writeOutcome(ctx, &m, t)
 	case models.EventTaskFailed:
-		m.From, m.To = self, between.asker
+		m.From, m.To = self, between.requester
 		if e.AgentID != "" && (len(t.Detail) > 0 || t.ErrorCode == string(orchestrator.FailureWork)) { // it has said so
-			m.From, m.To = between.report()
+			m.From, m.To = between.reportRoute()
 		}
-		err = d.end(ctx, &m, t)
+		err = d.writeOutcome(ctx, &m, t)
 	case models.EventTaskCancelled:
 		m.From, m.To = self, between.worker
 		if e.AgentID == "" {
-			m.From, m.To = between.asker, self
+			m.From, m.To = between.requester, self
 		}
-		err = d.end(ctx, &m, t)
+		err = d.writeOutcome(ctx, &m, t)
 	default:
-		err = d.underway(ctx, &m, between, kind, e, t)
+		err = d.writeTaskEvent(ctx, &m, between, kind, e, t)
 	}
 	return m, err
 }
 
-// between returns who asked for a task and who had it at an event; without one it is O1.
-func (d *Protocol) between(ctx context.Context, t models.Task, e models.TaskChanged) (out ends, err error) {
-	out.asker, out.worker = wire.Address{Role: wire.User}, self
+// partiesOf returns who asked for a task and who had it at an event; without one it is O1.
+func (d *Protocol) partiesOf(ctx context.Context, t models.Task, e models.TaskChanged) (out parties, err error) {
+	out.requester, out.worker = wire.Address{Role: wire.User}, self
 	asker := t.OwnerAgent
 	if t.ParentID != nil {
-		source, err := d.work.Task(ctx, *t.ParentID)
+		source, err := d.orchestrator.Task(ctx, *t.ParentID)
 		if err != nil {
 			return out, err
 		}
-		if out.handed = t.Depth > source.Depth; out.handed {
+		if out.handedOff = t.Depth > source.Depth; out.handedOff {
 			asker = source.AgentID
 		}
-		out.shared = !out.handed
+		out.shared = !out.handedOff
 	}
 	if asker != "" {
-		if out.asker, err = d.address(ctx, asker); err != nil {
+		if out.requester, err = d.agentAddress(ctx, asker); err != nil {
 			return out, err
 		}
 	}
 	if e.AgentID != "" {
-		out.worker, err = d.address(ctx, e.AgentID)
+		out.worker, err = d.agentAddress(ctx, e.AgentID)
 	}
 	return out, err
 }
 
-// underway makes the line of an event on the way.
-func (d *Protocol) underway(ctx context.Context, m *wire.Message, b ends, kind models.EventType, e models.TaskChanged, t models.Task) (err error) {
-	m.From, m.To = b.report()
-	if m.Data = "-"; b.handed {
+// writeTaskEvent makes the line of an event on the way.
+func (d *Protocol) writeTaskEvent(ctx context.Context, m *wire.Message, b parties, kind models.EventType, e models.TaskChanged, t models.Task) (err error) {
+	m.From, m.To = b.reportRoute()
+	if m.Data = "-"; b.handedOff {
 		m.To = self
 	}
 	w := new(wire.Writer)
 	switch kind {
 	case models.EventTaskCreated:
-		return d.asking(ctx, m, b, t)
+		return d.writeTaskCreated(ctx, m, b, t)
 	case models.EventTaskStarted:
 		m.Type = wire.Ack
 		return nil
 	case models.EventTaskProgress:
 		m.Type = wire.Update
-		m.Data, err = progressed(e.Progress, e.StepName).Data()
+		m.Data, err = progressData(e.Progress, e.StepName).Data()
 	case models.EventTaskQuestion:
 		m.Type = wire.Clarify
-		m.Data = questioned(e)
+		m.Data = questionData(e)
 	case models.EventTaskReplied:
 		m.From, m.To, m.Type = self, b.worker, wire.Clarify
 		m.Data, err = w.Text("answer", e.Reply).Data()
 	case models.EventTaskRetried:
-		m.Type, m.Err = wire.Failure, codeOf(models.Task{ErrorCode: e.Failure, Attempt: e.Attempt}, detail{})
+		m.Type, m.Err = wire.Failure, errorCode(models.Task{ErrorCode: e.Failure, Attempt: e.Attempt}, failureDetail{})
 		if f := orchestrator.Failure(e.Failure); f == orchestrator.FailureTimeout || f == orchestrator.FailureUnavailable { // O1 has found that out
 			m.From, m.To = self, b.worker
 		}
 		m.Data, err = w.Text("desc", m.Err.Meaning()).Data()
 	default: // in line for an agent
-		m.From, m.To, m.Type = self, b.asker, wire.Ack
+		m.From, m.To, m.Type = self, b.requester, wire.Ack
 		m.Data, err = w.Add("waiting_for", string(e.WaitingFor)).Data()
 	}
 	return err
 }
 
-// asking is the R that a task was asked for with, or what a source says of a part that it
+// writeTaskCreated is the R that a task was asked for with, or what a source says of a part that it
 // hands off (§5.3).
-func (d *Protocol) asking(ctx context.Context, m *wire.Message, b ends, t models.Task) error {
+func (d *Protocol) writeTaskCreated(ctx context.Context, m *wire.Message, b parties, t models.Task) error {
 	if b.shared { // nobody has said so
 		return errs.New(errs.NotFound, "no line tells of a part that O1 has made")
 	}
-	m.From, m.To, m.Type = b.asker, self, wire.Request
-	order, err := d.work.TaskWithInput(ctx, t.ID)
+	m.From, m.To, m.Type = b.requester, self, wire.Request
+	order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return err
 	}
 	if t.ParentID == nil || order.Input.RequestedAgentID == "" {
-		m.Data, err = d.call(order.Task, order.Input, m.Task, wire.Retry{})
+		m.Data, err = d.requestData(order.Task, order.Input, m.Task, wire.Retry{})
 		return err
 	}
 	m.Type = wire.Update
-	target, err := d.address(ctx, order.Input.RequestedAgentID)
+	target, err := d.agentAddress(ctx, order.Input.RequestedAgentID)
 	if err == nil {
 		m.Data, err = new(wire.Writer).Add("handoff", target.String()).Data()
 	}
 	return err
 }
 
-// questioned is the DATA of an agent's C, without its options where they have no room.
-func questioned(e models.TaskChanged) wire.Data {
+// questionData is the DATA of an agent's C, without its options where they have no room.
+func questionData(e models.TaskChanged) wire.Data {
 	w := new(wire.Writer).Text("question", e.Question)
 	data, err := w.Data()
 	if err != nil {

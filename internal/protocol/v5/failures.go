@@ -8,14 +8,14 @@ import (
 	"comet/models"
 )
 
-// detail is what is kept of an agent's E, so that its asker gets the same.
-type detail struct {
+// failureDetail is what is kept of an agent's E, so that its asker gets the same.
+type failureDetail struct {
 	Code wire.Code `json:"code,omitempty"`
 	Data wire.Data `json:"data,omitempty"`
 }
 
-// failureOf is what a code means to the core (PROTOCOL_V5 §8.2).
-func failureOf(c wire.Code) orchestrator.Failure {
+// coreFailure is what a code means to the core (PROTOCOL_V5 §8.2).
+func coreFailure(c wire.Code) orchestrator.Failure {
 	switch c {
 	case wire.E17:
 		return orchestrator.FailureBudget
@@ -39,10 +39,10 @@ func failureOf(c wire.Code) orchestrator.Failure {
 	return orchestrator.FailureWork
 }
 
-// codeOf is the code of a task that failed: its agent's own where it was said in this
+// errorCode is the code of a task that failed: its agent's own where it was said in this
 // protocol, and otherwise that of the core's failure.
-func codeOf(t models.Task, d detail) wire.Code {
-	if d.Code != "" && string(failureOf(d.Code)) == t.ErrorCode {
+func errorCode(t models.Task, d failureDetail) wire.Code {
+	if d.Code != "" && string(coreFailure(d.Code)) == t.ErrorCode {
 		return d.Code
 	}
 	switch orchestrator.Failure(t.ErrorCode) {
@@ -72,8 +72,8 @@ func codeOf(t models.Task, d detail) wire.Code {
 	return wire.E99
 }
 
-// detailOf reads what was kept; another dialect may have kept something else.
-func detailOf(t models.Task) (d detail) {
+// readFailureDetail reads what was kept; another dialect may have kept something else.
+func readFailureDetail(t models.Task) (d failureDetail) {
 	_ = json.Unmarshal(t.Detail, &d)
 	return d
 }

@@ -14,9 +14,9 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/jobs"
-	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol/v5"
+	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/registry"
 	"comet/internal/usage"
 	wire "comet/internal/wire/v5"
@@ -62,7 +62,7 @@ func open(t testing.TB, db *storetest.DB) *house {
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	keys := auth.NewKeys(db.Store, &auth.KeysOptions{Clock: db.Now})
-	return &house{v5.New(work, &v5.Options{Keys: keys, Journal: journal.New(db.Store, nil)}), work, db, keys}
+	return &house{v5.New(work, &v5.Options{Keys: keys, MessageLog: messagelog.New(db.Store, nil)}), work, db, keys}
 }
 
 // agent registers an agent that offers the capabilities.

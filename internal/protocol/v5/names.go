@@ -24,27 +24,27 @@ func contextName(n int64) string { return models.ContextName(n) }
 // no context has.
 func contextNumber(name string) (n int64, ok bool) { return models.ContextNumber(name) }
 
-// address is that of an agent.
-func (d *Protocol) address(ctx context.Context, agentID string) (wire.Address, error) {
-	n, err := d.work.AgentNumber(ctx, agentID)
+// agentAddress is that of an agent.
+func (d *Protocol) agentAddress(ctx context.Context, agentID string) (wire.Address, error) {
+	n, err := d.orchestrator.AgentNumber(ctx, agentID)
 	return wire.NthWorker(int(n)), err
 }
 
-// agentAt returns the agent that has an address. What is no worker's, and a worker that
+// agentByAddress returns the agent that has an address. What is no worker's, and a worker that
 // there is not, is E41.
-func (d *Protocol) agentAt(ctx context.Context, a wire.Address) (string, error) {
+func (d *Protocol) agentByAddress(ctx context.Context, a wire.Address) (string, error) {
 	n, ok := a.Nth()
 	if !ok {
-		return "", refuse(wire.E41, "", "%s is no worker", a)
+		return "", errorf(wire.E41, "", "%s is no worker", a)
 	}
-	id, err := d.work.AgentOfNumber(ctx, int64(n))
-	return id, orNotFound(err, wire.E41, "there is no %s", a)
+	id, err := d.orchestrator.AgentOfNumber(ctx, int64(n))
+	return id, notFoundAs(err, wire.E41, "there is no %s", a)
 }
 
-// root returns the task that one was handed off from in the end: itself, for most.
-func (d *Protocol) root(ctx context.Context, t models.Task) (models.Task, error) {
+// rootTask returns the task that one was handed off from in the end: itself, for most.
+func (d *Protocol) rootTask(ctx context.Context, t models.Task) (models.Task, error) {
 	for t.ParentID != nil {
-		source, err := d.work.Task(ctx, *t.ParentID)
+		source, err := d.orchestrator.Task(ctx, *t.ParentID)
 		if err != nil {
 			return t, err
 		}
@@ -53,37 +53,37 @@ func (d *Protocol) root(ctx context.Context, t models.Task) (models.Task, error)
 	return t, nil
 }
 
-// named returns the task that a message names by CTX and TID: the one at depth 0.
-func (d *Protocol) named(ctx context.Context, m wire.Message) (models.Task, error) {
+// namedTask returns the task that a message names by CTX and TID: the one at depth 0.
+func (d *Protocol) namedTask(ctx context.Context, m wire.Message) (models.Task, error) {
 	tid, ok := m.Task.Number()
 	if !ok || tid == 0 {
-		return models.Task{}, refuse(wire.E10, "", "TID must name a task, not %s", m.Task)
+		return models.Task{}, errorf(wire.E10, "", "TID must name a task, not %s", m.Task)
 	}
 	n, ok := contextNumber(m.Context)
 	if !ok {
-		return models.Task{}, noSession(m.Context)
+		return models.Task{}, unknownSession(m.Context)
 	}
-	if _, err := d.work.SessionOfContext(ctx, n); err != nil {
-		return models.Task{}, orNotFound(err, wire.E42, "there is no session %s", m.Context)
+	if _, err := d.orchestrator.SessionOfContext(ctx, n); err != nil {
+		return models.Task{}, notFoundAs(err, wire.E42, "there is no session %s", m.Context)
 	}
-	t, err := d.work.TaskByShortID(ctx, models.ShortID{Context: n, Task: tid})
-	return t, orNotFound(err, wire.E40, "there is no task %s in %s", m.Task, m.Context)
+	t, err := d.orchestrator.TaskByShortID(ctx, models.ShortID{Context: n, Task: tid})
+	return t, notFoundAs(err, wire.E40, "there is no task %s in %s", m.Task, m.Context)
 }
 
-// had returns the task that an agent speaks of. At a depth it is a part that was handed
+// workerTask returns the task that an agent speaks of. At a depth it is a part that was handed
 // off to the agent, and at 0 the task itself, or the agent's part where several do it.
-func (d *Protocol) had(ctx context.Context, s speaker, m wire.Message) (models.Task, error) {
-	if s.of != nil {
-		return *s.of, nil
+func (d *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (models.Task, error) {
+	if s.task != nil {
+		return *s.task, nil
 	}
-	t, err := d.named(ctx, m)
+	t, err := d.namedTask(ctx, m)
 	if err != nil || m.Depth == 0 && t.AgentID != "" {
 		return t, err
 	}
 	if m.Depth == 0 {
-		return d.share(ctx, s, t)
+		return d.workerSubtask(ctx, s, t)
 	}
-	orders, err := d.work.OpenTasksOf(ctx, s.agent)
+	orders, err := d.orchestrator.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return t, err
 	}
@@ -91,13 +91,13 @@ func (d *Protocol) had(ctx context.Context, s speaker, m wire.Message) (models.T
 		if o.Task.Depth != m.Depth {
 			continue
 		}
-		if root, err := d.root(ctx, o.Task); err != nil || root.ID == t.ID {
+		if root, err := d.rootTask(ctx, o.Task); err != nil || root.ID == t.ID {
 			return o.Task, err
 		}
 	}
 	// A result may be said again by somebody who did not hear that it was noted, and late by
 	// somebody whose part is another's by now.
-	found, err := d.partsAt(ctx, t, m.Depth)
+	found, err := d.subtasksAt(ctx, t, m.Depth)
 	if err != nil {
 		return t, err
 	}
@@ -105,30 +105,30 @@ func (d *Protocol) had(ctx context.Context, s speaker, m wire.Message) (models.T
 	for i, p := range found {
 		parts[i] = p.Task
 	}
-	if p, ok, err := d.itsPart(ctx, s.agent, parts); ok || err != nil {
+	if p, ok, err := d.selectSubtask(ctx, s.agentID, parts); ok || err != nil {
 		return p, err
 	}
-	return t, refuse(wire.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
+	return t, errorf(wire.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
 }
 
-// share is the part of a task that an agent has beside others, and the task itself where
+// workerSubtask is the part of a task that an agent has beside others, and the task itself where
 // it has none.
-func (d *Protocol) share(ctx context.Context, s speaker, t models.Task) (models.Task, error) {
-	parts, err := d.work.Parts(ctx, t.ID)
+func (d *Protocol) workerSubtask(ctx context.Context, s sender, t models.Task) (models.Task, error) {
+	parts, err := d.orchestrator.Parts(ctx, t.ID)
 	if err != nil {
 		return t, err
 	}
 	parts = slices.DeleteFunc(parts, func(part models.Task) bool { return part.Depth != t.Depth })
-	if part, ok, err := d.itsPart(ctx, s.agent, parts); ok || err != nil {
+	if part, ok, err := d.selectSubtask(ctx, s.agentID, parts); ok || err != nil {
 		return part, err
 	}
 	return t, nil
 }
 
-// itsPart is the part that an agent speaks of, among some that one line could mean: what it
+// selectSubtask is the part that an agent speaks of, among some that one line could mean: what it
 // does now, and otherwise what it was given last, whoever has that by now. A late result is
 // one of the latter. ok is false where it never had any.
-func (d *Protocol) itsPart(ctx context.Context, agent string, parts []models.Task) (found models.Task, ok bool, err error) {
+func (d *Protocol) selectSubtask(ctx context.Context, agent string, parts []models.Task) (found models.Task, ok bool, err error) {
 	for _, part := range parts {
 		if part.AgentID == agent && !part.State.Ended() {
 			return part, true, nil
@@ -136,7 +136,7 @@ func (d *Protocol) itsPart(ctx context.Context, agent string, parts []models.Tas
 	}
 	var last time.Time
 	for _, part := range parts {
-		attempts, err := d.work.Attempts(ctx, part.ID)
+		attempts, err := d.orchestrator.Attempts(ctx, part.ID)
 		if err != nil {
 			return found, false, err
 		}
@@ -150,27 +150,27 @@ func (d *Protocol) itsPart(ctx context.Context, agent string, parts []models.Tas
 	return found, ok, nil
 }
 
-func orNone(text string) string {
+func orDash(text string) string {
 	if text == "" {
 		return "-"
 	}
 	return text
 }
 
-// head is what a line about a task says beside its type and data. from and to are set by
+// newMessage is what a line about a task says beside its type and data. from and to are set by
 // the caller.
-func (d *Protocol) head(ctx context.Context, t models.Task) (wire.Message, error) {
-	root, err := d.root(ctx, t)
+func (d *Protocol) newMessage(ctx context.Context, t models.Task) (wire.Message, error) {
+	root, err := d.rootTask(ctx, t)
 	if err != nil {
 		return wire.Message{}, err
 	}
-	h, err := d.work.ShortID(ctx, root.ID, root.SessionID)
+	h, err := d.orchestrator.ShortID(ctx, root.ID, root.SessionID)
 	if err != nil {
 		return wire.Message{}, err
 	}
 	m := wire.Message{
 		From: self, Task: wire.TaskOf(h.Task), Context: contextName(h.Context), Depth: min(t.Depth, wire.MaxDepth),
-		Priority: priority(t.Priority), State: state(t),
+		Priority: wirePriority(t.Priority), State: wireState(t),
 	}
 	if t.Budget != nil {
 		m.Budget = wire.BudgetOf(*t.Budget - t.Tokens)
@@ -179,8 +179,8 @@ func (d *Protocol) head(ctx context.Context, t models.Task) (wire.Message, error
 	return m, nil
 }
 
-// state is the letter of a task's state (PROTOCOL_V5 §4.1).
-func state(t models.Task) wire.State {
+// wireState is the letter of a task's state (PROTOCOL_V5 §4.1).
+func wireState(t models.Task) wire.State {
 	switch t.State {
 	case models.TaskNew:
 		return wire.New
@@ -195,7 +195,7 @@ func state(t models.Task) wire.State {
 }
 
 // The priorities of the core and of the protocol (decisions: “P0→priority 2”).
-func priority(p int) wire.Priority {
+func wirePriority(p int) wire.Priority {
 	switch {
 	case p >= 2:
 		return wire.P0
@@ -205,7 +205,7 @@ func priority(p int) wire.Priority {
 	return wire.P2
 }
 
-func priorityOf(p wire.Priority) int {
+func corePriority(p wire.Priority) int {
 	switch p.OrDefault() {
 	case wire.P0:
 		return 2
@@ -215,26 +215,26 @@ func priorityOf(p wire.Priority) int {
 	return models.DefaultPriority
 }
 
-// numbers counts our messages in each context (decisions: “Message numbers are per (CTX,
+// messageNumbers counts our messages in each context (decisions: “Message numbers are per (CTX,
 // FROM), gaps allowed, and wrap at 9999”). A context that was not spoken in for long
 // begins anew, anywhere.
-type numbers struct {
+type messageNumbers struct {
 	start int
 
 	mu   sync.Mutex
 	last *lru.Cache[string, int]
 }
 
-// maxCounted is how many contexts are counted at a time.
-const maxCounted = 100_000
+// maxNumberedContexts is how many contexts are counted at a time.
+const maxNumberedContexts = 100_000
 
-func newNumbers(now time.Time) *numbers {
-	last, _ := lru.New[string, int](maxCounted) // fails only for a size that is not positive
-	return &numbers{start: int(now.Unix() % wire.MaxNumber), last: last}
+func newMessageNumbers(now time.Time) *messageNumbers {
+	last, _ := lru.New[string, int](maxNumberedContexts) // fails only for a size that is not positive
+	return &messageNumbers{start: int(now.Unix() % wire.MaxNumber), last: last}
 }
 
 // next is the number of the next message; in system traffic it is counted as well.
-func (n *numbers) next(of string) int {
+func (n *messageNumbers) next(of string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	last, ok := n.last.Get(of)
@@ -246,5 +246,5 @@ func (n *numbers) next(of string) int {
 	return next
 }
 
-// isGone reports whether a task is not kept any more.
-func isGone(err error) bool { return errs.Is(err, errs.NotFound) }
+// isNotFound reports whether a task is not kept any more.
+func isNotFound(err error) bool { return errs.Is(err, errs.NotFound) }

@@ -35,15 +35,15 @@ const reasonMissing = "missing"
 // together no more than an attempt may put out.
 const maxParts = orchestrator.MaxOutput / (4 * wire.MaxData)
 
-// takePiece makes of a report that carries a piece one that puts it where it belongs. In
+// parsePiece makes of a report that carries a piece one that puts it where it belongs. In
 // the core a piece stands for one place, whatever its length, so that the places are
 // the numbers; the core puts the pieces together in their order.
-func takePiece(s speaker, m wire.Message, t models.Task, p *orchestrator.Progress) error {
-	part, err := numberIn(m.Data, keyPart, 1, maxParts, 0)
+func parsePiece(s sender, m wire.Message, t models.Task, p *orchestrator.Progress) error {
+	part, err := intPair(m.Data, keyPart, 1, maxParts, 0)
 	if err != nil {
 		return err
 	}
-	if part == 0 && !isLog(m.Data) {
+	if part == 0 && !isLogPiece(m.Data) {
 		return nil
 	}
 	text, err := pieceText(m)
@@ -55,9 +55,9 @@ func takePiece(s speaker, m wire.Message, t models.Task, p *orchestrator.Progres
 	}
 	switch next := int(t.OutputBytes) + 1; {
 	case len(text) == 0:
-		return refuse(wire.E10, "", "DATA must have text, the piece %d", part)
-	case part > next && t.AgentID == s.agent:
-		return refuse(wire.E10, reasonMissing, "piece %d is missing", next)
+		return errorf(wire.E10, "", "DATA must have text, the piece %d", part)
+	case part > next && t.AgentID == s.agentID:
+		return errorf(wire.E10, reasonMissing, "piece %d is missing", next)
 	}
 	// The same piece again is found by its place, and not by its message.
 	p.MessageID, p.Log = "", nil
@@ -65,9 +65,9 @@ func takePiece(s speaker, m wire.Message, t models.Task, p *orchestrator.Progres
 	return nil
 }
 
-// isLog reports whether DATA is a piece of the log, which has a number. Text in its place is
+// isLogPiece reports whether DATA is a piece of the log, which has a number. Text in its place is
 // a pair like any other.
-func isLog(data wire.Data) bool {
+func isLogPiece(data wire.Data) bool {
 	text, _ := data.Get(keyLog)
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= 0
@@ -76,7 +76,7 @@ func isLog(data wire.Data) bool {
 // pieceText is the text of a piece.
 func pieceText(m wire.Message) ([]byte, error) {
 	if m.Warnings.Has(wire.DataTruncated) {
-		return nil, refuse(wire.E10, "", "DATA has more than %d characters; the end of the piece is lost", wire.MaxData)
+		return nil, errorf(wire.E10, "", "DATA has more than %d characters; the end of the piece is lost", wire.MaxData)
 	}
 	text, _ := m.Data.Get(keyText)
 	switch enc, _ := m.Data.Get(keyEnc); enc {
@@ -85,49 +85,51 @@ func pieceText(m wire.Message) ([]byte, error) {
 	case "base64":
 		raw, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
-			return nil, refuse(wire.E10, "", "text is no Base64")
+			return nil, errorf(wire.E10, "", "text is no Base64")
 		}
 		return raw, nil
 	default:
-		return nil, refuse(wire.E10, "", "enc must be base64, not %s", enc)
+		return nil, errorf(wire.E10, "", "enc must be base64, not %s", enc)
 	}
 }
 
-// pieced reports whether an S or E says that the pieces are the result, and refuses one
+// resultInPieces reports whether an S or E says that the pieces are the result, and refuses one
 // before which a piece is missing. In §12.1 there are none: then DATA is the result.
-func pieced(s speaker, m wire.Message, t models.Task) (bool, error) {
+func resultInPieces(s sender, m wire.Message, t models.Task) (bool, error) {
 	src, _ := m.Data.Get(keySrc)
 	if src == "" || src != (wire.Ref{Kind: wire.RefTask, Task: m.Task, Field: "raw"}).String() {
 		return false, nil
 	}
-	want, err := numberIn(m.Data, keyParts, 1, maxParts, 0)
-	if err != nil || t.State.Ended() || t.AgentID != s.agent { // the core judges what is late
+	want, err := intPair(m.Data, keyParts, 1, maxParts, 0)
+	if err != nil || t.State.Ended() || t.AgentID != s.agentID { // the core judges what is late
 		return want > 0, err
 	}
 	have := int(t.OutputBytes)
 	switch {
 	case want > have:
-		return false, refuse(wire.E10, reasonMissing, "piece %d is missing", have+1)
+		return false, errorf(wire.E10, reasonMissing, "piece %d is missing", have+1)
 	case want != 0 && want < have:
-		return false, refuse(wire.E10, "", "there are %d pieces, and not %d", have, want)
+		return false, errorf(wire.E10, "", "there are %d pieces, and not %d", have, want)
 	}
 	return have > 0, nil
 }
 
-// saidBeside is what is kept of an S whose result came in pieces, for its asker.
-func saidBeside(m wire.Message) (json.RawMessage, error) { return json.Marshal(detail{Data: m.Data}) }
+// piecesDetail is what is kept of an S whose result came in pieces, for its asker.
+func piecesDetail(m wire.Message) (json.RawMessage, error) {
+	return json.Marshal(failureDetail{Data: m.Data})
+}
 
-// beside is the DATA of such an S, "" for a result that came otherwise.
-func beside(t models.Task) wire.Data {
-	if kept := detailOf(t); t.State == models.TaskDone && kept.Code == "" {
+// dataOfPieces is the DATA of such an S, "" for a result that came otherwise.
+func dataOfPieces(t models.Task) wire.Data {
+	if kept := readFailureDetail(t); t.State == models.TaskDone && kept.Code == "" {
 		return kept.Data
 	}
 	return ""
 }
 
-// besideField is a field of that DATA; S is all of it.
-func besideField(t models.Task, field string) (string, bool) {
-	data := beside(t)
+// fieldOfPieces is a field of that DATA; S is all of it.
+func fieldOfPieces(t models.Task, field string) (string, bool) {
+	data := dataOfPieces(t)
 	if data == "" || field == "raw" || field == "" {
 		return "", false
 	}
@@ -137,8 +139,8 @@ func besideField(t models.Task, field string) (string, bool) {
 	return data.Get(field)
 }
 
-// exitOf is the exit code that an E says, nil for none.
-func exitOf(data wire.Data) *int {
+// exitCodePair is the exit code that an E says, nil for none.
+func exitCodePair(data wire.Data) *int {
 	text, _ := data.Get(keyExit)
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > 1<<16 {
@@ -147,9 +149,9 @@ func exitOf(data wire.Data) *int {
 	return &n
 }
 
-// failedAs writes what a task of another dialect failed with: its exit code, and where its
+// writeFailure writes what a task of another dialect failed with: its exit code, and where its
 // output is.
-func failedAs(w *wire.Writer, tid wire.Task, t models.Task) *wire.Writer {
+func writeFailure(w *wire.Writer, tid wire.Task, t models.Task) *wire.Writer {
 	if t.ExitCode != nil && *t.ExitCode > 0 {
 		w.Number(keyExit, int64(*t.ExitCode))
 	}

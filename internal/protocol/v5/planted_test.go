@@ -40,7 +40,7 @@ func TestAMessageOfSomebodyElse(t *testing.T) {
 			h.says(t, agent, "M3|"+name+">O1|A|-|-|-|-|0|S1|-|planted", 0)
 			h.says(t, agent, "M3|"+name+">O1|A|T0|-|-|-|0|S1|-|planted", 0)
 			require.Contains(t, h.one(t, agent, "M3|"+name+">O1|A|T1|-|-|-|0|S7|-|planted"), "|F|E42|")
-			_, err := h.journal.ByNumber(t.Context(), 1, name, 3)
+			_, err := h.messages.ByNumber(t.Context(), 1, name, 3)
 			require.True(t, errs.Is(err, errs.NotFound), "%v", err)
 		}
 		require.Contains(t, h.one(t, "mole", "M3|W2>O1|U|T1|-|R|-|0|S1|-|planted"), "|F|E40|", "the task of another")

@@ -15,8 +15,8 @@ import (
 //go:embed prompts/*.txt
 var promptFiles embed.FS
 
-// prompt is what a prompt is filled in with.
-type prompt struct {
+// promptData is what a prompt is filled in with.
+type promptData struct {
 	// Address and Caps are the agent's whose prompt it is, "" where there is none.
 	Address, Caps string
 	// Analyst is another worker for what a research agent does not do itself.
@@ -26,8 +26,8 @@ type prompt struct {
 
 type promptWorker struct{ Address, Name, State, Caps string }
 
-// maxPrompted is how many workers a prompt lists.
-const maxPrompted = 200
+// maxPromptWorkers is how many workers a prompt lists.
+const maxPromptWorkers = 200
 
 // Prompt is one of the system prompts of PROTOCOL_V5 §13, “orchestrator”, “worker” or
 // “research”, filled in with the live registry. language is “fr”, as documented with the
@@ -42,7 +42,7 @@ func (d *Protocol) Prompt(ctx context.Context, name, language, agentID string) (
 	if err != nil {
 		return "", err
 	}
-	p, err := d.prompted(ctx, name, agentID)
+	p, err := d.newPromptData(ctx, name, agentID)
 	if err != nil {
 		return "", err
 	}
@@ -51,19 +51,19 @@ func (d *Protocol) Prompt(ctx context.Context, name, language, agentID string) (
 	return out.String(), err
 }
 
-func (d *Protocol) prompted(ctx context.Context, name, agentID string) (p prompt, err error) {
+func (d *Protocol) newPromptData(ctx context.Context, name, agentID string) (p promptData, err error) {
 	if agentID != "" {
-		agent, err := d.work.Agent(ctx, agentID)
+		agent, err := d.orchestrator.Agent(ctx, agentID)
 		if err != nil {
 			return p, err
 		}
-		address, err := d.address(ctx, agentID)
+		address, err := d.agentAddress(ctx, agentID)
 		if err != nil {
 			return p, err
 		}
-		p.Address, p.Caps = address.String(), capsOf(agent)
+		p.Address, p.Caps = address.String(), capabilityList(agent)
 	}
-	workers, err := d.work.Workers(ctx, "", maxPrompted)
+	workers, err := d.orchestrator.Workers(ctx, "", maxPromptWorkers)
 	for _, w := range workers {
 		if err != nil {
 			break
@@ -75,40 +75,40 @@ func (d *Protocol) prompted(ctx context.Context, name, agentID string) (p prompt
 
 // The capabilities by which the prompt of a research agent finds whom it is about.
 const (
-	searches = "web_search"
-	analyses = "data_analysis"
+	searchCapability   = "web_search"
+	analysisCapability = "data_analysis"
 )
 
 // addWorker lists a worker that is there. The prompt of a research agent that is for nobody
 // in particular is for the first one that searches.
-func (d *Protocol) addWorker(ctx context.Context, p *prompt, name string, w models.Worker, agentID string) error {
+func (d *Protocol) addWorker(ctx context.Context, p *promptData, name string, w models.Worker, agentID string) error {
 	if w.State == models.WorkerOffline {
 		return nil
 	}
-	agent, err := d.work.Agent(ctx, w.AgentID)
+	agent, err := d.orchestrator.Agent(ctx, w.AgentID)
 	if err != nil || !agent.IsActive {
 		return err
 	}
-	address, err := d.address(ctx, w.AgentID)
+	address, err := d.agentAddress(ctx, w.AgentID)
 	if err != nil {
 		return err
 	}
-	p.Workers = append(p.Workers, promptWorker{address.String(), agent.Name, string(w.State), capsOf(agent)})
+	p.Workers = append(p.Workers, promptWorker{address.String(), agent.Name, string(w.State), capabilityList(agent)})
 	switch {
-	case name == "research" && agentID == "" && p.Address == "" && offers(agent, searches):
-		p.Address, p.Caps = address.String(), capsOf(agent)
-	case w.AgentID != agentID && p.Analyst == "" && offers(agent, analyses):
+	case name == "research" && agentID == "" && p.Address == "" && hasCapability(agent, searchCapability):
+		p.Address, p.Caps = address.String(), capabilityList(agent)
+	case w.AgentID != agentID && p.Analyst == "" && hasCapability(agent, analysisCapability):
 		p.Analyst = address.String() + "-ANALYST"
 	}
 	return nil
 }
 
-func offers(a models.Agent, capability string) bool {
+func hasCapability(a models.Agent, capability string) bool {
 	return slices.ContainsFunc(a.Capabilities, func(c string) bool { return models.CapabilityKey(c) == capability })
 }
 
-// capsOf is what an agent offers, as a join declares it.
-func capsOf(a models.Agent) string {
+// capabilityList is what an agent offers, as a join declares it.
+func capabilityList(a models.Agent) string {
 	names := make([]string, len(a.Capabilities))
 	for i, c := range a.Capabilities {
 		names[i] = models.CapabilityKey(c)

@@ -18,9 +18,9 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
-	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/internal/protocol/v5/messagelog"
 	wire "comet/internal/wire/v5"
 	"comet/models"
 )
@@ -41,29 +41,28 @@ type Options struct {
 	Clock func() time.Time
 	// Keys are what agents sign with; without them no agent has a key.
 	Keys *auth.Keys
-	// Journal keeps what is said; default: it is not kept, and no message can be referred
-	// to.
-	Journal *journal.Journal
+	// MessageLog stores the messages of conversations; without it none can be referred to.
+	MessageLog *messagelog.Log
 	// Logger hears of every line, and of our own failures; default discards.
 	Logger *slog.Logger
 }
 
 // Protocol implements protocol.Protocol. It is safe for concurrent use.
 type Protocol struct {
-	work    *orchestrator.Orchestrator
-	clock   func() time.Time
-	log     *slog.Logger
-	keys    *auth.Keys       // nil for none
-	journal *journal.Journal // nil for none
-	numbers *numbers
-	texts   texts
+	orchestrator *orchestrator.Orchestrator
+	clock        func() time.Time
+	log          *slog.Logger
+	keys         *auth.Keys      // nil for none
+	messages     *messagelog.Log // nil for none
+	numbers      *messageNumbers
+	pageCache    pageCache
 }
 
 var _ protocol.Protocol = (*Protocol)(nil)
 
 // New returns the dialect over the orchestrator.
 func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
-	d := &Protocol{work: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
+	d := &Protocol{orchestrator: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
 	if opts != nil && opts.Clock != nil {
 		d.clock = opts.Clock
 	}
@@ -71,9 +70,9 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
 		d.log = opts.Logger
 	}
 	if opts != nil {
-		d.keys, d.journal = opts.Keys, opts.Journal
+		d.keys, d.messages = opts.Keys, opts.MessageLog
 	}
-	d.numbers, d.texts = newNumbers(d.clock()), newTexts()
+	d.numbers, d.pageCache = newMessageNumbers(d.clock()), newPageCache()
 	return d
 }
 
@@ -136,10 +135,10 @@ func (d *Protocol) Introduction(raw []byte) (name string, err error) {
 		return "", err
 	}
 	if m.Type != wire.Join || m.From.Role != wire.Worker {
-		return "", refuse(wire.E13, "from", "the first line must be a worker's J, not %s of %s", m.Type, m.From)
+		return "", errorf(wire.E13, "from", "the first line must be a worker's J, not %s of %s", m.Type, m.From)
 	}
 	if m.Warnings.Has(wire.DataTruncated) && !has(m.Data, keyToken) {
-		return "", refuse(wire.E10, "", "DATA has more than %d characters; a token behind them is lost", wire.MaxData)
+		return "", errorf(wire.E10, "", "DATA has more than %d characters; a token behind them is lost", wire.MaxData)
 	}
 	name, _ = m.Data.Get("name")
 	_, err = checkJoin(m)
@@ -148,56 +147,56 @@ func (d *Protocol) Introduction(raw []byte) (name string, err error) {
 
 // Receive implements protocol.Dialect.
 func (d *Protocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
-	old := d.hearsV4(from, raw)
-	m, s, err := d.hear(ctx, from, raw, old)
+	old := d.repliesInV4(from, raw)
+	m, s, err := d.readMessage(ctx, from, raw, old)
 	if err != nil {
-		return d.inVersion(old, d.unheard(ctx, from, d.answered(ctx, s, d.refuse(m, err))))
+		return d.replyInVersion(old, d.markUnauthenticated(ctx, from, d.logReply(ctx, s, d.errorReply(m, err))))
 	}
 	var answer protocol.Reply
-	if err = d.heed(ctx, &s, m, old); err == nil {
-		answer, err = d.receive(ctx, s, m, wait)
+	if err = d.resolveTask(ctx, &s, m, old); err == nil {
+		answer, err = d.handleMessage(ctx, s, m, wait)
 	}
 	if err == nil {
-		s.said.taken(d.inContext(ctx, s, m))
+		s.incoming.log(d.withShortNames(ctx, s, m))
 	} else {
-		answer = d.refuse(m, err)
+		answer = d.errorReply(m, err)
 	}
-	return d.seal(ctx, s.agent, m, d.inVersion(old, d.answered(ctx, s, answer)))
+	return d.signReply(ctx, s.agentID, m, d.replyInVersion(old, d.logReply(ctx, s, answer)))
 }
 
-// inVersion is an answer in the version that somebody is answered in.
-func (d *Protocol) inVersion(old bool, a protocol.Reply) protocol.Reply {
+// replyInVersion is an answer in the version that somebody is answered in.
+func (d *Protocol) replyInVersion(old bool, a protocol.Reply) protocol.Reply {
 	if old {
-		return d.down(a)
+		return d.toV4(a)
 	}
 	return a
 }
 
-// hear reads a message, of V4 where old is set, and finds out whose it is. What is wrong
+// readMessage reads a message, of V4 where old is set, and finds out whose it is. What is wrong
 // with it behind that is for heed: it is known to have come from its sender then, and its
 // signature is taken.
-func (d *Protocol) hear(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s speaker, err error) {
+func (d *Protocol) readMessage(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s sender, err error) {
 	if m, err = parse(string(raw), old); err != nil {
-		return d.fromWhom(ctx, from, m), s, err
+		return d.withTokenSender(ctx, from, m), s, err
 	}
 	var told bool
 	if m.Data, _, told = m.Data.Cut(keyToken); told && protocol.ConnectionOf(ctx).Remote { // it is nobody else's business
-		return m, s, errToken()
+		return m, s, errTokenOverNetwork()
 	}
-	if s, err = d.speaker(ctx, from, m); err == nil {
-		err = d.authenticate(ctx, s.agent, m, raw)
+	if s, err = d.identifySender(ctx, from, m); err == nil {
+		err = d.verifySignature(ctx, s.agentID, m, raw)
 	}
-	d.came(ctx, s, m, err)
+	d.logIncoming(ctx, s, m, err)
 	if err == nil {
-		s.said = d.hearing(s, m)
+		s.incoming = d.newIncoming(s, m)
 	}
 	return m, s, err
 }
 
-// heed finds out which task a message of V4 is about, and looks at its cause.
-func (d *Protocol) heed(ctx context.Context, s *speaker, m wire.Message, old bool) error {
+// resolveTask finds out which task a message of V4 is about, and looks at its cause.
+func (d *Protocol) resolveTask(ctx context.Context, s *sender, m wire.Message, old bool) error {
 	if old {
-		if err := d.recall(ctx, s, m); err != nil {
+		if err := d.resolveTaskV4(ctx, s, m); err != nil {
 			return err
 		}
 	}
@@ -205,66 +204,66 @@ func (d *Protocol) heed(ctx context.Context, s *speaker, m wire.Message, old boo
 	return err
 }
 
-func (d *Protocol) receive(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Reply, error) {
+func (d *Protocol) handleMessage(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch m.Type {
 	case wire.Query:
-		return d.query(ctx, s, m)
+		return d.handleQuery(ctx, s, m)
 	case wire.Request:
-		return d.request(ctx, s, m, wait)
+		return d.handleRequest(ctx, s, m, wait)
 	}
-	if s.agent == "" {
-		return d.fromUser(ctx, s, m, wait)
+	if s.agentID == "" {
+		return d.handleUserMessage(ctx, s, m, wait)
 	}
-	return d.fromAgent(ctx, s, m)
+	return d.handleAgentMessage(ctx, s, m)
 }
 
-// fromUser takes what somebody says of a task that he asked for.
-func (d *Protocol) fromUser(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Reply, error) {
+// handleUserMessage takes what somebody says of a task that he asked for.
+func (d *Protocol) handleUserMessage(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch {
 	case m.Type == wire.Clarify:
-		return d.answer(ctx, s, m, wait)
+		return d.handleAnswer(ctx, s, m, wait)
 	case m.Type == wire.Update && m.State == wire.Cancelled:
-		return d.cancel(ctx, s, m)
+		return d.handleCancel(ctx, s, m)
 	case m.Type == wire.Broadcast:
-		return d.broadcast(ctx, s, m)
+		return d.handleBroadcast(ctx, s, m)
 	}
-	return protocol.Reply{}, refuse(wire.E14, "", "a user sends R, C, B, Q and U with the state X, not %s", m.Type)
+	return protocol.Reply{}, errorf(wire.E14, "", "a user sends R, C, B, Q and U with the state X, not %s", m.Type)
 }
 
-// fromAgent takes what an agent says of itself, and of the work it has.
-func (d *Protocol) fromAgent(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
+// handleAgentMessage takes what an agent says of itself, and of the work it has.
+func (d *Protocol) handleAgentMessage(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	if err := checkState(m); err != nil {
 		return protocol.Reply{}, err
 	}
 	switch m.Type {
 	case wire.Join:
-		return d.join(ctx, s, m)
+		return d.handleJoin(ctx, s, m)
 	case wire.Leave:
-		return d.leave(ctx, s, m)
+		return d.handleLeave(ctx, s, m)
 	case wire.Caps:
-		return d.caps(ctx, s, m)
+		return d.handleCaps(ctx, s, m)
 	case wire.Heartbeat:
-		return d.heartbeat(ctx, s, m)
+		return d.handleHeartbeat(ctx, s, m)
 	case wire.Ack:
-		return d.ack(ctx, s, m)
+		return d.handleAck(ctx, s, m)
 	case wire.Update:
 		if m.State == wire.Cancelled {
-			return d.cancel(ctx, s, m) // of what it asked for itself
+			return d.handleCancel(ctx, s, m) // of what it asked for itself
 		}
-		return d.update(ctx, s, m)
+		return d.handleUpdate(ctx, s, m)
 	case wire.Success:
-		return d.success(ctx, s, m)
+		return d.handleSuccess(ctx, s, m)
 	case wire.Failure:
-		return d.failure(ctx, s, m)
+		return d.handleFailure(ctx, s, m)
 	case wire.Clarify:
 		if has(m.Data, "answer") || has(m.Data, "choice") {
-			return d.answer(ctx, s, m, 0)
+			return d.handleAnswer(ctx, s, m, 0)
 		}
-		return d.question(ctx, s, m)
+		return d.handleQuestion(ctx, s, m)
 	case wire.Handoff:
-		return d.handOff(ctx, s, m)
+		return d.handleHandoff(ctx, s, m)
 	}
-	return protocol.Reply{}, refuse(wire.E14, "", "%s is for O1 to send", m.Type)
+	return protocol.Reply{}, errorf(wire.E14, "", "%s is for O1 to send", m.Type)
 }
 
 // checkState refuses a report whose STATE says something else than its type (PROTOCOL_V5
@@ -283,14 +282,14 @@ func checkState(m wire.Message) error {
 	if m.State == 0 || m.State == want || m.Type == wire.Update && m.State == wire.Cancelled {
 		return nil
 	}
-	return refuse(wire.E15, wire.ReasonTransition, "the state of %s is %s, not %s", m.Type, want, m.State)
+	return errorf(wire.E15, wire.ReasonTransition, "the state of %s is %s, not %s", m.Type, want, m.State)
 }
 
 const contentType = "text/plain; charset=utf-8"
 
-// say answers a message with one of our own. Over a line that stays open it is sent
+// reply answers a message with one of our own. Over a line that stays open it is sent
 // where reply is set.
-func (d *Protocol) say(to wire.Message, t wire.Type, s wire.State, data *wire.Writer, reply bool) (protocol.Reply, error) {
+func (d *Protocol) reply(to wire.Message, t wire.Type, s wire.State, data *wire.Writer, reply bool) (protocol.Reply, error) {
 	text, err := data.Data()
 	if err != nil {
 		return protocol.Reply{}, err
@@ -304,13 +303,13 @@ func (d *Protocol) say(to wire.Message, t wire.Type, s wire.State, data *wire.Wr
 	return protocol.Reply{Status: http.StatusOK, Body: []byte(line), ContentType: contentType, SendBack: reply}, nil
 }
 
-// noted is the answer to a message whose effect is committed.
-func (d *Protocol) noted(to wire.Message, word string, reply bool) (protocol.Reply, error) {
-	return d.say(to, wire.Ack, to.State, flag(word, to), reply || to.Warnings != 0) // what was put right is told in any case
+// acknowledge is the answer to a message whose effect is committed.
+func (d *Protocol) acknowledge(to wire.Message, word string, reply bool) (protocol.Reply, error) {
+	return d.reply(to, wire.Ack, to.State, ackData(word, to), reply || to.Warnings != 0) // what was put right is told in any case
 }
 
-// flag begins the DATA of an answer: a word, and what was put right in the message.
-func flag(word string, to wire.Message) *wire.Writer {
+// ackData begins the DATA of an answer: a word, and what was put right in the message.
+func ackData(word string, to wire.Message) *wire.Writer {
 	w := new(wire.Writer).Flag(word)
 	if to.Warnings != 0 {
 		w.List("warn", strings.Split(to.Warnings.String(), ",")...)
@@ -318,10 +317,10 @@ func flag(word string, to wire.Message) *wire.Writer {
 	return w
 }
 
-// orNotFound gives the core's errs.NotFound its code in the protocol.
-func orNotFound(err error, code wire.Code, format string, args ...any) error {
+// notFoundAs gives the core's errs.NotFound its code in the protocol.
+func notFoundAs(err error, code wire.Code, format string, args ...any) error {
 	if errs.Is(err, errs.NotFound) {
-		return refuse(code, "", format, args...)
+		return errorf(code, "", format, args...)
 	}
 	return err
 }

@@ -14,51 +14,51 @@ import (
 	"comet/models"
 )
 
-// query takes Q: who is there (PROTOCOL_V5 §12.4), what a reference stands for, page by
+// handleQuery takes Q: who is there (PROTOCOL_V5 §12.4), what a reference stands for, page by
 // page, or where a task is.
-func (d *Protocol) query(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
+func (d *Protocol) handleQuery(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	if text, ok := m.Data.Get("ref"); ok {
-		return d.fetch(ctx, s, m, text)
+		return d.readReference(ctx, s, m, text)
 	}
 	if _, ok := m.Data.Pair("filter"); !ok {
 		if tid, named := m.Task.Number(); named && tid > 0 {
-			return d.status(ctx, s, m)
+			return d.taskStatus(ctx, s, m)
 		}
 	}
-	return d.roll(ctx, m)
+	return d.listWorkers(ctx, m)
 }
 
 // The bounds of a roll.
 const (
-	workersAtATime = 500
-	// agentsOnPage is how many names fit into DATA beside the other pairs.
-	agentsOnPage = 15
+	workerBatch = 500
+	// workersPerPage is how many names fit into DATA beside the other pairs.
+	workersPerPage = 15
 )
 
-// roll lists workers, with filter=W*, W3 or G8 (the agents of sphere 8), status=active,
+// listWorkers lists workers, with filter=W*, W3 or G8 (the agents of sphere 8), status=active,
 // online, busy or offline, and capability=. More than fit into DATA come in pages.
-func (d *Protocol) roll(ctx context.Context, m wire.Message) (protocol.Reply, error) {
-	page, err := numberIn(m.Data, "page", 1, math.MaxInt32, 1)
+func (d *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Reply, error) {
+	page, err := intPair(m.Data, "page", 1, math.MaxInt32, 1)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	wanted, err := filterOf(m.Data)
+	wanted, err := parseWorkerFilter(m.Data)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	var found []int64
 	for after := ""; ; {
-		workers, err := d.work.Workers(ctx, after, workersAtATime)
+		workers, err := d.orchestrator.Workers(ctx, after, workerBatch)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
 		for _, w := range workers {
 			after = w.AgentID
-			n, err := d.work.AgentNumber(ctx, w.AgentID)
+			n, err := d.orchestrator.AgentNumber(ctx, w.AgentID)
 			if err != nil {
 				return protocol.Reply{}, err
 			}
-			agent, err := d.work.Agent(ctx, w.AgentID)
+			agent, err := d.orchestrator.Agent(ctx, w.AgentID)
 			if err != nil {
 				return protocol.Reply{}, err
 			}
@@ -66,18 +66,18 @@ func (d *Protocol) roll(ctx context.Context, m wire.Message) (protocol.Reply, er
 				found = append(found, n)
 			}
 		}
-		if len(workers) < workersAtATime {
+		if len(workers) < workerBatch {
 			break
 		}
 	}
 	slices.Sort(found)
-	pages := max((len(found)+agentsOnPage-1)/agentsOnPage, 1)
+	pages := max((len(found)+workersPerPage-1)/workersPerPage, 1)
 	if page > pages {
-		return protocol.Reply{}, refuse(wire.E10, "", "page %d is behind the last one, %d", page, pages)
+		return protocol.Reply{}, errorf(wire.E10, "", "page %d is behind the last one, %d", page, pages)
 	}
 	w := new(wire.Writer)
 	var names []wire.Address
-	for _, n := range found[(page-1)*agentsOnPage : min(page*agentsOnPage, len(found))] {
+	for _, n := range found[(page-1)*workersPerPage : min(page*workersPerPage, len(found))] {
 		names = append(names, wire.NthWorker(int(n)))
 	}
 	if len(names) > 0 {
@@ -86,11 +86,11 @@ func (d *Protocol) roll(ctx context.Context, m wire.Message) (protocol.Reply, er
 	if w.Number("count", int64(len(found))); pages > 1 {
 		w.Number("page", int64(page)).Number("of", int64(pages))
 	}
-	return d.say(m, wire.Success, wire.Done, w, true)
+	return d.reply(m, wire.Success, wire.Done, w, true)
 }
 
-// filterOf reads which workers are asked for.
-func filterOf(data wire.Data) (func(n int64, w models.Worker, a models.Agent) bool, error) {
+// parseWorkerFilter reads which workers are asked for.
+func parseWorkerFilter(data wire.Data) (func(n int64, w models.Worker, a models.Agent) bool, error) {
 	who := wire.Address{Role: wire.Workers}
 	if text, ok := data.Get("filter"); ok {
 		var err error
@@ -102,7 +102,7 @@ func filterOf(data wire.Data) (func(n int64, w models.Worker, a models.Agent) bo
 	switch status {
 	case "", "all", "active", "online", "busy", "offline":
 	default:
-		return nil, refuse(wire.E10, "", "status must be active, online, busy, offline or all, not %s", status)
+		return nil, errorf(wire.E10, "", "status must be active, online, busy, offline or all, not %s", status)
 	}
 	capability, hasCapability := data.Get("capability")
 	return func(n int64, w models.Worker, a models.Agent) bool {
@@ -124,17 +124,17 @@ func filterOf(data wire.Data) (func(n int64, w models.Worker, a models.Agent) bo
 	}, nil
 }
 
-// status tells an asker where a task is, as the line that it would get by itself, or the
+// taskStatus tells an asker where a task is, as the line that it would get by itself, or the
 // last one it got; and at a DEPTH where a part of it is.
-func (d *Protocol) status(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
-	t, err := d.meant(ctx, s, m)
+func (d *Protocol) taskStatus(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := d.queriedTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	if m.Depth == 0 && !s.owns(t) && (s.agent == "" || t.AgentID != s.agent) {
-		return protocol.Reply{}, refuse(wire.E40, "", "there is no task %s in %s", m.Task, m.Context)
+	if m.Depth == 0 && !s.owns(t) && (s.agentID == "" || t.AgentID != s.agentID) {
+		return protocol.Reply{}, errorf(wire.E40, "", "there is no task %s in %s", m.Task, m.Context)
 	}
-	return d.standing(ctx, s, t)
+	return d.statusReply(ctx, s, t)
 }
 
 // pageRunes is how many characters of a text are on a page, and pageBytes how many bytes
@@ -142,15 +142,15 @@ func (d *Protocol) status(ctx context.Context, s speaker, m wire.Message) (proto
 const (
 	pageRunes = 150
 	pageBytes = 108
-	// maxFetched is how much of a text can be fetched, in bytes; the rest is for REST.
-	maxFetched = 8 << 20
+	// maxReadable is how much of a text can be fetched, in bytes; the rest is for REST.
+	maxReadable = 8 << 20
 )
 
-// fetch answers with a page of what a reference stands for: ref=T1:raw;page=2 (decisions:
+// readReference answers with a page of what a reference stands for: ref=T1:raw;page=2 (decisions:
 // “fetched with Q”). Text that DATA can hold comes as it is; other text has
 // enc=base64.
-func (d *Protocol) fetch(ctx context.Context, s speaker, m wire.Message, text string) (protocol.Reply, error) {
-	page, err := numberIn(m.Data, "page", 1, math.MaxInt32, 1)
+func (d *Protocol) readReference(ctx context.Context, s sender, m wire.Message, text string) (protocol.Reply, error) {
+	page, err := intPair(m.Data, "page", 1, math.MaxInt32, 1)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -162,68 +162,68 @@ func (d *Protocol) fetch(ctx context.Context, s speaker, m wire.Message, text st
 		return protocol.Reply{}, err
 	}
 	if ref.Kind == wire.RefMessage {
-		value, err := d.said(ctx, s, m, ref.Number)
+		value, err := d.readMessageReference(ctx, s, m, ref.Number)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return d.page(m, pagesOf(value), page)
+		return d.pageReply(m, paginate(value), page)
 	}
 	if tid, ok := m.Task.Number(); ref.Kind == wire.RefContext && (!ok || tid == 0) {
-		value, err := d.factOf(ctx, s, m.Context, ref.Field)
+		value, err := d.contextFact(ctx, s, m.Context, ref.Field)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return d.page(m, pagesOf(value), page)
+		return d.pageReply(m, paginate(value), page)
 	}
-	t, about, err := d.source(ctx, s, m, ref)
+	t, about, err := d.referencedTask(ctx, s, m, ref)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	if ref.Kind == wire.RefTask {
-		all, err := d.storedOnce(ctx, t, about, ref.Field)
+		all, err := d.cachedTaskField(ctx, t, about, ref.Field)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return d.page(m, all, page)
+		return d.pageReply(m, all, page)
 	}
-	value, err := d.fact(ctx, t, ref.Field)
+	value, err := d.sessionFact(ctx, t, ref.Field)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.page(m, pagesOf(value), page)
+	return d.pageReply(m, paginate(value), page)
 }
 
-// page answers with a page of a text.
-func (d *Protocol) page(m wire.Message, all pages, page int) (protocol.Reply, error) {
-	w, err := all.page(page)
+// pageReply answers with a page of a text.
+func (d *Protocol) pageReply(m wire.Message, all pagedText, page int) (protocol.Reply, error) {
+	w, err := all.writePage(page)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.say(m, wire.Success, wire.Done, w, true)
+	return d.reply(m, wire.Success, wire.Done, w, true)
 }
 
-// fact is what the session of a task has under a key.
-func (d *Protocol) fact(ctx context.Context, t models.Task, key string) (string, error) {
-	session, err := d.work.Session(ctx, t.SessionID)
-	if err != nil && !isGone(err) {
+// sessionFact is what the session of a task has under a key.
+func (d *Protocol) sessionFact(ctx context.Context, t models.Task, key string) (string, error) {
+	session, err := d.orchestrator.Session(ctx, t.SessionID)
+	if err != nil && !isNotFound(err) {
 		return "", err
 	}
-	if value, ok := fieldOf(string(session.Facts), key); ok && err == nil {
+	if value, ok := resultField(string(session.Facts), key); ok && err == nil {
 		return value, nil
 	}
-	return "", refuse(wire.E43, "", "the session has nothing under %s", key)
+	return "", errorf(wire.E43, "", "the session has nothing under %s", key)
 }
 
 // mayRead reports whether somebody may read what belongs to a task: whoever asked for
 // it, and the agents that have, or had, a part in its session.
-func (d *Protocol) mayRead(ctx context.Context, s speaker, t models.Task) (bool, error) {
-	if s.owns(t) || t.AgentID == s.agent && s.agent != "" {
+func (d *Protocol) mayRead(ctx context.Context, s sender, t models.Task) (bool, error) {
+	if s.owns(t) || t.AgentID == s.agentID && s.agentID != "" {
 		return true, nil
 	}
-	if s.agent == "" {
+	if s.agentID == "" {
 		return false, nil
 	}
-	orders, err := d.work.OpenTasksOf(ctx, s.agent)
+	orders, err := d.orchestrator.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return false, err
 	}
@@ -231,20 +231,20 @@ func (d *Protocol) mayRead(ctx context.Context, s speaker, t models.Task) (bool,
 		if o.Task.SessionID != "" && o.Task.SessionID == t.SessionID {
 			return true, nil
 		}
-		if root, err := d.root(ctx, o.Task); err != nil || root.ID == t.ID {
+		if root, err := d.rootTask(ctx, o.Task); err != nil || root.ID == t.ID {
 			return err == nil, err
 		}
 	}
-	attempts, err := d.work.Attempts(ctx, t.ID)
-	return slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == s.agent }), err
+	attempts, err := d.orchestrator.Attempts(ctx, t.ID)
+	return slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == s.agentID }), err
 }
 
-// isPlain reports whether every page of a text can be said in DATA.
-func isPlain(text string) bool {
+// fitsData reports whether every page of a text can be said in DATA.
+func fitsData(text string) bool {
 	if !utf8.ValidString(text) || strings.Contains(text, ";auth=") {
 		return false
 	}
-	for _, part := range split(text) {
+	for _, part := range splitPages(text) {
 		if _, err := new(wire.Writer).Quoted("text", part).Data(); err != nil {
 			return false
 		}
@@ -252,8 +252,8 @@ func isPlain(text string) bool {
 	return true
 }
 
-// split cuts a text into pages.
-func split(text string) (all []string) {
+// splitPages cuts a text into pages.
+func splitPages(text string) (all []string) {
 	n, from := 0, 0
 	for i := range text {
 		if n == pageRunes {
@@ -267,50 +267,50 @@ func split(text string) (all []string) {
 	return all
 }
 
-// stored is the text that a field of a task's reference stands for: its result for raw
+// taskField is the text that a field of a task's reference stands for: its result for raw
 // and S, its state for state, also before it has ended, what it was given for params, its
 // log for log, what ownField has, what its worker was told last for answer, unless it has
 // ended with such a pair, and otherwise a pair of its result, or a member where that is JSON.
 // The result of a task that has not ended is E43, which says so of the task by its name.
-func (d *Protocol) stored(ctx context.Context, t models.Task, name wire.Task, field string) (string, error) {
+func (d *Protocol) taskField(ctx context.Context, t models.Task, name wire.Task, field string) (string, error) {
 	switch field {
 	case "params":
-		order, err := d.work.TaskWithInput(ctx, t.ID)
+		order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
 		return string(order.Input.Parameters), err
 	case "log":
-		return d.output(ctx, t, models.StreamLog)
+		return d.taskOutput(ctx, t, models.StreamLog)
 	case "state": // as it is, also before the end
 		return string(t.State), nil
 	}
 	switch {
 	case t.State.Ended():
 	case field == fieldAnswer:
-		return d.answeredLast(ctx, t)
+		return d.lastAnswer(ctx, t)
 	default:
-		return "", refuse(wire.E43, "", "%s has not ended", name)
+		return "", errorf(wire.E43, "", "%s has not ended", name)
 	}
-	if value, ok := ownField(t, field); ok {
+	if value, ok := coreTaskField(t, field); ok {
 		return value, nil
 	}
-	if value, ok := besideField(t, field); ok {
+	if value, ok := fieldOfPieces(t, field); ok {
 		return value, nil
 	}
-	text, err := d.output(ctx, t, models.StreamResult)
+	text, err := d.taskOutput(ctx, t, models.StreamResult)
 	if err != nil || field == "" || field == "raw" || field == "S" {
 		return text, err
 	}
-	if value, ok := fieldOf(text, field); ok {
+	if value, ok := resultField(text, field); ok {
 		return value, nil
 	}
 	if field == fieldAnswer {
-		return d.answeredLast(ctx, t)
+		return d.lastAnswer(ctx, t)
 	}
-	return "", refuse(wire.E43, "", "the result has no %s", field)
+	return "", errorf(wire.E43, "", "the result has no %s", field)
 }
 
-// ownField is what a reference reads of a task that has ended itself, and not in its result:
+// coreTaskField is what a reference reads of a task that has ended itself, and not in its result:
 // as in the parameters of a request.
-func ownField(t models.Task, field string) (string, bool) {
+func coreTaskField(t models.Task, field string) (string, bool) {
 	switch {
 	case field == "tokens":
 		return strconv.FormatInt(t.Tokens, 10), true
@@ -322,12 +322,12 @@ func ownField(t models.Task, field string) (string, bool) {
 	return "", false
 }
 
-// output reads what a task has put out.
-func (d *Protocol) output(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
+// taskOutput reads what a task has put out.
+func (d *Protocol) taskOutput(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
 	var b strings.Builder
-	err := d.work.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
-		if b.Len()+len(o.Data) > maxFetched {
-			return errs.New(errs.LimitReached, "the text is longer than %d bytes; GET /api/v1/tasks/%s/output has it", maxFetched, t.ID)
+	err := d.orchestrator.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
+		if b.Len()+len(o.Data) > maxReadable {
+			return errs.New(errs.LimitReached, "the text is longer than %d bytes; GET /api/v1/tasks/%s/output has it", maxReadable, t.ID)
 		}
 		b.Write(o.Data)
 		return nil

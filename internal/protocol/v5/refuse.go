@@ -12,8 +12,8 @@ import (
 	wire "comet/internal/wire/v5"
 )
 
-// refusal is an error that knows how the protocol says it (PROTOCOL_V5 §8.3).
-type refusal struct {
+// codedError is an error that knows how the protocol says it (PROTOCOL_V5 §8.3).
+type codedError struct {
 	code   wire.Code
 	reason string // a word, where the code has more than one meaning
 	desc   string
@@ -22,18 +22,18 @@ type refusal struct {
 	cause        error
 }
 
-// refuse returns the refusal of a message.
-func refuse(code wire.Code, reason, format string, args ...any) error {
-	return refusal{code: code, reason: reason, desc: fmt.Sprintf(format, args...)}
+// errorf returns the refusal of a message.
+func errorf(code wire.Code, reason, format string, args ...any) error {
+	return codedError{code: code, reason: reason, desc: fmt.Sprintf(format, args...)}
 }
 
 // Error implements error.
-func (r refusal) Error() string { return r.desc }
+func (r codedError) Error() string { return r.desc }
 
 // Unwrap returns the core's error, nil where there is none.
-func (r refusal) Unwrap() error { return r.cause }
+func (r codedError) Unwrap() error { return r.cause }
 
-func (r refusal) data() *wire.Writer {
+func (r codedError) data() *wire.Writer {
 	w := new(wire.Writer)
 	if r.reason != "" {
 		w.Add("reason", r.reason)
@@ -48,15 +48,15 @@ func (r refusal) data() *wire.Writer {
 func (d *Protocol) Refuse(err error, raw []byte) protocol.Reply {
 	if isV4(raw) {
 		m, _ := parse(string(raw), true)
-		return d.down(d.refuse(m, err))
+		return d.toV4(d.errorReply(m, err))
 	}
 	m, _ := wire.Parse(string(raw[:min(len(raw), wire.MaxLine)])) // to be answered
-	return d.refuse(m, err)
+	return d.errorReply(m, err)
 }
 
-// refuse answers a message with E. A line whose sender could not be read is answered as
+// errorReply answers a message with E. A line whose sender could not be read is answered as
 // if it were the user's.
-func (d *Protocol) refuse(m wire.Message, err error) protocol.Reply {
+func (d *Protocol) errorReply(m wire.Message, err error) protocol.Reply {
 	if m.From.Role == 0 || m.From.Many() {
 		m.From = wire.Address{Role: wire.User}
 	}
@@ -66,7 +66,7 @@ func (d *Protocol) refuse(m wire.Message, err error) protocol.Reply {
 	if errors.As(err, &invalid) {
 		out = wire.Refuse(m, self, number, invalid)
 	} else {
-		r := d.refusalFor(err)
+		r := d.toCodedError(err)
 		data, err := r.data().Data()
 		if err != nil {
 			data = "-"
@@ -86,22 +86,22 @@ func (d *Protocol) refuse(m wire.Message, err error) protocol.Reply {
 	answer := protocol.Reply{
 		Status: httpStatus(out.Err), Body: []byte(line), ContentType: contentType, IsError: true, RetryAfter: retryAfter(err, out.Err),
 	}
-	answer.BadSignature = isForged(err)
+	answer.BadSignature = isSignatureError(err)
 	if errs.Is(err, errs.BodyTooLarge) {
 		answer.Status = http.StatusRequestEntityTooLarge
 	}
 	return answer
 }
 
-// refusalFor is what the protocol says of an error of the core. What it has no code for
+// toCodedError is what the protocol says of an error of the core. What it has no code for
 // is E99 where we are wrong.
-func (d *Protocol) refusalFor(err error) refusal {
-	var known refusal
+func (d *Protocol) toCodedError(err error) codedError {
+	var known codedError
 	if errors.As(err, &known) {
 		return known
 	}
 	own := errs.From(err)
-	r := refusal{code: wire.E10, desc: own.Detail, cause: err}
+	r := codedError{code: wire.E10, desc: own.Detail, cause: err}
 	if len(own.Fields) > 0 {
 		r.desc = own.Fields[0].Detail
 	}
@@ -110,7 +110,7 @@ func (d *Protocol) refusalFor(err error) refusal {
 		r.code, r.reason, r.desc = wire.E90, "scope", fmt.Sprintf("the token lacks the scope %s", own.Meta["scope"])
 	case errs.Unauthenticated, errs.AgentInactive, errs.ForeignAgent:
 		r.code, r.reason = wire.E90, "token"
-		r.desc = unaccepted(own)
+		r.desc = authErrorText(own)
 	case errs.Unavailable, errs.Timeout:
 		r.code, r.desc = wire.E30, "comet cannot take this now"
 	case errs.Busy, errs.RateLimited:
@@ -136,9 +136,9 @@ func (d *Protocol) refusalFor(err error) refusal {
 	return r
 }
 
-// unaccepted says that somebody is not accepted. Who tries tokens, or names, is not told what
+// authErrorText says that somebody is not accepted. Who tries tokens, or names, is not told what
 // is wrong with one; who has shown none is told what is missing.
-func unaccepted(own *errs.Error) string {
+func authErrorText(own *errs.Error) string {
 	switch {
 	case own.Meta["header"] != nil || own.Meta["missing"] != nil:
 		return own.Detail

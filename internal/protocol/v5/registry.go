@@ -20,30 +20,30 @@ const (
 	maxCaps = 100
 )
 
-// join takes J (PROTOCOL_V5 §2.4, §12.4, §14.3): the agent says what it can do, and gets
+// handleJoin takes J (PROTOCOL_V5 §2.4, §12.4, §14.3): the agent says what it can do, and gets
 // the number it has for good. concurrency= is how many tasks it takes at a time.
-func (d *Protocol) join(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
+func (d *Protocol) handleJoin(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	places, err := checkJoin(m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	if p, ok := m.Data.Pair("caps"); ok {
-		if err := d.declare(ctx, s.agent, slices.Collect(p.List())); err != nil {
+		if err := d.updateCapabilities(ctx, s.agentID, slices.Collect(p.List())); err != nil {
 			return protocol.Reply{}, err
 		}
 	}
 	w := new(wire.Writer).Flag("registered").Add("id", s.address.String()).Add("status", "active")
-	if asksForV4(m) {
+	if joinsAsV4(m) {
 		w.Add("version", VersionV4).Add("mode", "compat")
 	} else {
 		w.Add("version", Version)
 	}
 	m.From = s.address // whatever it has proposed
-	a, err := d.say(m, wire.Ack, wire.Done, w, true)
+	a, err := d.reply(m, wire.Ack, wire.Done, w, true)
 	a.Joined, a.Concurrency = err == nil, places
-	a.MaxDepth, _ = numberIn(m.Data, "max_depth", 1, maxDeclaredDepth, 0) // checkJoin has judged it
-	if asksForV4(m) {
-		a.Version, a.Concurrency = VersionV4, placesV4
+	a.MaxDepth, _ = intPair(m.Data, "max_depth", 1, maxDeclaredDepth, 0) // checkJoin has judged it
+	if joinsAsV4(m) {
+		a.Version, a.Concurrency = VersionV4, concurrencyV4
 	}
 	return a, err
 }
@@ -51,44 +51,44 @@ func (d *Protocol) join(ctx context.Context, s speaker, m wire.Message) (protoco
 // checkJoin judges a join by itself, and returns how many tasks the agent takes at a
 // time, 0 where it does not say.
 func checkJoin(m wire.Message) (places int, err error) {
-	if v, ok := m.Data.Get("version"); ok && !strings.EqualFold(v, Version) && !asksForV4(m) {
-		return 0, refuse(wire.E90, wire.ReasonVersion, "version %s is not spoken here; V5 and V4 are", v)
+	if v, ok := m.Data.Get("version"); ok && !strings.EqualFold(v, Version) && !joinsAsV4(m) {
+		return 0, errorf(wire.E90, wire.ReasonVersion, "version %s is not spoken here; V5 and V4 are", v)
 	}
-	if _, err := numberIn(m.Data, "max_depth", 1, maxDeclaredDepth, 1); err != nil {
+	if _, err := intPair(m.Data, "max_depth", 1, maxDeclaredDepth, 1); err != nil {
 		return 0, err
 	}
 	if p, ok := m.Data.Pair("caps"); ok && len(slices.Collect(p.List())) > maxCaps {
-		return 0, refuse(wire.E10, "", "caps must have at most %d entries", maxCaps)
+		return 0, errorf(wire.E10, "", "caps must have at most %d entries", maxCaps)
 	}
-	return numberIn(m.Data, "concurrency", 1, orchestrator.MaxPlaces, 0)
+	return intPair(m.Data, "concurrency", 1, orchestrator.MaxPlaces, 0)
 }
 
-// numberIn reads a number of DATA, otherwise where there is none.
-func numberIn(data wire.Data, key string, low, high, otherwise int) (int, error) {
+// intPair reads a number of DATA, otherwise where there is none.
+func intPair(data wire.Data, key string, low, high, otherwise int) (int, error) {
 	text, ok := data.Get(key)
 	if !ok {
 		return otherwise, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
-		return 0, refuse(wire.E10, "", "%s must be a number from %d to %d, not %s", key, low, high, text)
+		return 0, errorf(wire.E10, "", "%s must be a number from %d to %d, not %s", key, low, high, text)
 	}
 	return n, nil
 }
 
-// declare has an agent offer what it says, in the place of what it did before. The
+// updateCapabilities has an agent offer what it says, in the place of what it did before. The
 // agent itself says so, which no right to change agents is needed for.
-func (d *Protocol) declare(ctx context.Context, agentID string, caps []string) error {
-	agent, err := d.work.Agent(ctx, agentID)
-	if err != nil || sameCaps(agent.Capabilities, caps) {
+func (d *Protocol) updateCapabilities(ctx context.Context, agentID string, caps []string) error {
+	agent, err := d.orchestrator.Agent(ctx, agentID)
+	if err != nil || sameCapabilities(agent.Capabilities, caps) {
 		return err
 	}
-	_, err = d.work.UpdateCapabilities(ctx, models.System(), agentID, caps)
+	_, err = d.orchestrator.UpdateCapabilities(ctx, models.System(), agentID, caps)
 	return err
 }
 
-// sameCaps reports whether two lists name the same, with or without "custom:".
-func sameCaps(a, b []string) bool {
+// sameCapabilities reports whether two lists name the same, with or without "custom:".
+func sameCapabilities(a, b []string) bool {
 	keys := func(names []string) []string {
 		out := make([]string, len(names))
 		for i, name := range names {
@@ -100,66 +100,66 @@ func sameCaps(a, b []string) bool {
 	return slices.Equal(keys(a), keys(b))
 }
 
-// leave takes L: the agent takes no work any more, and what it has goes to others.
-func (d *Protocol) leave(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
-	if err := d.work.Leave(ctx, s.agent, true); err != nil {
+// handleLeave takes L: the agent takes no work any more, and what it has goes to others.
+func (d *Protocol) handleLeave(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	if err := d.orchestrator.Leave(ctx, s.agentID, true); err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.noted(m, "left", true)
+	return d.acknowledge(m, "left", true)
 }
 
-// caps takes K.
-func (d *Protocol) caps(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
+// handleCaps takes K.
+func (d *Protocol) handleCaps(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	p, ok := m.Data.Pair("caps")
 	if !ok {
-		return protocol.Reply{}, refuse(wire.E10, "", "DATA must have caps, a list such as caps=web_search,summarize")
+		return protocol.Reply{}, errorf(wire.E10, "", "DATA must have caps, a list such as caps=web_search,summarize")
 	}
-	if err := d.declare(ctx, s.agent, slices.Collect(p.List())); err != nil {
+	if err := d.updateCapabilities(ctx, s.agentID, slices.Collect(p.List())); err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.noted(m, "updated", true)
+	return d.acknowledge(m, "updated", true)
 }
 
-// heartbeat takes H: load in percent, and how many tasks wait at the agent. One whose
+// handleHeartbeat takes H: load in percent, and how many tasks wait at the agent. One whose
 // load is 100 is busy.
-func (d *Protocol) heartbeat(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
+func (d *Protocol) handleHeartbeat(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	beat := orchestrator.Heartbeat{State: models.WorkerOnline, Present: true}
 	if text, ok := m.Data.Get("load"); ok {
-		load, ok := percent(text)
+		load, ok := parsePercent(text)
 		if !ok {
-			return protocol.Reply{}, refuse(wire.E10, "", "load must be 0%% to 100%%, not %s", text)
+			return protocol.Reply{}, errorf(wire.E10, "", "load must be 0%% to 100%%, not %s", text)
 		}
 		beat.Load = &load
 		if load == 100 {
 			beat.State = models.WorkerBusy
 		}
 	}
-	if _, err := numberIn(m.Data, "queue", 0, wire.MaxNumber, 0); err != nil {
+	if _, err := intPair(m.Data, "queue", 0, wire.MaxNumber, 0); err != nil {
 		return protocol.Reply{}, err
 	}
-	_, err := d.work.Heartbeat(ctx, s.agent, beat)
+	_, err := d.orchestrator.Heartbeat(ctx, s.agentID, beat)
 	if errs.Is(err, errs.NotFound) {
-		return protocol.Reply{}, refuse(wire.E41, "", "%s is not there: send J first", s.address)
+		return protocol.Reply{}, errorf(wire.E41, "", "%s is not there: send J first", s.address)
 	}
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.noted(m, "alive", false)
+	return d.acknowledge(m, "alive", false)
 }
 
-// ack takes A: an agent has what it was told about a task, and works on what it was
+// handleAck takes A: an agent has what it was told about a task, and works on what it was
 // given.
-func (d *Protocol) ack(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
+func (d *Protocol) handleAck(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	if tid, ok := m.Task.Number(); !ok || tid == 0 {
-		return d.noted(m, "noted", false)
+		return d.acknowledge(m, "noted", false)
 	}
-	t, err := d.had(ctx, s, m)
+	t, err := d.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	if _, err := d.work.Accept(ctx, s.agent, t.ID); err != nil && !errs.Is(err, errs.TaskState) {
-		return protocol.Reply{}, unknownTask(err, s, m)
+	if _, err := d.orchestrator.Accept(ctx, s.agentID, t.ID); err != nil && !errs.Is(err, errs.TaskState) {
+		return protocol.Reply{}, reportError(err, s, m)
 	}
-	s.said.in(m)
-	return d.noted(m, "noted", has(m.Data, keyAck))
+	s.incoming.setContext(m)
+	return d.acknowledge(m, "noted", has(m.Data, keyAck))
 }

@@ -15,39 +15,39 @@ import (
 // Render implements dialect.Dialect. What V4 cannot say is given back for a worker that
 // speaks it, which ends its attempt. Who signs is told in signed lines.
 func (d *Protocol) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, _ int) ([][]byte, error) {
-	lines, err := d.render(ctx, agent, m)
+	lines, err := d.renderV5(ctx, agent, m)
 	if err == nil && len(lines) > 0 && d.knowsOnlyV4(agent.ID) {
 		lines, err = d.renderV4(ctx, agent, m, lines)
 	}
 	for i := 0; err == nil && i < len(lines); i++ {
 		var line string
-		line, err = d.signed(ctx, agent.ID, string(lines[i]))
+		line, err = d.sign(ctx, agent.ID, string(lines[i]))
 		lines[i] = []byte(line)
 	}
 	return lines, err
 }
 
-func (d *Protocol) render(ctx context.Context, agent models.Agent, m models.InboxMessage) ([][]byte, error) {
+func (d *Protocol) renderV5(ctx context.Context, agent models.Agent, m models.InboxMessage) ([][]byte, error) {
 	if m.Kind == models.MessageNotice {
-		out, err := d.announced(m)
+		out, err := d.broadcastMessage(m)
 		if err != nil {
 			return nil, err
 		}
 		line, err := wire.Format(out)
 		return [][]byte{[]byte(line)}, err
 	}
-	t, err := d.work.Task(ctx, m.TaskID)
-	if isGone(err) {
+	t, err := d.orchestrator.Task(ctx, m.TaskID)
+	if isNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	out, err := d.head(ctx, t)
+	out, err := d.newMessage(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	if out.To, err = d.address(ctx, agent.ID); err != nil {
+	if out.To, err = d.agentAddress(ctx, agent.ID); err != nil {
 		return nil, err
 	}
 	switch m.Kind {
@@ -55,25 +55,25 @@ func (d *Protocol) render(ctx context.Context, agent models.Agent, m models.Inbo
 		if t.State.Ended() || t.Attempt != m.Attempt || t.AgentID != agent.ID {
 			return nil, nil
 		}
-		err = d.assignment(ctx, &out, t)
+		err = d.writeAssignment(ctx, &out, t)
 	case models.MessageCancel:
 		out.Type, out.State = wire.Update, wire.Cancelled
-		out.Data, err = new(wire.Writer).Text("reason", textOf(m.Data, "reason")).Data()
+		out.Data, err = new(wire.Writer).Text("reason", jsonText(m.Data, "reason")).Data()
 	case models.MessageReply:
 		out.Type = wire.Clarify
-		out.Data, err = answerData(textOf(m.Data, "answer"), out.Task)
+		out.Data, err = answerData(jsonText(m.Data, "answer"), out.Task)
 	case models.MessageQuestion:
 		if t.WaitingFor != models.WaitForReply || t.Attempt != m.Attempt {
 			return nil, nil
 		}
-		err = d.asked(ctx, &out, t)
+		err = d.writeQuestion(ctx, &out, t)
 	case models.MessageTaskEnded:
 		if t.AgentID != "" && t.ParentID != nil { // its part answers it (§5.3)
-			if out.From, err = d.address(ctx, t.AgentID); err != nil {
+			if out.From, err = d.agentAddress(ctx, t.AgentID); err != nil {
 				return nil, err
 			}
 		}
-		err = d.end(ctx, &out, t)
+		err = d.writeOutcome(ctx, &out, t)
 	default:
 		return nil, nil
 	}
@@ -82,28 +82,28 @@ func (d *Protocol) render(ctx context.Context, agent models.Agent, m models.Inbo
 	}
 	line, err := wire.Format(out)
 	if err == nil {
-		d.told(ctx, out)
+		d.logOutgoing(ctx, out)
 	}
 	return [][]byte{[]byte(line)}, err
 }
 
-// textOf is a member of what an inbox message carries.
-func textOf(data json.RawMessage, name string) string {
+// jsonText is a member of what an inbox message carries.
+func jsonText(data json.RawMessage, name string) string {
 	var members map[string]string
 	_ = json.Unmarshal(data, &members) // written by the core
 	return members[name]
 }
 
-// assignment is the R that gives a task to a worker, and the X that gives it a part of
+// writeAssignment is the R that gives a task to a worker, and the X that gives it a part of
 // another's (§5.2, §5.3, §8.2).
-func (d *Protocol) assignment(ctx context.Context, out *wire.Message, t models.Task) error {
-	order, err := d.work.TaskWithInput(ctx, t.ID)
+func (d *Protocol) writeAssignment(ctx context.Context, out *wire.Message, t models.Task) error {
+	order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return err
 	}
 	out.Type, out.State = wire.Request, wire.New
 	if t.ParentID != nil {
-		source, err := d.work.Task(ctx, *t.ParentID)
+		source, err := d.orchestrator.Task(ctx, *t.ParentID)
 		if err != nil {
 			return err
 		}
@@ -111,16 +111,16 @@ func (d *Protocol) assignment(ctx context.Context, out *wire.Message, t models.T
 			out.Type, out.State = wire.Handoff, wire.Running
 		}
 		if source.AgentID != "" {
-			if out.From, err = d.address(ctx, source.AgentID); err != nil {
+			if out.From, err = d.agentAddress(ctx, source.AgentID); err != nil {
 				return err
 			}
 		}
 	}
-	again, err := d.retry(ctx, t, order)
+	again, err := d.retryInfoOf(ctx, t, order)
 	if err != nil {
 		return err
 	}
-	if out.Data, err = d.call(order.Task, order.Input, out.Task, again.Retry); err != nil || !again.simpler {
+	if out.Data, err = d.requestData(order.Task, order.Input, out.Task, again.Retry); err != nil || !again.simplify {
 		return err
 	}
 	if simpler := out.Data + ";" + keySimplify; utf8.RuneCountInString(string(simpler)) <= wire.MaxData {
@@ -131,22 +131,22 @@ func (d *Protocol) assignment(ctx context.Context, out *wire.Message, t models.T
 	return nil
 }
 
-// again is what a further attempt says of those before it.
-type again struct {
+// retryInfo is what a further attempt says of those before it.
+type retryInfo struct {
 	wire.Retry
 
-	simpler bool // the budget did not cover one, so less is asked for
+	simplify bool // the budget did not cover one, so less is asked for
 }
 
-func (d *Protocol) retry(ctx context.Context, t models.Task, order orchestrator.TaskWithInput) (out again, err error) {
+func (d *Protocol) retryInfoOf(ctx context.Context, t models.Task, order orchestrator.TaskWithInput) (out retryInfo, err error) {
 	if t.Attempt <= 1 {
 		return out, nil
 	}
-	attempts, err := d.work.Attempts(ctx, t.ID)
+	attempts, err := d.orchestrator.Attempts(ctx, t.ID)
 	if err != nil {
 		return out, err
 	}
-	if out.simpler, err = orchestrator.WantsSimplerResult(order.Input, attempts); err != nil {
+	if out.simplify, err = orchestrator.WantsSimplerResult(order.Input, attempts); err != nil {
 		return out, err
 	}
 	most := Policy().Retries
@@ -159,29 +159,29 @@ func (d *Protocol) retry(ctx context.Context, t models.Task, order orchestrator.
 		if a.Attempt >= t.Attempt || a.AgentID == "" || a.AgentID == t.AgentID {
 			continue
 		}
-		if out.From, err = d.address(ctx, a.AgentID); err != nil {
+		if out.From, err = d.agentAddress(ctx, a.AgentID); err != nil {
 			return out, err
 		}
-		out.Reason = string(codeOf(models.Task{ErrorCode: a.ErrorCode, Attempt: a.Attempt}, detail{}))
+		out.Reason = string(errorCode(models.Task{ErrorCode: a.ErrorCode, Attempt: a.Attempt}, failureDetail{}))
 		break
 	}
 	return out, nil
 }
 
-// call is the DATA of a request. What was asked for in this protocol is passed on as it
+// requestData is the DATA of a request. What was asked for in this protocol is passed on as it
 // came; other parameters become pairs, or a reference where they cannot.
-func (d *Protocol) call(t models.Task, in models.TaskInput, tid wire.Task, again wire.Retry) (wire.Data, error) {
+func (d *Protocol) requestData(t models.Task, in models.TaskInput, tid wire.Task, again wire.Retry) (wire.Data, error) {
 	if t.Class == Class {
-		kept, err := metaOf(in)
+		kept, err := readRequestMeta(in)
 		if err != nil {
 			return "", err
 		}
-		if data, ok := passedOn(kept.Data, again); ok && !strings.Contains(string(data), "#MSG:") { // which would mean another one
+		if data, ok := forwardedData(kept.Data, again); ok && !strings.Contains(string(data), "#MSG:") { // which would mean another one
 			return data, nil
 		}
 	}
 	w := new(wire.Writer)
-	if name := callOf(in.Capabilities); name != "" {
+	if name := capabilityName(in.Capabilities); name != "" {
 		w.Add("call", name)
 	}
 	if writeParameters(w, in.Parameters) {
@@ -190,7 +190,7 @@ func (d *Protocol) call(t models.Task, in models.TaskInput, tid wire.Task, again
 		}
 	}
 	w = new(wire.Writer)
-	if name := callOf(in.Capabilities); name != "" {
+	if name := capabilityName(in.Capabilities); name != "" {
 		w.Add("call", name)
 	}
 	w.Ref("params", wire.Ref{Kind: wire.RefTask, Task: tid, Field: "params"})
@@ -202,13 +202,13 @@ func (d *Protocol) call(t models.Task, in models.TaskInput, tid wire.Task, again
 	return data, err
 }
 
-// passedOn is DATA as the asker wrote it, with what is to be said of attempts before and
+// forwardedData is DATA as the asker wrote it, with what is to be said of attempts before and
 // without what is for O1, what the asker said of attempts, and the number of a message that
 // its worker never saw. ok is false where that cannot be said, or would be mistaken.
-func passedOn(data wire.Data, again wire.Retry) (said wire.Data, ok bool) {
+func forwardedData(data wire.Data, again wire.Retry) (said wire.Data, ok bool) {
 	asked := data
 	for p := range asked.Pairs() {
-		if isOurs(p.Key) || isOfAttempts(asked, p.Key, again) || p.Key == "pid" {
+		if isRequestPair(p.Key) || isAttemptPair(asked, p.Key, again) || p.Key == "pid" {
 			data, _, _ = data.Cut(p.Key)
 			data = wire.Data(strings.TrimSuffix(string(data), ";"))
 		}

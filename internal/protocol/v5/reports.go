@@ -16,51 +16,51 @@ import (
 	"comet/models"
 )
 
-// unknownTask gives the core's refusals of a report their codes.
-func unknownTask(err error, s speaker, m wire.Message) error {
+// reportError gives the core's refusals of a report their codes.
+func reportError(err error, s sender, m wire.Message) error {
 	switch {
 	case errs.Is(err, errs.NotFound):
-		return refuse(wire.E40, "", "%s has no task %s in %s", s.address, m.Task, m.Context)
+		return errorf(wire.E40, "", "%s has no task %s in %s", s.address, m.Task, m.Context)
 	case errs.Is(err, errs.TaskState):
-		return wrongState(err, m)
+		return stateError(err, m)
 	}
 	return err
 }
 
-// wrongState is the refusal of what cannot be done with a task as it is.
-func wrongState(err error, m wire.Message) error {
+// stateError is the refusal of what cannot be done with a task as it is.
+func stateError(err error, m wire.Message) error {
 	desc := fmt.Sprintf("%s does not take %s now", m.Task, m.Type)
 	if state, ok := errs.From(err).Meta["state"].(models.TaskState); ok {
 		desc = fmt.Sprintf("%s is %s and does not take %s now", m.Task, state, m.Type)
 	}
-	return refusal{code: wire.E15, reason: wire.ReasonTransition, desc: desc, cause: err}
+	return codedError{code: wire.E15, reason: wire.ReasonTransition, desc: desc, cause: err}
 }
 
-// once names a message, so that the same line has its effect once in an attempt. A piece of the
+// messageKey names a message, so that the same line has its effect once in an attempt. A piece of the
 // log is the same under another number too: who signs cannot say it again under the old one.
-func once(m wire.Message, t models.Task) string {
-	if isLog(m.Data) {
+func messageKey(m wire.Message, t models.Task) string {
+	if isLogPiece(m.Data) {
 		m.Number = 0
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d|%s|%s|%s|%s|%d|%s|%s|%s", m.Number, m.From, m.To, m.Type, m.Task, m.Depth, m.Context, m.Budget, m.Data))
 	return "v5:" + t.ID + ":" + strconv.Itoa(t.Attempt) + ":" + hex.EncodeToString(sum[:8])
 }
 
-// update takes U (PROTOCOL_V5 §12.1): progress=50% is how far the work is, step= or desc=
+// handleUpdate takes U (PROTOCOL_V5 §12.1): progress=50% is how far the work is, step= or desc=
 // what it is about, and all of it goes into the log.
-func (d *Protocol) update(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
-	t, err := d.had(ctx, s, m)
+func (d *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := d.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	p := orchestrator.Progress{MessageID: once(m, t)}
+	p := orchestrator.Progress{MessageID: messageKey(m, t)}
 	if m.Data != "-" {
 		p.Log = []byte(string(m.Data) + "\n")
 	}
 	if text, ok := m.Data.Get("progress"); ok {
-		n, ok := percent(text)
+		n, ok := parsePercent(text)
 		if !ok {
-			return protocol.Reply{}, refuse(wire.E10, "", "progress must be 0%% to 100%%, not %s", text)
+			return protocol.Reply{}, errorf(wire.E10, "", "progress must be 0%% to 100%%, not %s", text)
 		}
 		p.Percent = &n
 	}
@@ -72,63 +72,63 @@ func (d *Protocol) update(ctx context.Context, s speaker, m wire.Message) (proto
 			}
 		}
 	}
-	if err := takePiece(s, m, t, &p); err != nil {
+	if err := parsePiece(s, m, t, &p); err != nil {
 		return protocol.Reply{}, err
 	}
-	if _, err := d.work.Progress(ctx, s.agent, t.ID, p); err != nil {
-		return protocol.Reply{}, unknownTask(err, s, m)
+	if _, err := d.orchestrator.Progress(ctx, s.agentID, t.ID, p); err != nil {
+		return protocol.Reply{}, reportError(err, s, m)
 	}
-	s.said.in(m)
-	return d.noted(m, "noted", has(m.Data, keyAck))
+	s.incoming.setContext(m)
+	return d.acknowledge(m, "noted", has(m.Data, keyAck))
 }
 
-// success takes S: DATA is the result, or refers to its pieces. One that comes when the
+// handleSuccess takes S: DATA is the result, or refers to its pieces. One that comes when the
 // task has ended otherwise is taken too: what it used is charged.
-func (d *Protocol) success(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
-	t, err := d.had(ctx, s, m)
+func (d *Protocol) handleSuccess(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := d.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	var r orchestrator.Result
-	if r.Tokens, err = used(t, m); err != nil {
+	if r.Tokens, err = usedTokens(t, m); err != nil {
 		return protocol.Reply{}, err
 	}
-	inPieces, err := pieced(s, m, t)
+	inPieces, err := resultInPieces(s, m, t)
 	switch {
 	case inPieces:
-		r.Detail, err = saidBeside(m)
+		r.Detail, err = piecesDetail(m)
 	case m.Data != "-":
 		r.Output = []byte(m.Data)
 	}
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.complete(ctx, s, m, t, r)
+	return d.completeTask(ctx, s, m, t, r)
 }
 
-// failure takes E (§8.3).
-func (d *Protocol) failure(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
-	t, err := d.had(ctx, s, m)
+// handleFailure takes E (§8.3).
+func (d *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := d.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	if m.Err == "" || m.Err == wire.E00 {
-		return protocol.Reply{}, refuse(wire.E10, "", "ERR must say what went wrong, such as E99, not %s", orNone(string(m.Err)))
+		return protocol.Reply{}, errorf(wire.E10, "", "ERR must say what went wrong, such as E99, not %s", orDash(string(m.Err)))
 	}
-	if _, err := pieced(s, m, t); err != nil {
+	if _, err := resultInPieces(s, m, t); err != nil {
 		return protocol.Reply{}, err
 	}
-	tokens, err := used(t, m)
+	tokens, err := usedTokens(t, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	var needed int64
 	if m.Err == wire.E17 { // otherwise it is a word as any other
-		if needed, _, err = tokensIn(m.Data, "needed"); err != nil {
+		if needed, _, err = tokensPair(m.Data, "needed"); err != nil {
 			return protocol.Reply{}, err
 		}
 	}
-	raw, err := json.Marshal(detail{Code: m.Err, Data: m.Data})
+	raw, err := json.Marshal(failureDetail{Code: m.Err, Data: m.Data})
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -136,24 +136,24 @@ func (d *Protocol) failure(ctx context.Context, s speaker, m wire.Message) (prot
 	if !ok {
 		text = string(m.Data)
 	}
-	return d.complete(ctx, s, m, t, orchestrator.Result{
-		Failure: failureOf(m.Err), Text: text, Detail: raw, Tokens: tokens, Needed: needed, ExitCode: exitOf(m.Data),
+	return d.completeTask(ctx, s, m, t, orchestrator.Result{
+		Failure: coreFailure(m.Err), Text: text, Detail: raw, Tokens: tokens, Needed: needed, ExitCode: exitCodePair(m.Data),
 	})
 }
 
-func (d *Protocol) complete(ctx context.Context, s speaker, m wire.Message, t models.Task, r orchestrator.Result) (protocol.Reply, error) {
-	r.MessageID = once(m, t)
-	if _, err := d.work.Complete(ctx, s.agent, t.ID, r); err != nil && !errs.Is(err, errs.TaskState) {
-		return protocol.Reply{}, unknownTask(err, s, m)
+func (d *Protocol) completeTask(ctx context.Context, s sender, m wire.Message, t models.Task, r orchestrator.Result) (protocol.Reply, error) {
+	r.MessageID = messageKey(m, t)
+	if _, err := d.orchestrator.Complete(ctx, s.agentID, t.ID, r); err != nil && !errs.Is(err, errs.TaskState) {
+		return protocol.Reply{}, reportError(err, s, m)
 	}
-	s.said.in(m)
-	return d.noted(m, "noted", true)
+	s.incoming.setContext(m)
+	return d.acknowledge(m, "noted", true)
 }
 
-// used is what an agent has used: what it says with tokens=, and otherwise by how much
+// usedTokens is what an agent has used: what it says with tokens=, and otherwise by how much
 // the budget that it got has become less (§9.1).
-func used(t models.Task, m wire.Message) (int64, error) {
-	if n, said, err := tokensIn(m.Data, "tokens"); said || err != nil {
+func usedTokens(t models.Task, m wire.Message) (int64, error) {
+	if n, said, err := tokensPair(m.Data, "tokens"); said || err != nil {
 		return n, err
 	}
 	left, ok := m.Budget.Tokens()
@@ -164,30 +164,30 @@ func used(t models.Task, m wire.Message) (int64, error) {
 	return max(int64(had-left), 0), nil
 }
 
-// tokensIn reads a number of tokens; said is false where there is none. What is no such
+// tokensPair reads a number of tokens; said is false where there is none. What is no such
 // number is E10: nobody would notice that it is not charged.
-func tokensIn(data wire.Data, key string) (n int64, said bool, err error) {
+func tokensPair(data wire.Data, key string) (n int64, said bool, err error) {
 	p, ok := data.Pair(key)
 	if !ok || p.Flag {
 		return 0, false, nil
 	}
 	n, err = strconv.ParseInt(p.Value(), 10, 64)
 	if err != nil || n < 0 || n > models.MaxTokens {
-		return 0, false, refuse(wire.E10, "", "%s must be a number of tokens, not %s", key, p.Value())
+		return 0, false, errorf(wire.E10, "", "%s must be a number of tokens, not %s", key, p.Value())
 	}
 	return n, true, nil
 }
 
-// question takes an agent's C (§7.1): question= and, in a list, options=.
-func (d *Protocol) question(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
-	t, err := d.had(ctx, s, m)
+// handleQuestion takes an agent's C (§7.1): question= and, in a list, options=.
+func (d *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := d.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	q := orchestrator.Question{}
 	var ok bool
 	if q.Text, ok = m.Data.Get("question"); !ok {
-		return protocol.Reply{}, refuse(wire.E10, "", "DATA must have question, such as question=which format?;options=json,txt")
+		return protocol.Reply{}, errorf(wire.E10, "", "DATA must have question, such as question=which format?;options=json,txt")
 	}
 	if p, ok := m.Data.Pair("options"); ok {
 		q.Options = slices.Collect(p.List())
@@ -197,85 +197,85 @@ func (d *Protocol) question(ctx context.Context, s speaker, m wire.Message) (pro
 			q.Options = append(q.Options, text)
 		}
 	}
-	t, err = d.work.Clarify(ctx, s.agent, t.ID, q)
+	t, err = d.orchestrator.Clarify(ctx, s.agentID, t.ID, q)
 	if err != nil {
-		return protocol.Reply{}, unknownTask(err, s, m)
+		return protocol.Reply{}, reportError(err, s, m)
 	}
 	if t.ErrorCode == string(orchestrator.FailureQuestions) {
-		return protocol.Reply{}, refuse(wire.E18, "", "%s has asked too often, and is given up", s.address)
+		return protocol.Reply{}, errorf(wire.E18, "", "%s has asked too often, and is given up", s.address)
 	}
-	s.said.in(m)
-	return d.noted(m, "asked", true)
+	s.incoming.setContext(m)
+	return d.acknowledge(m, "asked", true)
 }
 
-// handOff takes X (§5.3): another worker does a part of what this one has. DEPTH is that
+// handleHandoff takes X (§5.3): another worker does a part of what this one has. DEPTH is that
 // of the part, one deeper than its source, and BUDGET what it may use of its source's.
-func (d *Protocol) handOff(ctx context.Context, s speaker, m wire.Message) (protocol.Reply, error) {
+func (d *Protocol) handleHandoff(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	if m.Depth < 1 {
-		return protocol.Reply{}, refuse(wire.E16, wire.ReasonDepth, "DEPTH of a hand-off must be one more than its source's")
+		return protocol.Reply{}, errorf(wire.E16, wire.ReasonDepth, "DEPTH of a hand-off must be one more than its source's")
 	}
-	if m.Depth > acceptedDepth && !has(m.Data, "justify") {
-		return protocol.Reply{}, refuse(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
+	if m.Depth > maxRequestDepth && !has(m.Data, "justify") {
+		return protocol.Reply{}, errorf(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
 	}
 	if m.To.Role != wire.Worker {
-		return protocol.Reply{}, refuse(wire.E13, "to", "a part goes to a worker, not to %s", m.To)
+		return protocol.Reply{}, errorf(wire.E13, "to", "a part goes to a worker, not to %s", m.To)
 	}
-	target, err := d.agentAt(ctx, m.To)
+	target, err := d.agentByAddress(ctx, m.To)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	source := m
 	source.Depth--
-	t, err := d.had(ctx, s, source)
+	t, err := d.workerTask(ctx, s, source)
 	if err != nil {
-		return protocol.Reply{}, d.atDepth(ctx, s, m, err)
+		return protocol.Reply{}, d.depthError(ctx, s, m, err)
 	}
 	sub := orchestrator.Submission{
-		Class: Class, Agent: target, Priority: priorityOf(m.Priority), RequestID: once(m, t),
+		Class: Class, Agent: target, Priority: corePriority(m.Priority), RequestID: messageKey(m, t),
 	}
 	if call := m.Data.Call(); call != "" {
 		sub.Capabilities = []string{call}
 	}
 	if tokens, ok := m.Budget.Tokens(); ok && t.Budget != nil {
 		if tokens == 0 {
-			return protocol.Reply{}, refusal{code: wire.E17, needed: 1}
+			return protocol.Reply{}, codedError{code: wire.E17, needed: 1}
 		}
 		sub.Budget = new(int64(tokens))
 	}
-	if err = partChoices(&sub, m.Data); err != nil {
+	if err = parseHandoffOptions(&sub, m.Data); err != nil {
 		return protocol.Reply{}, err
 	}
-	if sub.Parameters, err = parametersOf(m.Data); err != nil {
+	if sub.Parameters, err = parseParameters(m.Data); err != nil {
 		return protocol.Reply{}, err
 	}
-	root, err := d.root(ctx, t)
+	root, err := d.rootTask(ctx, t)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	if err := d.apart(ctx, target, root, m); err != nil {
+	if err := d.rejectAmbiguousHandoff(ctx, target, root, m); err != nil {
 		return protocol.Reply{}, err
 	}
-	name, err := d.work.ShortID(ctx, root.ID, root.SessionID)
+	name, err := d.orchestrator.ShortID(ctx, root.ID, root.SessionID)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	if sub.Parameters, err = d.refer(ctx, s, place{session: root.SessionID, name: name}, sub.Parameters); err != nil {
+	if sub.Parameters, err = d.resolveReferences(ctx, s, placement{session: root.SessionID, shortID: name}, sub.Parameters); err != nil {
 		return protocol.Reply{}, err
 	}
-	if sub.Meta, err = json.Marshal(meta{Data: m.Data}); err != nil {
+	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data}); err != nil {
 		return protocol.Reply{}, err
 	}
-	if _, err := d.work.HandOff(ctx, s.Principal, s.agent, t.ID, sub); err != nil {
-		return protocol.Reply{}, d.atDepth(ctx, s, m, handOffError(err, s, m))
+	if _, err := d.orchestrator.HandOff(ctx, s.Principal, s.agentID, t.ID, sub); err != nil {
+		return protocol.Reply{}, d.depthError(ctx, s, m, handoffError(err, s, m))
 	}
-	s.said.in(m)
-	return d.noted(m, "approved", true)
+	s.incoming.setContext(m)
+	return d.acknowledge(m, "approved", true)
 }
 
-// apart refuses a part for a worker that has another one of the same task at the same
+// rejectAmbiguousHandoff refuses a part for a worker that has another one of the same task at the same
 // depth: its answers could not be told apart.
-func (d *Protocol) apart(ctx context.Context, target string, root models.Task, m wire.Message) error {
-	orders, err := d.work.OpenTasksOf(ctx, target)
+func (d *Protocol) rejectAmbiguousHandoff(ctx context.Context, target string, root models.Task, m wire.Message) error {
+	orders, err := d.orchestrator.OpenTasksOf(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -283,25 +283,25 @@ func (d *Protocol) apart(ctx context.Context, target string, root models.Task, m
 		if o.Task.Depth != m.Depth {
 			continue
 		}
-		of, err := d.root(ctx, o.Task)
+		of, err := d.rootTask(ctx, o.Task)
 		if err != nil {
 			return err
 		}
-		kept, _ := metaOf(o.Input) // another dialect's has no DATA
+		kept, _ := readRequestMeta(o.Input) // another dialect's has no DATA
 		if of.ID == root.ID && kept.Data != m.Data {
-			return refuse(wire.E15, wire.ReasonTransition, "%s has a part of %s at depth %d already", m.To, m.Task, m.Depth)
+			return errorf(wire.E15, wire.ReasonTransition, "%s has a part of %s at depth %d already", m.To, m.Task, m.Depth)
 		}
 	}
 	return nil
 }
 
-// handOffError gives the core's refusals of a hand-off their codes.
-func handOffError(err error, s speaker, m wire.Message) error {
+// handoffError gives the core's refusals of a hand-off their codes.
+func handoffError(err error, s sender, m wire.Message) error {
 	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.TaskState) {
-		return unknownTask(err, s, m)
+		return reportError(err, s, m)
 	}
 	if most, deep := errs.From(err).Meta["max_depth"].(int); deep {
-		return refusal{code: wire.E16, reason: wire.ReasonMaxDepth, desc: fmt.Sprintf("%s takes parts below depth %d", m.To, most), cause: err}
+		return codedError{code: wire.E16, reason: wire.ReasonMaxDepth, desc: fmt.Sprintf("%s takes parts below depth %d", m.To, most), cause: err}
 	}
 	return requestError(err)
 }

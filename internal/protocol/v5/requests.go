@@ -15,15 +15,15 @@ import (
 	"comet/models"
 )
 
-// acceptedDepth is how deep a request may say it is without a reason (decisions: “O1
+// maxRequestDepth is how deep a request may say it is without a reason (decisions: “O1
 // accepts depth up to 3”).
-const acceptedDepth = 3
+const maxRequestDepth = 3
 
 // maxTimeout is the longest timeout= of a request, in seconds.
 const maxTimeout = 7 * 24 * 3600
 
-// meta is what is kept of a request.
-type meta struct {
+// requestMeta is what is kept of a request.
+type requestMeta struct {
 	// Data is DATA as it came, for an agent that speaks the protocol too.
 	Data wire.Data `json:"data"`
 	// Closes says that the session was made for this request and ends with it.
@@ -32,72 +32,72 @@ type meta struct {
 	V4 bool `json:"v4,omitempty"`
 }
 
-func metaOf(in models.TaskInput) (m meta, err error) {
+func readRequestMeta(in models.TaskInput) (m requestMeta, err error) {
 	err = json.Unmarshal(in.Meta, &m)
 	return m, err
 }
 
-// place is where a request is put: its session and its short name.
-type place struct {
-	session string
-	name    models.ShortID
-	made    bool // the session was made for it
+// placement is where a request is put: its session and its short name.
+type placement struct {
+	session    string
+	shortID    models.ShortID
+	newSession bool // the session was made for it
 }
 
-// request takes R (PROTOCOL_V5 §4.2). The asker hears that it is taken on and, where it
+// handleRequest takes R (PROTOCOL_V5 §4.2). The asker hears that it is taken on and, where it
 // waits, how it ended or what is asked back.
-func (d *Protocol) request(ctx context.Context, s speaker, m wire.Message, wait time.Duration) (protocol.Reply, error) {
+func (d *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch {
-	case !s.mayAsk():
-		return protocol.Reply{}, refuse(wire.E90, "scope", "asking for work takes a token with the scope messages:send")
-	case m.Depth > acceptedDepth && !has(m.Data, "justify"):
-		return protocol.Reply{}, refuse(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
+	case !s.maySubmit():
+		return protocol.Reply{}, errorf(wire.E90, "scope", "asking for work takes a token with the scope messages:send")
+	case m.Depth > maxRequestDepth && !has(m.Data, "justify"):
+		return protocol.Reply{}, errorf(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
 	}
-	if earlier, err := d.earlier(ctx, s, m); err != nil || earlier != nil {
+	if earlier, err := d.findEarlierRequest(ctx, s, m); err != nil || earlier != nil {
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return d.follow(ctx, s, m, *earlier, wait)
+		return d.acceptedReply(ctx, s, m, *earlier, wait)
 	}
-	sub, err := d.submission(ctx, s, m)
+	sub, err := d.newSubmission(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	p, err := d.place(ctx, s, m, sub.ID)
+	p, err := d.placeRequest(ctx, s, m, sub.ID)
 	if errs.Is(err, errs.Conflict) {
-		return d.followTwin(ctx, s, m, wait, err)
+		return d.followDuplicate(ctx, s, m, wait, err)
 	}
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	t, err := d.submit(ctx, s, m, p, sub)
 	if err != nil {
-		d.giveBack(context.WithoutCancel(ctx), s, p, sub.ID)
+		d.releasePlacement(context.WithoutCancel(ctx), s, p, sub.ID)
 		return protocol.Reply{}, requestError(err)
 	}
-	m.Context, m.Task = contextName(p.name.Context), wire.TaskOf(p.name.Task)
-	return d.follow(ctx, s, m, t, wait)
+	m.Context, m.Task = contextName(p.shortID.Context), wire.TaskOf(p.shortID.Task)
+	return d.acceptedReply(ctx, s, m, t, wait)
 }
 
 // submit submits a request that has its place.
-func (d *Protocol) submit(ctx context.Context, s speaker, m wire.Message, p place, sub orchestrator.Submission) (t models.Task, err error) {
+func (d *Protocol) submit(ctx context.Context, s sender, m wire.Message, p placement, sub orchestrator.Submission) (t models.Task, err error) {
 	sub.Session = p.session
-	if sub.Parameters, err = d.refer(ctx, s, p, sub.Parameters); err != nil {
+	if sub.Parameters, err = d.resolveReferences(ctx, s, p, sub.Parameters); err != nil {
 		return t, err
 	}
-	if sub.Meta, err = json.Marshal(meta{Data: m.Data, Closes: p.made && !has(m.Data, keyKeep), V4: s.old}); err != nil {
+	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: p.newSession && !has(m.Data, keyKeep), V4: s.v4}); err != nil {
 		return t, err
 	}
-	done, err := d.work.Submit(ctx, s.Principal, sub, nil)
+	done, err := d.orchestrator.Submit(ctx, s.Principal, sub, nil)
 	return done.Task, err
 }
 
-// giveBack takes the place of a request back that was refused: its name, and the session
+// releasePlacement takes the place of a request back that was refused: its name, and the session
 // that was made for it.
-func (d *Protocol) giveBack(ctx context.Context, s speaker, p place, taskID string) {
-	err := d.work.DeleteShortID(ctx, taskID)
-	if p.made && err == nil {
-		err = d.work.DeleteSession(ctx, s.Principal, p.session)
+func (d *Protocol) releasePlacement(ctx context.Context, s sender, p placement, taskID string) {
+	err := d.orchestrator.DeleteShortID(ctx, taskID)
+	if p.newSession && err == nil {
+		err = d.orchestrator.DeleteSession(ctx, s.Principal, p.session)
 	}
 	if err != nil {
 		d.log.Warn("the place of a request that was refused stays taken", "session", p.session, "error", err)
@@ -109,11 +109,11 @@ func requestError(err error) error {
 	own := errs.From(err)
 	switch own.Code {
 	case errs.NotFound:
-		return refusal{code: wire.E42, desc: own.Detail, cause: err}
+		return codedError{code: wire.E42, desc: own.Detail, cause: err}
 	}
 	for _, f := range own.Fields {
 		if f.Rule == "reference" {
-			return refusal{code: wire.E43, desc: f.Detail, cause: err}
+			return codedError{code: wire.E43, desc: f.Detail, cause: err}
 		}
 	}
 	return err
@@ -124,38 +124,38 @@ func has(data wire.Data, key string) bool {
 	return ok
 }
 
-// earlier returns the task of the same request that came before: an R in the state R
+// findEarlierRequest returns the task of the same request that came before: an R in the state R
 // is accepted, and changes nothing. It is nil for a new one.
-func (d *Protocol) earlier(ctx context.Context, s speaker, m wire.Message) (*models.Task, error) {
+func (d *Protocol) findEarlierRequest(ctx context.Context, s sender, m wire.Message) (*models.Task, error) {
 	if tid, ok := m.Task.Number(); !ok || tid == 0 || m.Context == "" || m.Context == wire.SystemContext {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	t, err := d.named(ctx, m)
-	var r refusal
-	if asRefusal(err, &r) && r.code == wire.E40 {
+	t, err := d.namedTask(ctx, m)
+	var r codedError
+	if asCodedError(err, &r) && r.code == wire.E40 {
 		return nil, nil //nolint:nilnil // the number is free
 	}
 	if err != nil {
 		return nil, err
 	}
-	order, err := d.work.TaskWithInput(ctx, t.ID)
+	order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return nil, err
 	}
-	if kept, err := metaOf(order.Input); err != nil || !s.owns(t) || kept.Data != m.Data {
-		return nil, refuse(wire.E10, "", "%s is taken by another request in %s", m.Task, m.Context)
+	if kept, err := readRequestMeta(order.Input); err != nil || !s.owns(t) || kept.Data != m.Data {
+		return nil, errorf(wire.E10, "", "%s is taken by another request in %s", m.Task, m.Context)
 	}
 	return &t, nil
 }
 
-// submission reads what is asked for.
-func (d *Protocol) submission(ctx context.Context, s speaker, m wire.Message) (orchestrator.Submission, error) {
+// newSubmission reads what is asked for.
+func (d *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) (orchestrator.Submission, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return orchestrator.Submission{}, err
 	}
 	sub := orchestrator.Submission{
-		ID: id.String(), Class: Class, Priority: priorityOf(m.Priority), Override: orchestrator.Override{Notify: s.agent != ""},
+		ID: id.String(), Class: Class, Priority: corePriority(m.Priority), Override: orchestrator.Override{Notify: s.agentID != ""},
 		Trace: protocol.TraceOf(ctx),
 	}
 	if call := m.Data.Call(); call != "" {
@@ -163,99 +163,99 @@ func (d *Protocol) submission(ctx context.Context, s speaker, m wire.Message) (o
 	}
 	switch {
 	case m.To.Role == wire.Worker:
-		if sub.Agent, err = d.agentAt(ctx, m.To); err != nil {
+		if sub.Agent, err = d.agentByAddress(ctx, m.To); err != nil {
 			return sub, err
 		}
 	case m.To.Role == wire.Group: // the agents of a sphere
 		sub.Sphere = int(m.To.Number)
 	case m.To != self:
-		return sub, refuse(wire.E13, "to", "a request goes to O1, to a worker or to a group, not to %s", m.To)
+		return sub, errorf(wire.E13, "to", "a request goes to O1, to a worker or to a group, not to %s", m.To)
 	}
 	if sub.Agent == "" && len(sub.Capabilities) == 0 {
-		return sub, refuse(wire.E10, "", "DATA must have call, a capability such as call=web_search")
+		return sub, errorf(wire.E10, "", "DATA must have call, a capability such as call=web_search")
 	}
 	if tokens, ok := m.Budget.Tokens(); ok {
 		if tokens == 0 {
-			return sub, refusal{code: wire.E17, needed: 1}
+			return sub, codedError{code: wire.E17, needed: 1}
 		}
 		sub.Budget = new(int64(tokens))
 	}
-	again, err := attempts(&sub, m.Data)
+	again, err := parseAttempts(&sub, m.Data)
 	if err != nil {
 		return sub, err
 	}
 	if again.Fallback != (wire.Address{}) {
-		if sub.Override.Fallback, err = d.agentAt(ctx, again.Fallback); err != nil {
+		if sub.Override.Fallback, err = d.agentByAddress(ctx, again.Fallback); err != nil {
 			return sub, err
 		}
 	}
-	if err := choices(&sub, m.Data); err != nil {
+	if err := parseOptions(&sub, m.Data); err != nil {
 		return sub, err
 	}
-	sub.Parameters, err = parametersOf(m.Data)
+	sub.Parameters, err = parseParameters(m.Data)
 	return sub, err
 }
 
-// place finds, or makes, the session of a request, and names its task.
-func (d *Protocol) place(ctx context.Context, s speaker, m wire.Message, taskID string) (p place, err error) {
+// placeRequest finds, or makes, the session of a request, and names its task.
+func (d *Protocol) placeRequest(ctx context.Context, s sender, m wire.Message, taskID string) (p placement, err error) {
 	if m.Context == "" || m.Context == wire.SystemContext {
-		p.made = true
-		facts, err := factsOf(m.Data)
+		p.newSession = true
+		facts, err := parseFacts(m.Data)
 		if err != nil {
 			return p, err
 		}
-		if p.name.Context, err = d.work.OpenContext(ctx, s.Principal, facts, contextName); err != nil {
+		if p.shortID.Context, err = d.orchestrator.OpenContext(ctx, s.Principal, facts, contextName); err != nil {
 			return p, err
 		}
-		p.session = contextName(p.name.Context)
-	} else if err = opensNone(m.Data); err != nil {
+		p.session = contextName(p.shortID.Context)
+	} else if err = rejectFacts(m.Data); err != nil {
 		return p, err
-	} else if p.name.Context, p.session, err = d.session(ctx, s, m.Context); err != nil {
+	} else if p.shortID.Context, p.session, err = d.findSession(ctx, s, m.Context); err != nil {
 		return p, err
 	}
 	tid, ok := m.Task.Number()
-	if s.old && p.made && (!ok || tid == 0) {
-		tid, ok = countedV4(p.name.Context), true
+	if s.v4 && p.newSession && (!ok || tid == 0) {
+		tid, ok = firstTaskNumberV4(p.shortID.Context), true
 	}
 	if !ok || tid == 0 {
-		p.name, err = d.work.ShortID(ctx, taskID, p.session)
+		p.shortID, err = d.orchestrator.ShortID(ctx, taskID, p.session)
 		return p, err
 	}
-	p.name.Task = tid
-	err = d.work.ClaimShortID(ctx, taskID, p.name)
+	p.shortID.Task = tid
+	err = d.orchestrator.ClaimShortID(ctx, taskID, p.shortID)
 	if errs.Is(err, errs.Conflict) {
-		err = refusal{code: wire.E10, desc: fmt.Sprintf("%s is taken by another request in %s", m.Task, m.Context), cause: err}
+		err = codedError{code: wire.E10, desc: fmt.Sprintf("%s is taken by another request in %s", m.Task, m.Context), cause: err}
 	}
 	return p, err
 }
 
-// session returns the session that a speaker names, which has to be his.
-func (d *Protocol) session(ctx context.Context, s speaker, name string) (n int64, session string, err error) {
+// findSession returns the session that a speaker names, which has to be his.
+func (d *Protocol) findSession(ctx context.Context, s sender, name string) (n int64, session string, err error) {
 	n, ok := contextNumber(name)
 	if ok {
-		session, err = d.work.SessionOfContext(ctx, n)
+		session, err = d.orchestrator.SessionOfContext(ctx, n)
 	}
-	unknown := refuse(wire.E42, "", "there is no session %s; - has one made", name)
+	unknown := errorf(wire.E42, "", "there is no session %s; - has one made", name)
 	switch {
-	case !ok || isGone(err) || err == nil && session == "":
+	case !ok || isNotFound(err) || err == nil && session == "":
 		return n, session, unknown
 	case err != nil:
 		return n, session, err
 	}
-	kept, err := d.work.Session(ctx, session)
+	kept, err := d.orchestrator.Session(ctx, session)
 	switch {
-	case isGone(err) || err == nil && kept.Owner != s.TokenID && !s.Has(models.ScopeAdmin):
+	case isNotFound(err) || err == nil && kept.Owner != s.TokenID && !s.Has(models.ScopeAdmin):
 		err = unknown
 	case err == nil && kept.State == models.SessionClosed:
-		err = refuse(wire.E42, "", "the session %s is closed; - has another one made", name)
+		err = errorf(wire.E42, "", "the session %s is closed; - has another one made", name)
 	}
 	return n, session, err
 }
 
-// refer gives the references to tasks of the session that stand among the parameters the
+// resolveReferences gives the references to tasks of the session that stand among the parameters the
 // names that the core knows. A field that only this protocol can read in a result is
 // read here, and so is a message.
-func (d *Protocol) refer(ctx context.Context, s speaker, p place, parameters json.RawMessage) (json.RawMessage, error) {
+func (d *Protocol) resolveReferences(ctx context.Context, s sender, p placement, parameters json.RawMessage) (json.RawMessage, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(parameters, &values); err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (d *Protocol) refer(ctx context.Context, s speaker, p place, parameters jso
 		if json.Unmarshal(raw, &text) != nil || !wire.IsRef(text) {
 			continue
 		}
-		value, err := d.referred(ctx, s, p, text)
+		value, err := d.resolveReference(ctx, s, p, text)
 		if err != nil {
 			return nil, err
 		}
@@ -284,10 +284,10 @@ func (d *Protocol) refer(ctx context.Context, s speaker, p place, parameters jso
 	return json.Marshal(values)
 }
 
-func (d *Protocol) referred(ctx context.Context, s speaker, p place, text string) (string, error) {
+func (d *Protocol) resolveReference(ctx context.Context, s sender, p placement, text string) (string, error) {
 	ref, err := wire.ParseRef(text)
 	if err == nil && ref.Kind == wire.RefMessage {
-		return d.message(ctx, s, p.name.Context, ref.Number)
+		return d.messageByNumber(ctx, s, p.shortID.Context, ref.Number)
 	}
 	if err != nil || ref.Kind != wire.RefTask {
 		return text, err
@@ -296,16 +296,16 @@ func (d *Protocol) referred(ctx context.Context, s speaker, p place, text string
 	if !ok {
 		return text, nil
 	}
-	t, err := d.work.TaskByShortID(ctx, models.ShortID{Context: p.name.Context, Task: tid})
+	t, err := d.orchestrator.TaskByShortID(ctx, models.ShortID{Context: p.shortID.Context, Task: tid})
 	if err != nil {
-		return "", orNotFound(err, wire.E43, "there is no task %s in the session", ref.Task)
+		return "", notFoundAs(err, wire.E43, "there is no task %s in the session", ref.Task)
 	}
 	if !t.State.Ended() {
-		return "", refuse(wire.E43, "", "%s has not ended", ref.Task)
+		return "", errorf(wire.E43, "", "%s has not ended", ref.Task)
 	}
 	switch ref.Field {
 	case "", "S", "raw", "result", "state", "exit_code", "error", "tokens", "log":
 		return "#REF:" + t.ID + ":" + ref.Field, nil
 	}
-	return d.stored(ctx, t, ref.Task, ref.Field)
+	return d.taskField(ctx, t, ref.Task, ref.Field)
 }

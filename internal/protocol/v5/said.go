@@ -21,73 +21,73 @@ import (
 // says, and anybody could put a message into the conversation of others. So a line that is
 // refused is not kept, nor one of the system, with S0 or no CTX.
 
-// heard is a line that came, until it is known whether it is taken. A nil heard is of a
+// incomingMessage is a line that came, until it is known whether it is taken. A nil heard is of a
 // line that is not kept in any case.
-type heard struct {
-	d    *Protocol
-	line models.LoggedMessage // with its id, time and peer only, until it is taken
-	kept bool
-	// begun says that the first line of its answer was said before the rest.
-	begun bool
-	// where is the context that a verb has found the speaker to be in, "" for none.
-	where string
+type incomingMessage struct {
+	protocol *Protocol
+	entry    models.LoggedMessage // with its id, time and peer only, until it is taken
+	logged   bool
+	// firstReplyLogged says that the first line of its answer was said before the rest.
+	firstReplyLogged bool
+	// context is the context that a verb has found the speaker to be in, "" for none.
+	context string
 }
 
-// hearing begins to keep a line of a speaker.
-func (d *Protocol) hearing(s speaker, m wire.Message) *heard {
-	if d.journal == nil || isUnkept(m) {
+// newIncoming begins to keep a line of a speaker.
+func (d *Protocol) newIncoming(s sender, m wire.Message) *incomingMessage {
+	if d.messages == nil || isNeverLogged(m) {
 		return nil
 	}
-	h := &heard{d: d}
-	h.line.ID, h.line.At, h.line.Peer = newLineID(), d.clock(), s.peer()
+	h := &incomingMessage{protocol: d}
+	h.entry.ID, h.entry.At, h.entry.Peer = newMessageID(), d.clock(), s.peer()
 	return h
 }
 
-// isUnkept reports whether a line is never kept: it is about the agent and no context, it
+// isNeverLogged reports whether a line is never kept: it is about the agent and no context, it
 // only asks, or it is a piece of what is kept with the task.
-func isUnkept(m wire.Message) bool {
+func isNeverLogged(m wire.Message) bool {
 	switch m.Type {
 	case wire.Heartbeat, wire.Join, wire.Leave, wire.Caps, wire.Query:
 		return true
 	case wire.Update:
-		return m.State != wire.Cancelled && (isLog(m.Data) || has(m.Data, keyPart))
+		return m.State != wire.Cancelled && (isLogPiece(m.Data) || has(m.Data, keyPart))
 	}
 	return false
 }
 
-// in says that the speaker has to do with what m is about, and so that the line belongs
+// setContext says that the speaker has to do with what m is about, and so that the line belongs
 // into its context. Whoever has resolved that says so.
-func (h *heard) in(m wire.Message) {
+func (h *incomingMessage) setContext(m wire.Message) {
 	if h != nil {
-		h.where = m.Context
+		h.context = m.Context
 	}
 }
 
-// taken keeps a line whose effect is committed, once. m has the context and the task that
+// log keeps a line whose effect is committed, once. m has the context and the task that
 // it was given.
-func (h *heard) taken(m wire.Message) {
-	if h == nil || h.kept || h.where == "" || h.where != m.Context {
+func (h *incomingMessage) log(m wire.Message) {
+	if h == nil || h.logged || h.context == "" || h.context != m.Context {
 		return
 	}
-	if n, ok := conversation(m); ok {
-		h.line.Context = n
-		h.line.Parent, _ = m.Data.Parent() // heed has checked it
-		h.kept = true
-		h.d.keep(h.line, m)
+	if n, ok := conversationNumber(m); ok {
+		h.entry.Context = n
+		h.entry.Parent, _ = m.Data.Parent() // heed has checked it
+		h.logged = true
+		h.protocol.addToLog(h.entry, m)
 	}
 }
 
-// answered logs an answer, and keeps it beside the line that it answers. One that is only
+// logReply logs an answer, and keeps it beside the line that it answers. One that is only
 // said over HTTP, because there has to be one, is nothing that was said. A refusal is
 // logged with whom it was really said to, whoever the line claimed to be.
-func (d *Protocol) answered(ctx context.Context, s speaker, a protocol.Reply) protocol.Reply {
-	h := s.said
-	keeps := h != nil && h.kept && !a.IsError
+func (d *Protocol) logReply(ctx context.Context, s sender, a protocol.Reply) protocol.Reply {
+	h := s.incoming
+	keeps := h != nil && h.logged && !a.IsError
 	if len(a.Body) == 0 || !a.SendBack && !a.IsError || !keeps && !d.log.Enabled(ctx, slog.LevelWarn) {
 		return a
 	}
 	body := a.Body
-	if h != nil && h.begun {
+	if h != nil && h.firstReplyLogged {
 		_, body, _ = bytes.Cut(body, []byte{'\n'})
 	}
 	for raw := range bytes.SplitSeq(body, []byte{'\n'}) {
@@ -99,26 +99,26 @@ func (d *Protocol) answered(ctx context.Context, s speaker, a protocol.Reply) pr
 			m.To = s.address
 		}
 		d.trace(ctx, m)
-		if n, ok := conversation(m); ok && keeps {
-			d.keep(models.LoggedMessage{ID: newLineID(), At: d.clock(), Peer: h.line.Peer, Context: n, ParentID: h.line.ID}, m)
+		if n, ok := conversationNumber(m); ok && keeps {
+			d.addToLog(models.LoggedMessage{ID: newMessageID(), At: d.clock(), Peer: h.entry.Peer, Context: n, ParentID: h.entry.ID}, m)
 		}
 	}
 	return a
 }
 
-// answers logs and keeps the first line of an answer whose asker may wait for the rest of
+// logFirstReply logs and keeps the first line of an answer whose asker may wait for the rest of
 // it: it is said now, and what is said meanwhile comes behind it.
-func (d *Protocol) answers(ctx context.Context, s speaker, first protocol.Reply) {
-	if h := s.said; h != nil && h.kept && !h.begun {
-		d.answered(ctx, s, first)
-		h.begun = true
+func (d *Protocol) logFirstReply(ctx context.Context, s sender, first protocol.Reply) {
+	if h := s.incoming; h != nil && h.logged && !h.firstReplyLogged {
+		d.logReply(ctx, s, first)
+		h.firstReplyLogged = true
 	}
 }
 
-// came logs a line that came, with whose it is: the sender that it names is only what it
+// logIncoming logs a line that came, with whose it is: the sender that it names is only what it
 // says. refused is why it is not taken; what is not even known to come from the other end
 // of a line to another machine has nobody as its sender.
-func (d *Protocol) came(ctx context.Context, s speaker, m wire.Message, refused error) {
+func (d *Protocol) logIncoming(ctx context.Context, s sender, m wire.Message, refused error) {
 	m.From = s.address
 	if refused != nil && protocol.ConnectionOf(ctx).Remote {
 		m.From, m.To = wire.Address{}, wire.Address{}
@@ -126,16 +126,16 @@ func (d *Protocol) came(ctx context.Context, s speaker, m wire.Message, refused 
 	d.trace(ctx, m)
 }
 
-// told logs and keeps a line that an agent is told without having said anything.
-func (d *Protocol) told(ctx context.Context, m wire.Message) {
+// logOutgoing logs and keeps a line that an agent is told without having said anything.
+func (d *Protocol) logOutgoing(ctx context.Context, m wire.Message) {
 	d.trace(ctx, m)
-	if n, ok := conversation(m); ok && d.journal != nil {
-		d.keep(models.LoggedMessage{ID: newLineID(), At: d.clock(), Peer: m.To.String(), Context: n}, m)
+	if n, ok := conversationNumber(m); ok && d.messages != nil {
+		d.addToLog(models.LoggedMessage{ID: newMessageID(), At: d.clock(), Peer: m.To.String(), Context: n}, m)
 	}
 }
 
-// keep has a line written that says what m does.
-func (d *Protocol) keep(l models.LoggedMessage, m wire.Message) {
+// addToLog has a line written that says what m does.
+func (d *Protocol) addToLog(l models.LoggedMessage, m wire.Message) {
 	tid, _ := m.Task.Number()
 	l.Task, l.Depth, l.Number = max(tid, 0), m.Depth, m.Number
 	l.From, l.To, l.Type, l.Code = m.From.String(), m.To.String(), m.Type.String(), string(m.Err)
@@ -143,12 +143,12 @@ func (d *Protocol) keep(l models.LoggedMessage, m wire.Message) {
 		l.State = ""
 	}
 	l.Code = strings.Clone(l.Code)
-	l.Data = strings.Clone(string(secretless(m.Data))) // and not the whole of what it came in
-	d.journal.Add(l)
+	l.Data = strings.Clone(string(withoutSecrets(m.Data))) // and not the whole of what it came in
+	d.messages.Add(l)
 }
 
-// secretless is DATA without what must not be kept, however it is spelled.
-func secretless(data wire.Data) wire.Data {
+// withoutSecrets is DATA without what must not be kept, however it is spelled.
+func withoutSecrets(data wire.Data) wire.Data {
 	for p := range data.Pairs() {
 		if strings.EqualFold(p.Key, keyToken) || strings.EqualFold(p.Key, "auth") {
 			data, _, _ = data.Cut(p.Key)
@@ -160,38 +160,38 @@ func secretless(data wire.Data) wire.Data {
 // trace logs a line (§13.1, rule 8). What is not logged costs nothing.
 func (d *Protocol) trace(ctx context.Context, m wire.Message) {
 	if level := telemetry.V5Level(m.Type.String()); d.log.Enabled(ctx, level) {
-		d.log.LogAttrs(ctx, level, "a line", slog.Any("v5", logged(m)))
+		d.log.LogAttrs(ctx, level, "a line", slog.Any("v5", traceRecord(m)))
 	}
 }
 
-// logged is a line as it is logged, whoever writes the log: without what looks like a
+// traceRecord is a line as it is logged, whoever writes the log: without what looks like a
 // secret.
-func logged(m wire.Message) telemetry.V5Line {
-	l := telemetry.V5Line{Context: m.Context, From: nameOf(m.From), To: nameOf(m.To), Type: m.Type.String(), Code: string(m.Err), Data: redact.Text(string(secretless(m.Data)))}
+func traceRecord(m wire.Message) telemetry.V5Line {
+	l := telemetry.V5Line{Context: m.Context, From: addressText(m.From), To: addressText(m.To), Type: m.Type.String(), Code: string(m.Err), Data: redact.Text(string(withoutSecrets(m.Data)))}
 	if _, ok := m.Task.Number(); ok {
 		l.Task = m.Task.String()
 	}
 	return l
 }
 
-// nameOf is an address in the log, "" for one that is not known.
-func nameOf(a wire.Address) string {
+// addressText is an address in the log, "" for one that is not known.
+func addressText(a wire.Address) string {
 	if a.Role == 0 {
 		return ""
 	}
 	return a.String()
 }
 
-// conversation is the number of a message's context; ok is false for one of the system.
-func conversation(m wire.Message) (n int64, ok bool) {
+// conversationNumber is the number of a message's context; ok is false for one of the system.
+func conversationNumber(m wire.Message) (n int64, ok bool) {
 	if m.Context == wire.SystemContext {
 		return 0, false
 	}
 	return contextNumber(m.Context)
 }
 
-// newLineID is the next in the order in which things are said.
-func newLineID() string {
+// newMessageID is the next in the order in which things are said.
+func newMessageID() string {
 	id, err := uuid.NewV7()
 	if err != nil { // there is no chance in this machine any more
 		return ""

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/journal"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/v5"
+	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/telemetry"
 	"comet/models"
 )
@@ -20,18 +20,18 @@ import (
 // spoken is a house whose journal and log can be read.
 type spoken struct {
 	*house
-	journal *journal.Journal
-	log     *bytes.Buffer
+	messages *messagelog.Log
+	log      *bytes.Buffer
 }
 
 // listened runs one case in such a house, with a log of a level.
 func listened(t *testing.T, name, level string, fn func(t *testing.T, h *spoken)) {
 	t.Helper()
 	rule(t, name, func(t *testing.T, h *house) {
-		s := &spoken{house: h, journal: journal.New(h.db.Store, nil), log: new(bytes.Buffer)}
+		s := &spoken{house: h, messages: messagelog.New(h.db.Store, nil), log: new(bytes.Buffer)}
 		log, err := telemetry.NewLogger(s.log, &telemetry.LogOptions{Format: "v5", Level: level})
 		require.NoError(t, err)
-		s.Protocol = v5.New(h.work, &v5.Options{Keys: h.keys, Journal: s.journal, Logger: log, Clock: h.db.Now})
+		s.Protocol = v5.New(h.work, &v5.Options{Keys: h.keys, MessageLog: s.messages, Logger: log, Clock: h.db.Now})
 		fn(t, s)
 	})
 }
@@ -43,7 +43,7 @@ func (s *spoken) lines(t *testing.T, h models.ShortID) (out []string) {
 	require.NoError(t, err)
 	task, err := s.work.Task(t.Context(), id)
 	require.NoError(t, err)
-	all, err := s.journal.Of(t.Context(), task, "", 100)
+	all, err := s.messages.ByTask(t.Context(), task, "", 100)
 	require.NoError(t, err)
 	byID := map[string]string{"": ""}
 	for _, l := range all {
@@ -155,7 +155,7 @@ func TestTheJournal(t *testing.T) {
 		parts, err := h.work.Tasks(t.Context(), models.TaskQuery{ParentID: id, Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, parts, 1)
-		lines, err := h.journal.Of(t.Context(), parts[0], "", 100)
+		lines, err := h.messages.ByTask(t.Context(), parts[0], "", 100)
 		require.NoError(t, err)
 		require.Len(t, lines, 5, "the X twice, the S, and what they were answered")
 		for _, l := range lines {

@@ -16,17 +16,17 @@ import (
 // machine, is signed with its key. What is not known to come from it is answered without a
 // signature: nobody is to have lines signed by asking wrongly.
 
-// seal signs an answer where its agent signs. One that cannot be signed any more is not
+// signReply signs an answer where its agent signs. One that cannot be signed any more is not
 // shown.
-func (d *Protocol) seal(ctx context.Context, agentID string, m wire.Message, a protocol.Reply) protocol.Reply {
+func (d *Protocol) signReply(ctx context.Context, agentID string, m wire.Message, a protocol.Reply) protocol.Reply {
 	if agentID == "" || len(a.Body) == 0 {
 		return a
 	}
 	lines := strings.Split(string(a.Body), "\n")
 	for i, line := range lines {
-		out, err := d.signed(ctx, agentID, line)
+		out, err := d.sign(ctx, agentID, line)
 		if err != nil {
-			return d.refuse(m, err)
+			return d.errorReply(m, err)
 		}
 		lines[i] = out
 	}
@@ -34,15 +34,15 @@ func (d *Protocol) seal(ctx context.Context, agentID string, m wire.Message, a p
 	return a
 }
 
-// signed is a line to an agent with the signature that it may need.
-func (d *Protocol) signed(ctx context.Context, agentID, line string) (string, error) {
-	key, err := d.keyOf(ctx, agentID)
+// sign is a line to an agent with the signature that it may need.
+func (d *Protocol) sign(ctx context.Context, agentID, line string) (string, error) {
+	key, err := d.signingKey(ctx, agentID)
 	far := protocol.ConnectionOf(ctx).Remote
 	switch {
 	case err != nil:
 		return "", err
 	case far && key.Secret == "":
-		return "", refusal{
+		return "", codedError{
 			code: wire.E90, reason: wire.ReasonNoKey, desc: "there is no key any more",
 			cause: errs.New(errs.Unauthenticated, "the agent %q has no key", agentID),
 		}
@@ -60,7 +60,7 @@ func (d *Protocol) signed(ctx context.Context, agentID, line string) (string, er
 	if err != nil {
 		return "", err
 	}
-	return wire.Sign(line, []byte(key.Secret), sessionOf(m.Context), newNonce())
+	return wire.Sign(line, []byte(key.Secret), signedSession(m.Context), newNonce())
 }
 
 // newNonce returns 4 random hex digits.

@@ -19,9 +19,9 @@ import (
 // VersionV4 is the version in which a worker of V4 joins.
 const VersionV4 = "V4"
 
-// placesV4 is how many tasks a worker of V4 takes at a time, so that it cannot take one
+// concurrencyV4 is how many tasks a worker of V4 takes at a time, so that it cannot take one
 // for another.
-const placesV4 = 1
+const concurrencyV4 = 1
 
 // isV4 reports whether the first line of a text has the segments of V4.
 func isV4(raw []byte) bool {
@@ -38,9 +38,9 @@ func parse(line string, old bool) (wire.Message, error) {
 	return wire.Parse(line)
 }
 
-// hearsV4 reports whether a line is answered in V4: it is one, or comes from a worker that
+// repliesInV4 reports whether a line is answered in V4: it is one, or comes from a worker that
 // knows nothing else. A join is V5 for everybody, and so is its answer (§14.3).
-func (d *Protocol) hearsV4(from models.Principal, raw []byte) bool {
+func (d *Protocol) repliesInV4(from models.Principal, raw []byte) bool {
 	if isV4(raw) {
 		return true
 	}
@@ -53,21 +53,21 @@ func (d *Protocol) hearsV4(from models.Principal, raw []byte) bool {
 
 // knowsOnlyV4 reports whether an agent has joined as a worker of V4.
 func (d *Protocol) knowsOnlyV4(agentID string) bool {
-	w := d.work.CachedWorker(agentID)
+	w := d.orchestrator.CachedWorker(agentID)
 	return w.Protocol == Name && w.ProtocolVersion == VersionV4
 }
 
-// asksForV4 reports whether a join is that of a worker of V4.
-func asksForV4(join wire.Message) bool {
+// joinsAsV4 reports whether a join is that of a worker of V4.
+func joinsAsV4(join wire.Message) bool {
 	v, _ := join.Data.Get("version")
 	return strings.EqualFold(v, VersionV4)
 }
 
-// recall finds out which task a message of V4 is about, which CTX would say in V5.
-func (d *Protocol) recall(ctx context.Context, s *speaker, m wire.Message) error {
-	s.old = true
+// resolveTaskV4 finds out which task a message of V4 is about, which CTX would say in V5.
+func (d *Protocol) resolveTaskV4(ctx context.Context, s *sender, m wire.Message) error {
+	s.v4 = true
 	if m.Type == wire.Handoff {
-		return refuse(wire.E14, "", "V4 has no type X; join with version=V5 to hand work off")
+		return errorf(wire.E14, "", "V4 has no type X; join with version=V5 to hand work off")
 	}
 	tid, named := m.Task.Number()
 	if !named || tid == 0 || m.Context != "" {
@@ -75,26 +75,26 @@ func (d *Protocol) recall(ctx context.Context, s *speaker, m wire.Message) error
 	}
 	switch {
 	case m.Type == wire.Update && m.State == wire.Cancelled,
-		m.Type == wire.Clarify && (s.agent == "" || has(m.Data, "answer") || has(m.Data, "choice")):
-		return d.recallAsked(ctx, s, tid)
-	case s.agent == "":
+		m.Type == wire.Clarify && (s.agentID == "" || has(m.Data, "answer") || has(m.Data, "choice")):
+		return d.findRequestV4(ctx, s, tid)
+	case s.agentID == "":
 		return nil
 	}
 	switch m.Type {
 	case wire.Ack, wire.Update, wire.Success, wire.Failure, wire.Clarify:
-		return d.recallWork(ctx, s, tid)
+		return d.findWorkV4(ctx, s, tid)
 	}
 	return nil
 }
 
-// inContext is a message with the names that its task has in V5.
-func (d *Protocol) inContext(ctx context.Context, s speaker, m wire.Message) wire.Message {
-	if s.of == nil {
+// withShortNames is a message with the names that its task has in V5.
+func (d *Protocol) withShortNames(ctx context.Context, s sender, m wire.Message) wire.Message {
+	if s.task == nil {
 		return m
 	}
-	if h, err := d.head(ctx, *s.of); err == nil { // else it is not kept
+	if h, err := d.newMessage(ctx, *s.task); err == nil { // else it is not kept
 		m.Context, m.Task, m.Depth = h.Context, h.Task, h.Depth
-		s.said.in(m) // recall has found it among the speaker's
+		s.incoming.setContext(m) // recall has found it among the speaker's
 	}
 	return m
 }

@@ -9,32 +9,32 @@ import (
 	v4 "comet/internal/wire/v5/v4"
 )
 
-// down puts an answer into V4.
-func (d *Protocol) down(a protocol.Reply) protocol.Reply {
+// toV4 puts an answer into V4.
+func (d *Protocol) toV4(a protocol.Reply) protocol.Reply {
 	var lines [][]byte
 	for line := range bytes.SplitSeq(a.Body, []byte{'\n'}) {
 		if len(line) > 0 {
-			lines = append(lines, d.lineV4(line, a.Location))
+			lines = append(lines, d.messageToV4(line, a.Location))
 		}
 	}
 	a.Body = bytes.Join(lines, []byte{'\n'})
 	return a
 }
 
-// lineV4 puts a line of our own into V4 (PROTOCOL_V5 §14.2). at is where REST has the task
+// messageToV4 puts a line of our own into V4 (PROTOCOL_V5 §14.2). at is where REST has the task
 // that it is about, "" for not known.
-func (d *Protocol) lineV4(line []byte, at string) []byte {
+func (d *Protocol) messageToV4(line []byte, at string) []byte {
 	m, err := wire.Parse(string(line))
 	if err != nil {
 		d.log.Error("a line of our own cannot be read", "error", err)
 		m = wire.Message{From: self, To: wire.Address{Role: wire.User}, Type: wire.Failure, State: wire.Failed, Err: wire.E99, Data: "-"}
 	}
-	return d.writeV4(sayableV4(m, at))
+	return d.formatV4(adaptToV4(m, at))
 }
 
-// writeV4 writes a message of which V4 can say everything. Its number is counted for each
+// formatV4 writes a message of which V4 can say everything. Its number is counted for each
 // receiver, since there is no CTX.
-func (d *Protocol) writeV4(m wire.Message) []byte {
+func (d *Protocol) formatV4(m wire.Message) []byte {
 	m.Number = d.numbers.next(VersionV4 + " " + m.To.String())
 	line, err := v4.Format(m)
 	if err != nil {
@@ -45,29 +45,29 @@ func (d *Protocol) writeV4(m wire.Message) []byte {
 	return []byte(line)
 }
 
-// sayableV4 replaces what V4 cannot say: D becomes the question that workers ask, C, a
+// adaptToV4 replaces what V4 cannot say: D becomes the question that workers ask, C, a
 // hand-off a request of O1's, a code that V5 has added E99, and a reference plain text.
 // A signature was that of the line of V5.
-func sayableV4(m wire.Message, at string) wire.Message {
+func adaptToV4(m wire.Message, at string) wire.Message {
 	m.Auth = wire.Auth{}
 	m.Err = v4.Code(m.Err)
 	switch m.Type {
 	case wire.Disambiguate:
-		m.Type, m.Data = wire.Clarify, optionsV4(m.Data)
+		m.Type, m.Data = wire.Clarify, questionDataV4(m.Data)
 	case wire.Handoff:
 		m.Type, m.State, m.From = wire.Request, wire.New, self
 	case wire.Success:
-		m.Data = resultV4(m.Data, at)
+		m.Data = resultDataV4(m.Data, at)
 	}
-	if refersV4(m.Data) {
-		m.Data = plainV4(m.Data)
+	if isUnencodableV4(m.Data) {
+		m.Data = withoutReferencesV4(m.Data)
 	}
 	return m
 }
 
-// optionsV4 makes a question to a user, with opt1= to opt4=, one with a list, as workers
+// questionDataV4 makes a question to a user, with opt1= to opt4=, one with a list, as workers
 // ask it (§7.1). Where an option cannot stand in a list it stays.
-func optionsV4(data wire.Data) wire.Data {
+func questionDataV4(data wire.Data) wire.Data {
 	var options []string
 	for p := range data.Pairs() {
 		if strings.HasPrefix(p.Key, "opt") {
@@ -82,9 +82,9 @@ func optionsV4(data wire.Data) wire.Data {
 	return listed
 }
 
-// resultV4 says where a result is that DATA has no room for: V5 has a reference for it, and
+// resultDataV4 says where a result is that DATA has no room for: V5 has a reference for it, and
 // Q to read that.
-func resultV4(data wire.Data, at string) wire.Data {
+func resultDataV4(data wire.Data, at string) wire.Data {
 	src, _ := data.Get("src")
 	size, sized := data.Get("bytes")
 	if at == "" || !sized || !wire.IsRef(src) || data != wire.Data("src="+src+";bytes="+size) {
@@ -97,14 +97,14 @@ func resultV4(data wire.Data, at string) wire.Data {
 	return out
 }
 
-// plainV4 makes references the text of one, character by character, as what V5 cannot say
+// withoutReferencesV4 makes references the text of one, character by character, as what V5 cannot say
 // is replaced by what looks like it.
-func plainV4(data wire.Data) wire.Data {
+func withoutReferencesV4(data wire.Data) wire.Data {
 	return wire.Data(strings.NewReplacer("#REF:", "＃REF:", "#CTX:", "＃CTX:", "#MSG:", "＃MSG:").Replace(string(data)))
 }
 
-// refersV4 reports whether DATA has what V4 cannot say.
-func refersV4(data wire.Data) bool {
+// isUnencodableV4 reports whether DATA has what V4 cannot say.
+func isUnencodableV4(data wire.Data) bool {
 	_, err := v4.Format(wire.Message{
 		Number: 1, From: self, To: wire.Address{Role: wire.User}, Type: wire.Success, Task: wire.TaskOf(1), Data: data,
 	})

@@ -20,47 +20,47 @@ func (d *Protocol) renderV4(ctx context.Context, agent models.Agent, m models.In
 			return nil, err
 		}
 		if m.Kind == models.MessageAssign {
-			data, ok, err := d.callV4(ctx, m.TaskID, out.Data)
+			data, ok, err := d.requestDataV4(ctx, m.TaskID, out.Data)
 			if err != nil {
 				return nil, err
 			}
 			if !ok {
-				return nil, d.giveUp(ctx, agent, m)
+				return nil, d.failAttemptV4(ctx, agent, m)
 			}
 			out.Data = data
 		}
 		if m.Kind == models.MessageReply {
-			if out.Data, err = answerV4(textOf(m.Data, "answer")); err != nil {
+			if out.Data, err = answerDataV4(jsonText(m.Data, "answer")); err != nil {
 				return nil, err
 			}
 		}
 		if m.TaskID != "" && m.Kind != models.MessageTaskEnded { // which is about what it asked for itself
-			out.Task = numberV4(out)
+			out.Task = taskV4(out)
 		}
-		lines[i] = d.writeV4(sayableV4(out, "/api/v1/tasks/"+m.TaskID))
+		lines[i] = d.formatV4(adaptToV4(out, "/api/v1/tasks/"+m.TaskID))
 	}
 	return lines, nil
 }
 
-// callV4 is the DATA of a request without references: what they stand for is in the
+// requestDataV4 is the DATA of a request without references: what they stand for is in the
 // parameters of the task. ok is false where DATA cannot say those, or has no room for them.
-func (d *Protocol) callV4(ctx context.Context, taskID string, data wire.Data) (said wire.Data, ok bool, err error) {
-	if !refersV4(data) {
+func (d *Protocol) requestDataV4(ctx context.Context, taskID string, data wire.Data) (said wire.Data, ok bool, err error) {
+	if !isUnencodableV4(data) {
 		return data, true, nil
 	}
-	order, err := d.work.TaskWithInput(ctx, taskID)
+	order, err := d.orchestrator.TaskWithInput(ctx, taskID)
 	if err != nil {
 		return "", false, err
 	}
 	again, _ := data.Retry() // ours, or not to be read
 	var candidates []wire.Data
-	if kept, err := metaOf(order.Input); err == nil && order.Task.Class == Class {
-		plain, _ := passedOn(kept.Data, wire.Retry{}) // what went before may have had no room
+	if kept, err := readRequestMeta(order.Input); err == nil && order.Task.Class == Class {
+		plain, _ := forwardedData(kept.Data, wire.Retry{}) // what went before may have had no room
 		candidates = append(candidates, plain)
 	}
 	for _, r := range []wire.Retry{again, {}} {
 		w := new(wire.Writer)
-		if name := callOf(order.Input.Capabilities); name != "" {
+		if name := capabilityName(order.Input.Capabilities); name != "" {
 			w.Add("call", name)
 		}
 		if !writeParameters(w, order.Input.Parameters) {
@@ -71,38 +71,38 @@ func (d *Protocol) callV4(ctx context.Context, taskID string, data wire.Data) (s
 		}
 	}
 	for _, said := range candidates {
-		if said != "" && !refersV4(said) {
+		if said != "" && !isUnencodableV4(said) {
 			return said, true, nil
 		}
 	}
 	return "", false, nil
 }
 
-// giveUp ends the attempt of a worker that cannot be told what to do, so that another
+// failAttemptV4 ends the attempt of a worker that cannot be told what to do, so that another
 // one is asked, with a failure that says nothing about its line.
-func (d *Protocol) giveUp(ctx context.Context, agent models.Agent, m models.InboxMessage) error {
-	t, err := d.work.Task(ctx, m.TaskID)
+func (d *Protocol) failAttemptV4(ctx context.Context, agent models.Agent, m models.InboxMessage) error {
+	t, err := d.orchestrator.Task(ctx, m.TaskID)
 	if err != nil {
 		return err
 	}
-	name, err := d.address(ctx, agent.ID)
+	name, err := d.agentAddress(ctx, agent.ID)
 	if err != nil {
 		return err
 	}
-	_, err = d.work.Complete(ctx, agent.ID, t.ID, orchestrator.Result{
-		Failure: elsewhere(t), Text: fmt.Sprintf("%s speaks V4, in which the parameters cannot be said", name),
+	_, err = d.orchestrator.Complete(ctx, agent.ID, t.ID, orchestrator.Result{
+		Failure: otherWorkerFailure(t), Text: fmt.Sprintf("%s speaks V4, in which the parameters cannot be said", name),
 		MessageID: "v4:" + t.ID + ":" + strconv.Itoa(m.Attempt),
 	})
-	if errs.Is(err, errs.TaskState) || isGone(err) {
+	if errs.Is(err, errs.TaskState) || isNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-// elsewhere is the failure after which the class of a task has another agent asked,
+// otherWorkerFailure is the failure after which the class of a task has another agent asked,
 // without a word about the line of the one that was: E31 here, and a limit of the agent's
 // in the other classes.
-func elsewhere(t models.Task) orchestrator.Failure {
+func otherWorkerFailure(t models.Task) orchestrator.Failure {
 	if t.Class == Class {
 		return orchestrator.FailureSaturated
 	}

@@ -19,25 +19,25 @@ const (
 	stepDepth = 331
 )
 
-// countedV4 is the TID of a task that is the first in its session.
-func countedV4(context int64) int { return int((context-1)%wire.MaxTask) + 1 }
+// firstTaskNumberV4 is the TID of a task that is the first in its session.
+func firstTaskNumberV4(context int64) int { return int((context-1)%wire.MaxTask) + 1 }
 
-// numberV4 is the TID under which a worker of V4 is given the task that a message of V5
+// taskV4 is the TID under which a worker of V4 is given the task that a message of V5
 // is about.
-func numberV4(m wire.Message) wire.Task {
+func taskV4(m wire.Message) wire.Task {
 	n, _ := contextNumber(m.Context)
 	tid, _ := m.Task.Number()
-	return wire.TaskOf(countedV4(n + stepTask*int64(tid-1) + stepDepth*int64(m.Depth)))
+	return wire.TaskOf(firstTaskNumberV4(n + stepTask*int64(tid-1) + stepDepth*int64(m.Depth)))
 }
 
-// known is how many of a worker's newest tasks it is looked for the one that it speaks of
+// maxRecentTasks is how many of a worker's newest tasks it is looked for the one that it speaks of
 // after it has ended.
-const known = 20
+const maxRecentTasks = 20
 
-// recallWork finds the task that an agent speaks of among those it has, and for a worker
+// findWorkV4 finds the task that an agent speaks of among those it has, and for a worker
 // of V4 then among those it had last.
-func (d *Protocol) recallWork(ctx context.Context, s *speaker, tid int) error {
-	orders, err := d.work.OpenTasksOf(ctx, s.agent)
+func (d *Protocol) findWorkV4(ctx context.Context, s *sender, tid int) error {
+	orders, err := d.orchestrator.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return err
 	}
@@ -45,40 +45,40 @@ func (d *Protocol) recallWork(ctx context.Context, s *speaker, tid int) error {
 	for i, o := range orders {
 		has[i] = o.Task
 	}
-	only := d.knowsOnlyV4(s.agent)
-	found, err := d.calledV4(ctx, has, tid, only)
+	only := d.knowsOnlyV4(s.agentID)
+	found, err := d.filterByTaskV4(ctx, has, tid, only)
 	if err == nil && len(found) == 0 && only {
-		if has, err = d.work.Tasks(ctx, models.TaskQuery{AgentID: s.agent, Limit: known}); err == nil {
-			found, err = d.calledV4(ctx, has, tid, only)
+		if has, err = d.orchestrator.Tasks(ctx, models.TaskQuery{AgentID: s.agentID, Limit: maxRecentTasks}); err == nil {
+			found, err = d.filterByTaskV4(ctx, has, tid, only)
 		}
 	}
 	switch {
 	case err != nil:
 		return err
 	case len(found) == 0:
-		return refuse(wire.E40, "", "%s has no task T%d", s.address, tid)
+		return errorf(wire.E40, "", "%s has no task T%d", s.address, tid)
 	case len(found) > 1 && !only:
-		return refuse(wire.E42, "", "T%d is not all that %s has of this name: say CTX, in a line of V5", tid, s.address)
+		return errorf(wire.E42, "", "T%d is not all that %s has of this name: say CTX, in a line of V5", tid, s.address)
 	}
-	s.of = &found[0]
+	s.task = &found[0]
 	return nil
 }
 
-// calledV4 returns the tasks that have a TID: that of V4 for a worker that knows only
+// filterByTaskV4 returns the tasks that have a TID: that of V4 for a worker that knows only
 // that, and for another one its own in each session.
-func (d *Protocol) calledV4(ctx context.Context, tasks []models.Task, tid int, only bool) (out []models.Task, err error) {
+func (d *Protocol) filterByTaskV4(ctx context.Context, tasks []models.Task, tid int, only bool) (out []models.Task, err error) {
 	for _, t := range tasks {
-		root, err := d.root(ctx, t)
+		root, err := d.rootTask(ctx, t)
 		if err != nil {
 			return nil, err
 		}
-		h, err := d.work.ShortID(ctx, root.ID, root.SessionID)
+		h, err := d.orchestrator.ShortID(ctx, root.ID, root.SessionID)
 		if err != nil {
 			return nil, err
 		}
 		name := wire.TaskOf(h.Task)
 		if only {
-			name = numberV4(wire.Message{Task: name, Context: contextName(h.Context), Depth: min(t.Depth, wire.MaxDepth)})
+			name = taskV4(wire.Message{Task: name, Context: contextName(h.Context), Depth: min(t.Depth, wire.MaxDepth)})
 		}
 		if name == wire.TaskOf(tid) {
 			out = append(out, t)
@@ -87,25 +87,25 @@ func (d *Protocol) calledV4(ctx context.Context, tasks []models.Task, tid int, o
 	return out, nil
 }
 
-// recallAsked finds the task that somebody speaks of who asked for it in V4: the newest
+// findRequestV4 finds the task that somebody speaks of who asked for it in V4: the newest
 // with the TID.
-func (d *Protocol) recallAsked(ctx context.Context, s *speaker, tid int) error {
-	tasks, err := d.work.TasksNumbered(ctx, s.TokenID, tid, known)
+func (d *Protocol) findRequestV4(ctx context.Context, s *sender, tid int) error {
+	tasks, err := d.orchestrator.TasksNumbered(ctx, s.TokenID, tid, maxRecentTasks)
 	if err != nil {
 		return err
 	}
 	for _, t := range tasks {
-		order, err := d.work.TaskWithInput(ctx, t.ID)
-		if isGone(err) {
+		order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
+		if isNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if kept, err := metaOf(order.Input); err == nil && t.Class == Class && kept.V4 {
-			s.of = &order.Task
+		if kept, err := readRequestMeta(order.Input); err == nil && t.Class == Class && kept.V4 {
+			s.task = &order.Task
 			return nil
 		}
 	}
-	return refuse(wire.E42, "", "%s has asked for no T%d in V4: say CTX, in a line of V5", s.address, tid)
+	return errorf(wire.E42, "", "%s has asked for no T%d in V4: say CTX, in a line of V5", s.address, tid)
 }

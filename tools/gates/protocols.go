@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// A protocolRule says which words belong to one protocol, and where they may stand.
+type protocolRule struct {
+	name  string
+	words *regexp.Regexp
+	// allowed are the path prefixes that know the protocol.
+	allowed []string
+}
+
+// protocolRules keeps the core free of protocols: a word of one stands only in its packages and
+// in the composition root.
+func protocolRules() []protocolRule {
+	return []protocolRule{{
+		name:    "V5",
+		words:   regexp.MustCompile(`PROTOCOL_V5|\bV5\b|[a-z]V5|\bV5[A-Z]|\bv5\b|#REF|ShortID|LoggedMessage|ContextName|WorkerNumber`),
+		allowed: []string{"internal/protocol/v5/", "internal/wire/v5/", "internal/app/"},
+	}}
+}
+
+// checkProtocols counts, in each package outside of a protocol's own, the lines with its words.
+func checkProtocols(t *tree) ([]finding, error) {
+	var found []finding
+	for _, rule := range protocolRules() {
+		counts := map[string]int{}
+		first := map[string]string{}
+		for _, f := range t.production() {
+			if hasPrefix(f, rule.allowed) {
+				continue
+			}
+			text, err := t.read(f)
+			if err != nil {
+				return nil, err
+			}
+			for n, line := range strings.Split(text, "\n") {
+				if strings.Contains(line, `"github.com/`) {
+					continue // major version 5 of a library
+				}
+				if rule.words.MatchString(line) {
+					p := folderOf(f)
+					counts[p]++
+					if first[p] == "" {
+						first[p] = fmt.Sprintf("%s:%d", f, n+1)
+					}
+				}
+			}
+		}
+		for _, p := range sortedKeys(counts) {
+			found = append(found, t.over("protocols-"+rule.name, p, counts[p], 0, "lines with words of "+rule.name+", the first at "+first[p])...)
+		}
+	}
+	return found, nil
+}
+
+func hasPrefix(s string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(s, p) {
+			return true
+		}
+	}
+	return false
+}

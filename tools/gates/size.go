@@ -1,0 +1,42 @@
+package main
+
+import (
+	"path"
+	"strings"
+)
+
+// Limits of size. Production code excludes tests, generated code and tools.
+const (
+	maxProduction  = 72_000 // lines in all
+	maxFileLines   = 400
+	maxFiles       = 30 // files of a package
+	maxExported    = 60 // exported names of a package
+	maxModelNames  = 130
+	modelsPackage  = "models"
+	maxUpwardShare = 6 // at most one in six references between files points up
+)
+
+// checkSize counts the lines of production code in all and of each file.
+func checkSize(t *tree) ([]finding, error) {
+	total := 0
+	var found []finding
+	for _, f := range t.production() {
+		text, err := t.read(f)
+		if err != nil {
+			return nil, err
+		}
+		n := strings.Count(text, "\n")
+		total += n
+		found = append(found, t.over("size-file", f, n, maxFileLines, "lines")...)
+	}
+	return append(t.over("size-all", ".", total, maxProduction, "lines of production Go"), found...), nil
+}
+
+// packagesOf groups files by their folder.
+func packagesOf(files []string) map[string][]string {
+	m := map[string][]string{}
+	for _, f := range files {
+		m[path.Dir(f)] = append(m[path.Dir(f)], f)
+	}
+	return m
+}
