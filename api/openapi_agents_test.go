@@ -57,7 +57,7 @@ func TestAnswersOfTheAgentsDoorAreAsDescribed(t *testing.T) {
 		{"post", message, "", asker, letter(t, map[string]any{"protocol_version": "9.0"}), "", 422},
 		{"post", message, "", asker, letter(t, map[string]any{"payload": map[string]any{"task_id": uuid.NewString(), "work_type": "fly", "parameters": map[string]any{}}}), "", 422},
 		{"post", message, "", asker, letter(t, nil), "text/plain", 415},
-		{"post", message, "", asker, strings.Repeat(" ", transport.MaxMessage+1), "", 413},
+		{"post", message, "", asker, strings.Repeat(" ", transport.MaxMessageBytes+1), "", 413},
 		{"post", message, "", nobody, letter(t, nil), "", 401},
 		{"post", message, "", "wrong", letter(t, nil), "", 401},
 		{"get", inbox, "", agent, "", "", 200},
@@ -99,7 +99,7 @@ func TestAdmitCountsForTheWholeServer(t *testing.T) {
 	var log bytes.Buffer
 	var server *Server
 	lines := transport.New(transport.Core{
-		Work: d.work, Auth: d.auth, Dialects: []protocol.Protocol{envelope.New(d.work, nil)},
+		Work: d.work, Auth: d.auth, Protocols: []protocol.Protocol{envelope.New(d.work, nil)},
 	}, &transport.Options{Admit: func(w http.ResponseWriter, r *http.Request, tokenID string) error { return server.Admit(w, r, tokenID) }})
 	server = New(d.core, &Options{
 		Logger: slog.New(slog.NewTextHandler(&log, nil)), RateLimit: 2, RateWindow: time.Hour, MountPublic: lines.Mount, Endless: transport.IsStreaming,

@@ -80,7 +80,7 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	}
 	core.Tools = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
 	lines := transport.New(transport.Core{
-		Work: core.Orchestrator, Auth: tokens, Dialects: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, nil)},
+		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, nil)},
 	}, &transport.Options{MaxFailures: 1000})
 	d := &describedDoor{
 		Server: New(core, &Options{Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Endless: transport.IsStreaming}), core: core, store: s, auth: tokens,

@@ -86,7 +86,7 @@ type App struct {
 	tracing  *telemetry.Tracing
 	services lifecycle.Group
 	http     *httpServer
-	lines    *transport.Listener // nil for none
+	lines    *transport.TCPListener // nil for none
 	tools    *tools.Service
 	gateway  *mcp.Server
 
@@ -176,7 +176,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	tooling.add(a)
 	a.services.Add("the lines to agents", lines)
 	if a.cfg.Links.V5Listen != "" {
-		a.lines = transport.NewListener(lines, a.cfg.Links.V5Listen, &transport.ListenerOptions{Enroll: enrolling(reg), Enrolled: hasEnrolled})
+		a.lines = transport.NewTCPListener(lines, a.cfg.Links.V5Listen, &transport.TCPOptions{Enroll: enrolling(reg), IsEnrolled: hasEnrolled})
 		a.services.Add("the lines of text", a.lines)
 	}
 	if a.cfg.Listen != "" {

@@ -31,24 +31,24 @@ func classes() map[string]orchestrator.Policy {
 
 // newLinks returns the lines to agents, on which envelopes and PROTOCOL_V5 are spoken. admit is asked for
 // every request to them.
-func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.Protocol, admit admission) *transport.Transports {
+func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.Protocol, admit admission) *transport.Server {
 	return transport.New(transport.Core{
 		Work: work, Auth: a.tokens, Bus: motion,
-		Dialects: []protocol.Protocol{
+		Protocols: []protocol.Protocol{
 			envelope.New(work, &envelope.Options{Logger: a.log}),
 			v5,
 		},
 	}, &transport.Options{
-		Heartbeat:   a.cfg.Links.Heartbeat,
-		Redeliver:   a.cfg.Links.RedeliverAfter,
-		MaxLines:    a.cfg.Links.MaxLines,
-		MaxFailures: a.cfg.Links.MaxFailures,
-		Admit:       admit,
-		Guard:       netguard.New(a.cfg.Webhooks.Networks()),
-		HTTPSOnly:   a.cfg.Webhooks.HTTPSOnly,
-		Alone:       a.store.Database() == "sqlite",
-		UserAgent:   "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
-		Registerer:  a.metrics.Registerer(),
-		Logger:      a.log,
+		Heartbeat:      a.cfg.Links.Heartbeat,
+		Redeliver:      a.cfg.Links.RedeliverAfter,
+		MaxConnections: a.cfg.Links.MaxLines,
+		MaxFailures:    a.cfg.Links.MaxFailures,
+		Admit:          admit,
+		Guard:          netguard.New(a.cfg.Webhooks.Networks()),
+		HTTPSOnly:      a.cfg.Webhooks.HTTPSOnly,
+		SingleProcess:  a.store.Database() == "sqlite",
+		UserAgent:      "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
+		Registerer:     a.metrics.Registerer(),
+		Logger:         a.log,
 	})
 }

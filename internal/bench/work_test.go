@@ -78,7 +78,7 @@ func openMillThat(b *testing.B, database string, keeps bool) *mill {
 		speech.MessageLog = nil
 	}
 	spoken := []protocol.Protocol{envelope.New(m.work, nil), v5.New(m.work, &speech)}
-	lines := transport.New(transport.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Dialects: spoken}, nil)
+	lines := transport.New(transport.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Protocols: spoken}, nil)
 	var all lifecycle.Group
 	all.Add("bus", m.bus)
 	all.Add("relay", events.NewRelay(m.store, feed, nil))

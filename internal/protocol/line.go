@@ -12,15 +12,15 @@ type Connection struct {
 	Verified bool
 }
 
-type lineKey struct{}
+type connectionKey struct{}
 
 // WithConnection returns a context for what is said on a line.
 func WithConnection(ctx context.Context, l Connection) context.Context {
-	return context.WithValue(ctx, lineKey{}, l)
+	return context.WithValue(ctx, connectionKey{}, l)
 }
 
 // ConnectionOf returns the line that a context is for, the zero Line where nothing is said.
 func ConnectionOf(ctx context.Context) Connection {
-	l, _ := ctx.Value(lineKey{}).(Connection)
+	l, _ := ctx.Value(connectionKey{}).(Connection)
 	return l
 }

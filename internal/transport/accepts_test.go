@@ -16,9 +16,9 @@ import (
 // comes, and is given no work.
 func TestWhoCannotBeSpokenTo(t *testing.T) {
 	t.Parallel()
-	rule(t, "is refused on every way that comes over HTTP", nil, func(t *testing.T, h *house) {
+	runCase(t, "is refused on every way that comes over HTTP", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		h.speech.refuses("ada")
+		h.protocol.rejectAgent("ada")
 		for _, path := range []string{"/api/agent/inbox", "/api/agent/stream"} {
 			a := h.do(t, "GET", path, token, "")
 			require.Equal(t, http.StatusBadRequest, a.StatusCode, path)
@@ -30,25 +30,25 @@ func TestWhoCannotBeSpokenTo(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, h.do(t, "PUT", pushPath, token, `{"url":"https://example.com/in"}`).StatusCode)
 		require.False(t, online(h.CachedWorker("ada")))
 	})
-	rule(t, "is not pushed to", quick(), func(t *testing.T, h *house) {
-		m, token := newMailbox(t), h.agent(t, "ada")
+	runCase(t, "is not pushed to", shortIntervals(), func(t *testing.T, h *fixture) {
+		m, token := newPushReceiver(t), h.agent(t, "ada")
 		h.registerPush(t, token, m)
-		h.worker(t, "ada", pushing)
-		h.speech.refuses("ada")
-		m.answer("POST", http.StatusInternalServerError)
-		h.tell(t, "ada", 1)
-		h.worker(t, "ada", offline)
-		m.answer("POST", http.StatusOK)
+		h.waitForWorker(t, "ada", isPushed)
+		h.protocol.rejectAgent("ada")
+		m.respondWith("POST", http.StatusInternalServerError)
+		h.enqueue(t, "ada", 1)
+		h.waitForWorker(t, "ada", offline)
+		m.respondWith("POST", http.StatusOK)
 		before := m.probes()
 		require.Eventually(t, func() bool { return m.probes() > before+3 }, time.Minute, time.Millisecond, "it is tried")
 		require.Equal(t, models.WorkerOffline, h.CachedWorker("ada").State)
 	})
-	onQueue(t, "is refused on the queue, also where it was online", nil, func(t *testing.T, h *house, b *bus.Bus) {
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		_, err := h.Join(t.Context(), "ada", joining(transport.Poll, "poll"))
+	runNATSCase(t, "is refused on the queue, also where it was online", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		_, err := h.Join(t.Context(), "ada", joinRequest(transport.Poll, "poll"))
 		require.NoError(t, err)
-		h.speech.refuses("ada")
-		require.Equal(t, "invalid-request", g.ask(note{ID: "h1", Do: "present"}).Refused)
-		h.worker(t, "ada", offline)
+		h.protocol.rejectAgent("ada")
+		require.Equal(t, "invalid-request", g.request(note{ID: "h1", Do: "present"}).Refused)
+		h.waitForWorker(t, "ada", offline)
 	})
 }

@@ -17,14 +17,14 @@ import (
 	"comet/store/storetest"
 )
 
-// gate admits tokens a number of times, and remembers who came.
-type gate struct {
+// rateLimiter admits tokens a number of times, and remembers who came.
+type rateLimiter struct {
 	mu   sync.Mutex
 	seen []string
 	left int
 }
 
-func (g *gate) admit(w http.ResponseWriter, _ *http.Request, tokenID string) error {
+func (g *rateLimiter) admit(w http.ResponseWriter, _ *http.Request, tokenID string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.seen = append(g.seen, tokenID)
@@ -44,11 +44,11 @@ func everyRoute() map[string][2]string {
 	}
 }
 
-// envelopes opens a house whose dialect is the one the door was made for.
-func envelopes(t *testing.T, opts *transport.Options, fn func(t *testing.T, h *house)) {
+// withEnvelopes opens a house whose dialect is the one the door was made for.
+func withEnvelopes(t *testing.T, opts *transport.Options, fn func(t *testing.T, h *fixture)) {
 	t.Helper()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		fn(t, open(t, newBed(t, db), opts, func(c *transport.Core) { c.Dialects = []protocol.Protocol{envelope.New(c.Work, nil)} }))
+		fn(t, openFixture(t, newBackend(t, db), opts, func(c *transport.Core) { c.Protocols = []protocol.Protocol{envelope.New(c.Work, nil)} }))
 	})
 }
 
@@ -62,7 +62,7 @@ type failure struct {
 	} `json:"payload"`
 }
 
-func (a answer) failure(t *testing.T) (f failure) {
+func (a response) failure(t *testing.T) (f failure) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(a.body), &f), "%s", a.body)
 	require.Equal(t, "error", f.Type)
@@ -87,7 +87,7 @@ func TestTheStatusAndTheCodeOfARefusalAgree(t *testing.T) {
 
 	t.Run("a token without the right is 5004 and 401 on every route", func(t *testing.T) {
 		t.Parallel()
-		envelopes(t, nil, func(t *testing.T, h *house) {
+		withEnvelopes(t, nil, func(t *testing.T, h *fixture) {
 			token := h.token(t, "", models.ScopeTasksRead).Secret
 			for name, r := range everyRoute() {
 				a := h.do(t, r[0], r[1], token, "")
@@ -104,8 +104,8 @@ func TestTheStatusAndTheCodeOfARefusalAgree(t *testing.T) {
 
 	t.Run("a token that is too fast is 5002 and 429 on every route", func(t *testing.T) {
 		t.Parallel()
-		g := &gate{}
-		envelopes(t, &transport.Options{Admit: g.admit}, func(t *testing.T, h *house) {
+		g := &rateLimiter{}
+		withEnvelopes(t, &transport.Options{Admit: g.admit}, func(t *testing.T, h *fixture) {
 			token := h.agent(t, "ada")
 			for name, r := range everyRoute() {
 				a := h.do(t, r[0], r[1], token, "")
@@ -123,7 +123,7 @@ func TestTheStatusAndTheCodeOfARefusalAgree(t *testing.T) {
 
 	t.Run("too many tokens that are not accepted are 5004 and 429", func(t *testing.T) {
 		t.Parallel()
-		envelopes(t, &transport.Options{MaxFailures: 1}, func(t *testing.T, h *house) {
+		withEnvelopes(t, &transport.Options{MaxFailures: 1}, func(t *testing.T, h *fixture) {
 			require.Equal(t, http.StatusUnauthorized, h.do(t, "POST", messagePath, "wrong", "{}").StatusCode)
 			a := h.do(t, "POST", messagePath, "wrong", "{}")
 			require.Equal(t, http.StatusTooManyRequests, a.StatusCode)
@@ -138,8 +138,8 @@ func TestTheStatusAndTheCodeOfARefusalAgree(t *testing.T) {
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		g := &gate{left: 1}
-		h := open(t, newBed(t, db), &transport.Options{Admit: g.admit}, nil)
+		g := &rateLimiter{left: 1}
+		h := openFixture(t, newBackend(t, db), &transport.Options{Admit: g.admit}, nil)
 		h.agent(t, "ada")
 		issued := h.token(t, "ada")
 		require.Equal(t, http.StatusUnauthorized, h.do(t, "POST", messagePath, "wrong", "{}").StatusCode)
@@ -147,7 +147,7 @@ func TestAdmission(t *testing.T) {
 		a := h.do(t, "POST", messagePath, issued.Secret, `{"id":"m2"}`)
 		require.Equal(t, http.StatusTooManyRequests, a.StatusCode)
 		require.JSONEq(t, `{"refused":"rate-limited","of":"{\"id\":\"m2\"}"}`, a.body)
-		require.Len(t, h.speech.utterances(), 1)
+		require.Len(t, h.protocol.messages(), 1)
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		require.Equal(t, []string{issued.Token.ID, issued.Token.ID}, g.seen, "once a request, and not where the token is not accepted")

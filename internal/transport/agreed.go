@@ -5,31 +5,31 @@ import (
 	"comet/internal/protocol"
 )
 
-// agreed is the version of the dialect that is spoken with an agent on its line, how many
+// negotiated is the version of the dialect that is spoken with an agent on its line, how many
 // tasks it takes at a time in it, and how deep they may be. It may say another one without hanging up, while the
 // line is looked after.
-type agreed struct {
-	version string
-	places  int
-	depth   int
+type negotiated struct {
+	version     string
+	concurrency int
+	maxDepth    int
 }
 
-// agrees notes the version in which an agent has come. A line keeps the places that it
+// setNegotiated notes the version in which an agent has come. A line keeps the places that it
 // began with, but in another version than the newest it may have fewer.
-func (h *held) agrees(a protocol.Reply) {
-	out := &agreed{version: a.Version, places: h.places, depth: a.MaxDepth}
+func (h *connection) setNegotiated(a protocol.Reply) {
+	out := &negotiated{version: a.Version, concurrency: h.concurrency, maxDepth: a.MaxDepth}
 	if a.Version != "" && a.Concurrency > 0 {
-		out.places = min(out.places, a.Concurrency)
+		out.concurrency = min(out.concurrency, a.Concurrency)
 	}
-	h.agreed.Store(out)
+	h.negotiated.Store(out)
 }
 
-// joining is what the agent of a line says when it comes on it. line names the
+// joinRequest is what the agent of a line says when it comes on it. line names the
 // connection, "" where it is gone and the agent is left to other processes.
-func (h *held) joining(line string) orchestrator.JoinRequest {
-	j := orchestrator.JoinRequest{Dialect: h.speech.Name(), Link: h.link, Line: line, Places: h.places}
-	if a := h.agreed.Load(); a != nil {
-		j.Version, j.Places, j.MaxDepth = a.version, a.places, a.depth
+func (h *connection) joinRequest(line string) orchestrator.JoinRequest {
+	j := orchestrator.JoinRequest{Dialect: h.protocol.Name(), Link: h.transport, Line: line, Places: h.concurrency}
+	if a := h.negotiated.Load(); a != nil {
+		j.Version, j.Places, j.MaxDepth = a.version, a.concurrency, a.maxDepth
 	}
 	return j
 }

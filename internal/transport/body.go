@@ -18,8 +18,8 @@ import (
 	"comet/internal/words"
 )
 
-// write sends an answer of the dialect.
-func write(w http.ResponseWriter, a protocol.Reply) {
+// writeReply sends an answer of the dialect.
+func writeReply(w http.ResponseWriter, a protocol.Reply) {
 	h := w.Header()
 	if a.Location != "" {
 		h.Set("Location", a.Location)
@@ -44,13 +44,13 @@ func writeJSON(w http.ResponseWriter, v any) error {
 	if err := json.MarshalWrite(&b, v); err != nil {
 		return err
 	}
-	write(w, protocol.Reply{Status: http.StatusOK, Body: b.Bytes()})
+	writeReply(w, protocol.Reply{Status: http.StatusOK, Body: b.Bytes()})
 	return nil
 }
 
-// unbind takes the server's limits of time from a request whose body was read and whose
+// extendDeadlines takes the server's limits of time from a request whose body was read and whose
 // answer waits for something. Only a test's writer cannot do this.
-func unbind(w http.ResponseWriter, wait time.Duration) {
+func extendDeadlines(w http.ResponseWriter, wait time.Duration) {
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Time{})
 	_ = c.SetWriteDeadline(time.Now().Add(wait + bodyTimeout))

@@ -19,8 +19,8 @@ func TestAnInboxThatCannotBeReadIsSaidOnceAMinute(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		const line = "inboxes cannot be read"
-		var log journal
-		h := open(t, newBed(t, db), &transport.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil)
+		var log logBuffer
+		h := openFixture(t, newBackend(t, db), &transport.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil)
 		ada, bob := h.connect(t, h.agent(t, "ada"), ""), h.connect(t, h.agent(t, "bob"), "")
 		require.Empty(t, ada.barrier("a"))
 		require.Empty(t, bob.barrier("b"))

@@ -6,9 +6,9 @@ import (
 	"github.com/coder/websocket"
 )
 
-// conn is what the texts of a line travel over. Reading and writing may go on at the same
+// messageConn is what the texts of a line travel over. Reading and writing may go on at the same
 // time.
-type conn interface {
+type messageConn interface {
 	// read returns the next text. It ends with ctx.
 	read(ctx context.Context) ([]byte, error)
 	// write sends a text. Where ctx ends first, the connection is of no use any more.
@@ -21,20 +21,20 @@ type conn interface {
 	cut()
 }
 
-// webConn is a WebSocket.
-type webConn struct{ *websocket.Conn }
+// webSocketConn is a WebSocket.
+type webSocketConn struct{ *websocket.Conn }
 
-func (c webConn) read(ctx context.Context) ([]byte, error) {
+func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
 	_, text, err := c.Read(ctx)
 	return text, err
 }
 
-func (c webConn) write(ctx context.Context, text []byte) error {
+func (c webSocketConn) write(ctx context.Context, text []byte) error {
 	return c.Write(ctx, websocket.MessageText, text)
 }
 
-func (c webConn) ping(ctx context.Context) error { return c.Ping(ctx) }
+func (c webSocketConn) ping(ctx context.Context) error { return c.Ping(ctx) }
 
-func (c webConn) close(code websocket.StatusCode, word string) { _ = c.Close(code, word) }
+func (c webSocketConn) close(code websocket.StatusCode, word string) { _ = c.Close(code, word) }
 
-func (c webConn) cut() { _ = c.CloseNow() }
+func (c webSocketConn) cut() { _ = c.CloseNow() }

@@ -13,57 +13,59 @@ import (
 )
 
 const (
-	root            = "/api/agent/"
+	agentRoot       = "/api/agent/"
 	contentTypeJSON = "application/json"
 	// bodyTimeout is how long an answer may take to be read, beside what it waits for.
 	bodyTimeout = 30 * time.Second
-	// maxEcho is how much of a message is read of somebody whose token is not accepted,
+	// maxEchoBytes is how much of a message is read of somebody whose token is not accepted,
 	// to name the message in the refusal.
-	maxEcho = 64 << 10
+	maxEchoBytes = 64 << 10
 )
 
-// visitor is who makes a request.
-type visitor struct {
+// caller is who makes a request.
+type caller struct {
 	models.Principal
 	token string
 }
 
 // handler answers a request; its error is written as the dialect's refusal.
-type handler func(w http.ResponseWriter, r *http.Request, who visitor) error
+type handler func(w http.ResponseWriter, r *http.Request, who caller) error
 
 // Mount adds the routes of the agents' door. They authenticate themselves, because a
 // refusal is in the dialect's words.
-func (l *Transports) Mount(r chi.Router) {
-	r.Post(root+"message", l.door(l.message))
-	r.Get(root+"connect", l.door(ofAgent(l.connect)))
-	r.Get(root+"inbox", l.door(ofAgent(l.inbox)))
-	r.Post(root+"inbox/ack", l.door(ofAgent(l.acknowledge)))
-	r.Get(root+"stream", l.door(ofAgent(l.stream)))
-	r.Put(root+"push", l.door(ofAgent(l.putPush)))
-	r.Get(root+"push", l.door(ofAgent(l.getPush)))
-	r.Delete(root+"push", l.door(ofAgent(l.deletePush)))
-	if speech := l.plain(); speech != nil {
-		r.Post(textRoot+"messages", l.doorIn(speech, l.texts(speech)))
-		r.Get(textRoot+"prompts/{name}", l.doorIn(speech, prompts(speech)))
+func (l *Server) Mount(r chi.Router) {
+	r.Post(agentRoot+"message", l.endpoint(l.postMessage))
+	r.Get(agentRoot+"connect", l.endpoint(agentsOnly(l.connectWebSocket)))
+	r.Get(agentRoot+"inbox", l.endpoint(agentsOnly(l.getInbox)))
+	r.Post(agentRoot+"inbox/ack", l.endpoint(agentsOnly(l.ackInbox)))
+	r.Get(agentRoot+"stream", l.endpoint(agentsOnly(l.streamInbox)))
+	r.Put(agentRoot+"push", l.endpoint(agentsOnly(l.putPush)))
+	r.Get(agentRoot+"push", l.endpoint(agentsOnly(l.getPush)))
+	r.Delete(agentRoot+"push", l.endpoint(agentsOnly(l.deletePush)))
+	if speech := l.unframedProtocol(); speech != nil {
+		r.Post(v5Root+"messages", l.endpointFor(speech, l.postV5Messages(speech)))
+		r.Get(v5Root+"prompts/{name}", l.endpointFor(speech, getPrompt(speech)))
 	}
 }
 
 // IsStreaming selects the requests that set their own limits of time.
 func IsStreaming(r *http.Request) bool {
 	switch r.URL.Path {
-	case root + "message", root + "connect", root + "inbox", root + "stream", textRoot + "messages":
+	case agentRoot + "message", agentRoot + "connect", agentRoot + "inbox", agentRoot + "stream", v5Root + "messages":
 		return true
 	}
 	return false
 }
 
-// door lets in whoever has a token and does not ask too often.
-func (l *Transports) door(next handler) http.HandlerFunc { return l.doorIn(l.speech, next) }
+// endpoint lets in whoever has a token and does not ask too often.
+func (l *Server) endpoint(next handler) http.HandlerFunc {
+	return l.endpointFor(l.defaultProtocol, next)
+}
 
-// doorIn is door with refusals in the words of a dialect.
-func (l *Transports) doorIn(speech protocol.Protocol, next handler) http.HandlerFunc {
+// endpointFor is door with refusals in the words of a dialect.
+func (l *Server) endpointFor(speech protocol.Protocol, next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		p, token, err := l.doorman.request(r)
+		p, token, err := l.authenticator.authenticate(r)
 		if err == nil {
 			err = l.opts.Admit(w, r, p.TokenID)
 		}
@@ -72,17 +74,17 @@ func (l *Transports) doorIn(speech protocol.Protocol, next handler) http.Handler
 		case r.Method == http.MethodHead: // the answer would be lost
 			err = errs.New(errs.MethodNotAllowed, "HEAD is not allowed here")
 		default:
-			err = next(w, r, visitor{p, token})
+			err = next(w, r, caller{p, token})
 		}
 		if err != nil {
-			l.refuse(w, r, speech, err)
+			l.writeRefusal(w, r, speech, err)
 		}
 	}
 }
 
-// ofAgent lets in whoever is an agent.
-func ofAgent(next func(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error) handler {
-	return func(w http.ResponseWriter, r *http.Request, who visitor) error {
+// agentsOnly lets in whoever is an agent.
+func agentsOnly(next func(w http.ResponseWriter, r *http.Request, who caller, agentID string) error) handler {
+	return func(w http.ResponseWriter, r *http.Request, who caller) error {
 		if who.AgentID == nil {
 			return errs.New(errs.ForeignAgent, "the token %q is bound to no agent, and this is for agents", who.Name)
 		}
@@ -90,38 +92,38 @@ func ofAgent(next func(w http.ResponseWriter, r *http.Request, who visitor, agen
 	}
 }
 
-// isUnread reports whether an error comes before the message was read.
-func isUnread(err error) bool {
+// failsBeforeBody reports whether an error comes before the message was read.
+func failsBeforeBody(err error) bool {
 	switch errs.CodeOf(err) {
 	case errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent, errs.RateLimited:
-		return !shutOut(err)
+		return !isThrottled(err)
 	}
 	return false
 }
 
-// beginning returns a message that is not long, nil for another.
-func beginning(r *http.Request) []byte {
-	if r.Method != http.MethodPost || r.ContentLength > maxEcho {
+// readShortBody returns a message that is not long, nil for another.
+func readShortBody(r *http.Request) []byte {
+	if r.Method != http.MethodPost || r.ContentLength > maxEchoBytes {
 		return nil
 	}
-	raw, err := io.ReadAll(io.LimitReader(r.Body, maxEcho+1))
-	if err != nil || len(raw) > maxEcho {
+	raw, err := io.ReadAll(io.LimitReader(r.Body, maxEchoBytes+1))
+	if err != nil || len(raw) > maxEchoBytes {
 		return nil
 	}
 	return raw
 }
 
-// refuse answers with an error in the dialect's words.
-func (l *Transports) refuse(w http.ResponseWriter, r *http.Request, speech protocol.Protocol, err error) {
+// writeRefusal answers with an error in the dialect's words.
+func (l *Server) writeRefusal(w http.ResponseWriter, r *http.Request, speech protocol.Protocol, err error) {
 	var raw []byte
-	if isUnread(err) {
-		raw = beginning(r)
+	if failsBeforeBody(err) {
+		raw = readShortBody(r)
 	}
-	err = withoutHeader(r, err)
+	err = explainMissingHeader(r, err)
 	e, status := errs.From(err), 0
 	switch e.Code {
 	case errs.Unauthenticated:
-		if shutOut(err) {
+		if isThrottled(err) {
 			status = http.StatusTooManyRequests
 		}
 	case errs.BodyTooLarge:
@@ -148,5 +150,5 @@ func (l *Transports) refuse(w http.ResponseWriter, r *http.Request, speech proto
 	if a.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	write(w, a)
+	writeReply(w, a)
 }

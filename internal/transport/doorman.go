@@ -26,54 +26,54 @@ const (
 	maxRemembered = 10_000
 )
 
-// doorman verifies tokens, and does not let an address try one after the other. A token
+// authenticator verifies tokens, and does not let an address try one after the other. A token
 // that was accepted before is verified in any case: others may share its address.
-type doorman struct {
-	auth   *auth.Auth
-	most   int
-	clock  func() time.Time
-	failed prometheus.Counter
+type authenticator struct {
+	auth          *auth.Auth
+	maxFailures   int
+	clock         func() time.Time
+	failuresTotal prometheus.Counter
 
 	mu       sync.Mutex
-	failures *lru.Cache[netip.Prefix, tally]
-	// forgeries are the signatures that were wrong, by the agent.
-	forgeries *lru.Cache[string, tally]
-	accepted  *lru.Cache[[32]byte, struct{}]
+	failures *lru.Cache[netip.Prefix, failureCount]
+	// badSignatures are the signatures that were wrong, by the agent.
+	badSignatures *lru.Cache[string, failureCount]
+	accepted      *lru.Cache[[32]byte, struct{}]
 }
 
-// tally is how often an address has failed since a time.
-type tally struct {
-	n     int
+// failureCount is how often an address has failed since a time.
+type failureCount struct {
+	count int
 	since time.Time
 }
 
-func newDoorman(a *auth.Auth, most int, clock func() time.Time, failed prometheus.Counter) *doorman {
-	d := &doorman{auth: a, most: most, clock: clock, failed: failed}
-	d.failures, _ = lru.New[netip.Prefix, tally](maxRemembered) // fails only for a size that is not positive
-	d.forgeries, _ = lru.New[string, tally](maxRemembered)
+func newAuthenticator(a *auth.Auth, most int, clock func() time.Time, failed prometheus.Counter) *authenticator {
+	d := &authenticator{auth: a, maxFailures: most, clock: clock, failuresTotal: failed}
+	d.failures, _ = lru.New[netip.Prefix, failureCount](maxRemembered) // fails only for a size that is not positive
+	d.badSignatures, _ = lru.New[string, failureCount](maxRemembered)
 	d.accepted, _ = lru.New[[32]byte, struct{}](maxRemembered)
 	return d
 }
 
-// request returns who makes a request, and the token that says it. The errors are those
+// authenticate returns who makes a request, and the token that says it. The errors are those
 // of verify.
-func (d *doorman) request(r *http.Request) (models.Principal, string, error) {
-	token, err := bearer(r.Header["Authorization"])
+func (d *authenticator) authenticate(r *http.Request) (models.Principal, string, error) {
+	token, err := bearerToken(r.Header["Authorization"])
 	if err != nil {
 		return models.Principal{}, "", err
 	}
-	p, err := d.verify(r.Context(), token, addressOf(r))
+	p, err := d.verifyToken(r.Context(), token, clientPrefix(r))
 	return p, token, err
 }
 
-// verify returns whose token it is that came from an address. It is
+// verifyToken returns whose token it is that came from an address. It is
 // errs.Unauthenticated or errs.AgentInactive for one that is not accepted. Where the
 // address has shown too many of those it is errs.Unauthenticated with "retry_after":
 // whoever tries tokens is not told more than that the last one was wrong.
-func (d *doorman) verify(ctx context.Context, token string, from netip.Prefix) (models.Principal, error) {
+func (d *authenticator) verifyToken(ctx context.Context, token string, from netip.Prefix) (models.Principal, error) {
 	hash := sha256.Sum256([]byte(token))
 	if !d.accepted.Contains(hash) {
-		if wait := d.pause(from); wait > 0 {
+		if wait := d.addressThrottle(from); wait > 0 {
 			return models.Principal{}, errs.New(errs.Unauthenticated, "too many tokens from here were not accepted").
 				With(retryAfter, int(math.Ceil(wait.Seconds())))
 		}
@@ -82,9 +82,9 @@ func (d *doorman) verify(ctx context.Context, token string, from netip.Prefix) (
 	switch {
 	case err == nil:
 		d.accepted.Add(hash, struct{}{})
-	case rejected(err):
+	case isRejected(err):
 		d.accepted.Remove(hash)
-		d.fail(from)
+		d.countFailure(from)
 	}
 	return p, err
 }
@@ -92,53 +92,53 @@ func (d *doorman) verify(ctx context.Context, token string, from netip.Prefix) (
 // retryAfter is the detail of an error that says when to try again, an int in seconds.
 const retryAfter = "retry_after"
 
-// shutOut tells the token that was not looked up from one that was and is not accepted.
-func shutOut(err error) bool {
+// isThrottled tells the token that was not looked up from one that was and is not accepted.
+func isThrottled(err error) bool {
 	e := errs.From(err)
 	return e.Code == errs.Unauthenticated && e.Meta[retryAfter] != nil
 }
 
-// rejected tells a token that is not accepted from one that could not be looked up.
-func rejected(err error) bool {
+// isRejected tells a token that is not accepted from one that could not be looked up.
+func isRejected(err error) bool {
 	return errs.Is(err, errs.Unauthenticated) || errs.Is(err, errs.AgentInactive)
 }
 
-// pause is how long an address has to wait, 0 for not at all.
-func (d *doorman) pause(from netip.Prefix) time.Duration {
+// addressThrottle is how long an address has to wait, 0 for not at all.
+func (d *authenticator) addressThrottle(from netip.Prefix) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return rest(d.failures, from, d.most, d.clock())
+	return throttleOf(d.failures, from, d.maxFailures, d.clock())
 }
 
-// rest is how long somebody has to wait who may fail most times.
-func rest[K comparable](of *lru.Cache[K, tally], who K, most int, now time.Time) time.Duration {
+// throttleOf is how long somebody has to wait who may fail most times.
+func throttleOf[K comparable](of *lru.Cache[K, failureCount], who K, most int, now time.Time) time.Duration {
 	t, ok := of.Get(who)
-	if !ok || t.n < most {
+	if !ok || t.count < most {
 		return 0
 	}
 	return max(t.since.Add(failureWindow).Sub(now), 0)
 }
 
-func (d *doorman) fail(from netip.Prefix) {
-	d.failed.Inc()
+func (d *authenticator) countFailure(from netip.Prefix) {
+	d.failuresTotal.Inc()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	count(d.failures, from, d.clock())
+	addFailure(d.failures, from, d.clock())
 }
 
-// count counts a failure.
-func count[K comparable](of *lru.Cache[K, tally], who K, now time.Time) {
+// addFailure counts a failure.
+func addFailure[K comparable](of *lru.Cache[K, failureCount], who K, now time.Time) {
 	t, ok := of.Get(who)
 	if !ok || now.Sub(t.since) >= failureWindow {
-		t = tally{since: now}
+		t = failureCount{since: now}
 	}
-	t.n++
+	t.count++
 	of.Add(who, t)
 }
 
-// addressOf returns where a request comes from: an IPv4 address, or the /64 of an IPv6
+// clientPrefix returns where a request comes from: an IPv4 address, or the /64 of an IPv6
 // one, which is what one subscriber has.
-func addressOf(r *http.Request) netip.Prefix {
+func clientPrefix(r *http.Request) netip.Prefix {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Prefix{}
@@ -147,11 +147,11 @@ func addressOf(r *http.Request) netip.Prefix {
 	if err != nil {
 		return netip.Prefix{}
 	}
-	return subscriber(addr)
+	return subscriberPrefix(addr)
 }
 
-// subscriber is who has an address, as failures are counted.
-func subscriber(addr netip.Addr) netip.Prefix {
+// subscriberPrefix is who has an address, as failures are counted.
+func subscriberPrefix(addr netip.Addr) netip.Prefix {
 	addr = addr.WithZone("").Unmap()
 	bits := 64
 	if addr.Is4() {
@@ -161,8 +161,8 @@ func subscriber(addr netip.Addr) netip.Prefix {
 	return p
 }
 
-// bearer reads the token of an Authorization header (RFC 6750 §2.1).
-func bearer(lines []string) (string, error) {
+// bearerToken reads the token of an Authorization header (RFC 6750 §2.1).
+func bearerToken(lines []string) (string, error) {
 	if len(lines) != 1 {
 		return "", errs.New(errs.Unauthenticated, "send one token as \"Authorization: Bearer <token>\"")
 	}

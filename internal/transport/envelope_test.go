@@ -21,9 +21,9 @@ import (
 func TestEnvelopesOnTheQueue(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		ground, motion := newBed(t, db), newMotion(t)
-		h := open(t, ground, nil, func(c *transport.Core) {
-			c.Bus, c.Dialects = motion, []protocol.Protocol{envelope.New(c.Work, nil)}
+		ground, motion := newBackend(t, db), newBus(t)
+		h := openFixture(t, ground, nil, func(c *transport.Core) {
+			c.Bus, c.Protocols = motion, []protocol.Protocol{envelope.New(c.Work, nil)}
 		})
 		token, inbox := h.agent(t, "ada"), make(chan map[string]any, 10)
 		_, err := motion.Subscribe(bus.AgentInbox("ada"), func(m bus.Message) {
@@ -52,9 +52,9 @@ func TestEnvelopesOnTheQueue(t *testing.T) {
 		}
 
 		presence("busy")
-		h.worker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.Queue && w.State == models.WorkerBusy })
+		h.waitForWorker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.NATS && w.State == models.WorkerBusy })
 		presence("online")
-		h.worker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.Queue && online(w) })
+		h.waitForWorker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.NATS && online(w) })
 		task := h.submit(t, "ada")
 		order := <-inbox
 		require.Equal(t, "work_request", order["type"])
@@ -69,7 +69,7 @@ func TestEnvelopesOnTheQueue(t *testing.T) {
 		require.Equal(t, models.TaskDone, task.State)
 
 		presence("offline")
-		h.worker(t, "ada", offline)
+		h.waitForWorker(t, "ada", offline)
 		presence("online")
 		second := h.submit(t, "ada")
 		require.Equal(t, second.ID, (<-inbox)["payload"].(map[string]any)["task_id"], "it is on the queue again")

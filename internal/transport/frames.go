@@ -30,20 +30,20 @@ type hello struct {
 	ServerTime       time.Time `json:"server_time"`
 }
 
-// greeting is what an agent is told first on a line.
-func greeting(l *Transports, h *held, agent models.Agent, version string) frame {
+// helloFrame is what an agent is told first on a line.
+func helloFrame(l *Server, h *connection, agent models.Agent, version string) frame {
 	return frame{Hello: &hello{
-		AgentID: h.agentID, AgentType: agent.Type, Version: version, Concurrency: h.places,
+		AgentID: h.agentID, AgentType: agent.Type, Version: version, Concurrency: h.concurrency,
 		HeartbeatSeconds: l.opts.Heartbeat.Seconds(), ServerTime: l.opts.Clock().UTC().Truncate(time.Millisecond),
 	}}
 }
 
 // bye is the last thing, where the line ends from this side.
 type bye struct {
-	Reason ending `json:"reason"`
+	Reason endReason `json:"reason"`
 }
 
-func (f frame) bytes() []byte {
+func (f frame) encode() []byte {
 	b, err := json.Marshal(f)
 	if err != nil {
 		panic(err) // texts, numbers and a time of our own
@@ -54,15 +54,15 @@ func (f frame) bytes() []byte {
 // parseFrame reads what an agent says about the line; ok is false for a message, which
 // is the dialect's.
 func parseFrame(raw []byte) (f frame, ok bool) {
-	if !firstMember(raw, "hello", "ack", "bye") {
+	if !hasFirstMember(raw, "hello", "ack", "bye") {
 		return frame{}, false
 	}
 	return f, json.Unmarshal(raw, &f) == nil
 }
 
-// firstMember reports whether raw begins as an object whose first member has one of the
+// hasFirstMember reports whether raw begins as an object whose first member has one of the
 // names. It reads no further.
-func firstMember(raw []byte, names ...string) bool {
+func hasFirstMember(raw []byte, names ...string) bool {
 	dec := jsontext.NewDecoder(bytes.NewReader(raw))
 	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {
 		return false

@@ -9,104 +9,104 @@ import (
 	"comet/models"
 )
 
-// handed is what a line remembers of the messages it has handed over. The courier of the
+// inFlight is what a line remembers of the messages it has handed over. The courier of the
 // line keeps it; acknowledgements come from anywhere. It is safe for concurrent use.
-type handed struct {
-	mu  sync.Mutex
-	all map[string]handover
+type inFlight struct {
+	mu         sync.Mutex
+	deliveries map[string]delivery
 }
 
-// handover is one of them.
-type handover struct {
-	at   time.Time
-	work bool
-	// times is how often, had whether it was acknowledged since.
-	times int
-	had   bool
+// delivery is one of them.
+type delivery struct {
+	at     time.Time
+	isTask bool
+	// attempts is how often, had whether it was acknowledged since.
+	attempts int
+	acked    bool
 }
 
-// forget notes that messages were acknowledged. They are forgotten before the inbox is
+// markAcked notes that messages were acknowledged. They are forgotten before the inbox is
 // read the next time: where it was read already, they may still be in what was read.
-func (h *handed) forget(ids []string) {
+func (h *inFlight) markAcked(ids []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range ids {
-		if one, ok := h.all[id]; ok {
-			one.had = true
-			h.all[id] = one
+		if one, ok := h.deliveries[id]; ok {
+			one.acked = true
+			h.deliveries[id] = one
 		}
 	}
 }
 
-// toldOnly returns the ids of those that are no work and were not acknowledged.
-func (h *handed) toldOnly() (ids []string) {
+// unackedNotices returns the ids of those that are no work and were not acknowledged.
+func (h *inFlight) unackedNotices() (ids []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, one := range h.all {
-		if !one.work && !one.had {
+	for id, one := range h.deliveries {
+		if !one.isTask && !one.acked {
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// sweep forgets what was acknowledged, and returns how many messages are left.
-func (h *handed) sweep() int {
+// removeAcked forgets what was acknowledged, and returns how many messages are left.
+func (h *inFlight) removeAcked() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	maps.DeleteFunc(h.all, func(_ string, one handover) bool { return one.had })
-	return len(h.all)
+	maps.DeleteFunc(h.deliveries, func(_ string, one delivery) bool { return one.acked })
+	return len(h.deliveries)
 }
 
-// beside returns the ids of those that are not among the messages.
-func (h *handed) beside(messages []models.InboxMessage) []string {
+// missingFrom returns the ids of those that are not among the messages.
+func (h *inFlight) missingFrom(messages []models.InboxMessage) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.all) == 0 {
+	if len(h.deliveries) == 0 {
 		return nil
 	}
 	among := make(map[string]bool, len(messages))
 	for _, m := range messages {
 		among[m.ID] = true
 	}
-	return slices.DeleteFunc(slices.Collect(maps.Keys(h.all)), func(id string) bool { return among[id] })
+	return slices.DeleteFunc(slices.Collect(maps.Keys(h.deliveries)), func(id string) bool { return among[id] })
 }
 
-// drop forgets messages that are not in the inbox any more.
-func (h *handed) drop(ids []string) {
+// remove forgets messages that are not in the inbox any more.
+func (h *inFlight) remove(ids []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range ids {
-		delete(h.all, id)
+		delete(h.deliveries, id)
 	}
 }
 
 // count returns how many messages are remembered, and how many of them are work.
-func (h *handed) count() (all, work int) {
+func (h *inFlight) count() (all, work int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, one := range h.all {
-		if one.work {
+	for _, one := range h.deliveries {
+		if one.isTask {
 			work++
 		}
 	}
-	return len(h.all), work
+	return len(h.deliveries), work
 }
 
-func (h *handed) get(id string) (handover, bool) {
+func (h *inFlight) get(id string) (delivery, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	one, ok := h.all[id]
+	one, ok := h.deliveries[id]
 	return one, ok
 }
 
 // put remembers a message. One that was acknowledged meanwhile stays so.
-func (h *handed) put(id string, one handover) {
+func (h *inFlight) put(id string, one delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.all == nil {
-		h.all = map[string]handover{}
+	if h.deliveries == nil {
+		h.deliveries = map[string]delivery{}
 	}
-	one.had = h.all[id].had
-	h.all[id] = one
+	one.acked = h.deliveries[id].acked
+	h.deliveries[id] = one
 }

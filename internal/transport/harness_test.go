@@ -36,18 +36,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// speech is a dialect of the tests: its messages are objects with an "id" and what they
+// testProtocol is a dialect of the tests: its messages are objects with an "id" and what they
 // ask for.
-type speech struct {
+type testProtocol struct {
 	mu       sync.Mutex
-	heard    []utterance
+	received []receivedMessage
 	hold     chan struct{} // holds Receive of "slow" messages
 	render   func(m models.InboxMessage, limit int) ([][]byte, error)
 	rendered int
-	mute     string // the agent that cannot be spoken to
+	rejected string // the agent that cannot be spoken to
 }
 
-type utterance struct {
+type receivedMessage struct {
 	from models.Principal
 	raw  string
 	wait time.Duration
@@ -60,14 +60,14 @@ type note struct {
 	Token string `json:"token,omitzero"`
 }
 
-func (s *speech) Name() string        { return "notes" }
-func (s *speech) Subprotocol() string { return "notes.v1" }
+func (s *testProtocol) Name() string        { return "notes" }
+func (s *testProtocol) Subprotocol() string { return "notes.v1" }
 
-func (s *speech) Unframed() bool { return false }
+func (s *testProtocol) Unframed() bool { return false }
 
-func (s *speech) OrderingKey(raw []byte) string { return wire.TaskOf(raw) }
+func (s *testProtocol) OrderingKey(raw []byte) string { return wire.FindTaskID(raw) }
 
-func (s *speech) Negotiate(versions []string) (string, error) {
+func (s *testProtocol) Negotiate(versions []string) (string, error) {
 	for _, v := range versions {
 		if v == "1.0" {
 			return v, nil
@@ -79,25 +79,25 @@ func (s *speech) Negotiate(versions []string) (string, error) {
 	return "", errs.New(errs.UnsupportedWork, "no such version")
 }
 
-func (s *speech) Accepts(agent models.Agent) error {
+func (s *testProtocol) Accepts(agent models.Agent) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if agent.ID == s.mute {
+	if agent.ID == s.rejected {
 		return errs.New(errs.InvalidRequest, "the agent is mute")
 	}
 	return nil
 }
 
-// refuses has an agent be one that cannot be spoken to.
-func (s *speech) refuses(agentID string) {
+// rejectAgent has an agent be one that cannot be spoken to.
+func (s *testProtocol) rejectAgent(agentID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mute = agentID
+	s.rejected = agentID
 }
 
-func (s *speech) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
+func (s *testProtocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
 	s.mu.Lock()
-	s.heard = append(s.heard, utterance{from, string(raw), wait})
+	s.received = append(s.received, receivedMessage{from, string(raw), wait})
 	s.mu.Unlock()
 	var n note
 	if err := json.Unmarshal(raw, &n); err != nil {
@@ -120,7 +120,7 @@ func (s *speech) Receive(ctx context.Context, from models.Principal, raw []byte,
 	return a
 }
 
-func (s *speech) Render(_ context.Context, a models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
+func (s *testProtocol) Render(_ context.Context, a models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rendered++
@@ -131,7 +131,7 @@ func (s *speech) Render(_ context.Context, a models.Agent, m models.InboxMessage
 	return [][]byte{b}, err
 }
 
-func (s *speech) Refuse(err error, raw []byte) protocol.Reply {
+func (s *testProtocol) Refuse(err error, raw []byte) protocol.Reply {
 	status := map[errs.Code]int{
 		errs.Unauthenticated: 401, errs.AgentInactive: 401, errs.MissingScope: 401, errs.ForeignAgent: 401,
 		errs.RateLimited: 429, errs.Unavailable: 503, errs.UnsupportedWork: 422,
@@ -143,7 +143,7 @@ func (s *speech) Refuse(err error, raw []byte) protocol.Reply {
 	return protocol.Reply{Status: status, Body: text, IsError: true}
 }
 
-func (s *speech) Token(raw []byte) (string, []byte) {
+func (s *testProtocol) Token(raw []byte) (string, []byte) {
 	var n note
 	if json.Unmarshal(raw, &n) != nil {
 		return "", raw
@@ -154,34 +154,34 @@ func (s *speech) Token(raw []byte) (string, []byte) {
 	return token, rest
 }
 
-func (s *speech) utterances() []utterance {
+func (s *testProtocol) messages() []receivedMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]utterance{}, s.heard...)
+	return append([]receivedMessage{}, s.received...)
 }
 
-// house is a server with lines on a database of its own.
-type house struct {
+// fixture is a server with lines on a database of its own.
+type fixture struct {
 	*orchestrator.Orchestrator
-	db     *storetest.DB
-	auth   *auth.Auth
-	speech *speech
-	links  *transport.Transports
-	url    string
-	server *httptest.Server
-	seen   *prometheus.Registry
+	db         *storetest.DB
+	auth       *auth.Auth
+	protocol   *testProtocol
+	transports *transport.Server
+	url        string
+	server     *httptest.Server
+	registry   *prometheus.Registry
 
 	once sync.Once
 	task string
 }
 
-// bed is what several houses can stand on.
-type bed struct {
+// backend is what several houses can stand on.
+type backend struct {
 	db   *storetest.DB
 	work *orchestrator.Orchestrator
 }
 
-func newBed(t *testing.T, db *storetest.DB) bed {
+func newBackend(t *testing.T, db *storetest.DB) backend {
 	t.Helper()
 	require.NoError(t, registry.New(db.Store, nil).Bootstrap(t.Context()))
 	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{
@@ -196,43 +196,43 @@ func newBed(t *testing.T, db *storetest.DB) bed {
 		require.NoError(t, work.Stop(context.Background()))
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-	return bed{db, work}
+	return backend{db, work}
 }
 
-// rule runs one case on a fresh house on every kind of database.
-func rule(t *testing.T, name string, opts *transport.Options, fn func(t *testing.T, h *house)) {
+// runCase runs one case on a fresh house on every kind of database.
+func runCase(t *testing.T, name string, opts *transport.Options, fn func(t *testing.T, h *fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, open(t, newBed(t, db), opts, nil)) })
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, openFixture(t, newBackend(t, db), opts, nil)) })
 	})
 }
 
-// open starts a house; change may add to its core.
-func open(t *testing.T, b bed, opts *transport.Options, change func(*transport.Core)) *house {
+// openFixture starts a house; change may add to its core.
+func openFixture(t *testing.T, b backend, opts *transport.Options, change func(*transport.Core)) *fixture {
 	t.Helper()
 	o := transport.Options{}
 	if opts != nil {
 		o = *opts
 	}
-	h := &house{Orchestrator: b.work, db: b.db, auth: auth.New(b.db.Store, nil), speech: &speech{hold: make(chan struct{})}, seen: prometheus.NewRegistry()}
-	o.Registerer = h.seen
+	h := &fixture{Orchestrator: b.work, db: b.db, auth: auth.New(b.db.Store, nil), protocol: &testProtocol{hold: make(chan struct{})}, registry: prometheus.NewRegistry()}
+	o.Registerer = h.registry
 	if o.Clock == nil {
 		o.Clock = b.db.Clock.Now
 	}
-	core := transport.Core{Work: h.Orchestrator, Auth: h.auth, Dialects: []protocol.Protocol{h.speech}}
+	core := transport.Core{Work: h.Orchestrator, Auth: h.auth, Protocols: []protocol.Protocol{h.protocol}}
 	if change != nil {
 		change(&core)
 	}
-	h.links = transport.New(core, &o)
+	h.transports = transport.New(core, &o)
 	r := chi.NewRouter()
 	r.Use(middleware.GetHead) // as in the whole chain
-	h.links.Mount(r)
+	h.transports.Mount(r)
 	h.server = httptest.NewServer(r)
 	h.url = h.server.URL
-	require.NoError(t, h.links.Start(t.Context()))
+	require.NoError(t, h.transports.Start(t.Context()))
 	t.Cleanup(func() {
-		require.NoError(t, h.links.Stop(context.Background()))
+		require.NoError(t, h.transports.Stop(context.Background()))
 		h.server.Close()
 	})
 	return h
@@ -243,7 +243,7 @@ func ops() models.Principal {
 }
 
 // token issues one: for an agent, or for nobody ("") with scopes.
-func (h *house) token(t *testing.T, agentID string, scopes ...models.Scope) auth.Issued {
+func (h *fixture) token(t *testing.T, agentID string, scopes ...models.Scope) auth.Issued {
 	t.Helper()
 	name := "token of " + agentID
 	d := models.TokenDraft{Name: &name, Scopes: scopes}
@@ -256,7 +256,7 @@ func (h *house) token(t *testing.T, agentID string, scopes ...models.Scope) auth
 }
 
 // agent registers one that can do what its id says, and returns its token.
-func (h *house) agent(t *testing.T, id string) string {
+func (h *fixture) agent(t *testing.T, id string) string {
 	t.Helper()
 	now, parent, sphere, budget := h.db.Now(), "orch-my-team", 8, int64(50_000)
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
@@ -269,23 +269,23 @@ func (h *house) agent(t *testing.T, id string) string {
 	return h.token(t, id).Secret
 }
 
-// joining is what an agent says that comes on a line of somebody else.
-func joining(way, line string) orchestrator.JoinRequest {
+// joinRequest is what an agent says that comes on a line of somebody else.
+func joinRequest(way, line string) orchestrator.JoinRequest {
 	return orchestrator.JoinRequest{Dialect: "notes", Link: way, Line: line}
 }
 
 // submit asks an agent for work.
-func (h *house) submit(t *testing.T, agentID string) models.Task {
+func (h *fixture) submit(t *testing.T, agentID string) models.Task {
 	t.Helper()
 	out, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Agent: agentID, Priority: models.DefaultPriority}, nil)
 	require.NoError(t, err)
 	return out.Task
 }
 
-// tell puts messages that are no work into an inbox.
-func (h *house) tell(t *testing.T, agentID string, n int) {
+// enqueue puts messages that are no work into an inbox.
+func (h *fixture) enqueue(t *testing.T, agentID string, n int) {
 	t.Helper()
-	about := h.elsewhere(t)
+	about := h.otherTask(t)
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 		for range n {
 			if _, err := tx.EnqueueMessage(models.InboxMessage{AgentID: agentID, Kind: models.MessageCancel, TaskID: about}); err != nil {
@@ -297,8 +297,8 @@ func (h *house) tell(t *testing.T, agentID string, n int) {
 	h.OnWake(orchestrator.WakeInbox, agentID)
 }
 
-// elsewhere returns a task that somebody else has.
-func (h *house) elsewhere(t *testing.T) string {
+// otherTask returns a task that somebody else has.
+func (h *fixture) otherTask(t *testing.T) string {
 	t.Helper()
 	h.once.Do(func() {
 		h.agent(t, "else")
@@ -309,8 +309,8 @@ func (h *house) elsewhere(t *testing.T) string {
 	return h.task
 }
 
-// worker waits for a worker to be as it should.
-func (h *house) worker(t *testing.T, agentID string, right func(models.Worker) bool) models.Worker {
+// waitForWorker waits for a worker to be as it should.
+func (h *fixture) waitForWorker(t *testing.T, agentID string, right func(models.Worker) bool) models.Worker {
 	t.Helper()
 	var w models.Worker
 	require.Eventually(t, func() bool {
@@ -323,8 +323,8 @@ func (h *house) worker(t *testing.T, agentID string, right func(models.Worker) b
 func online(w models.Worker) bool  { return w.State == models.WorkerOnline }
 func offline(w models.Worker) bool { return w.State == models.WorkerOffline }
 
-// inboxOf waits for an agent's inbox to have a number of messages.
-func (h *house) inboxOf(t *testing.T, agentID string, n int) (out []models.InboxMessage) {
+// waitForInbox waits for an agent's inbox to have a number of messages.
+func (h *fixture) waitForInbox(t *testing.T, agentID string, n int) (out []models.InboxMessage) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
@@ -334,14 +334,14 @@ func (h *house) inboxOf(t *testing.T, agentID string, n int) (out []models.Inbox
 	return out
 }
 
-// answer is a response with its body.
-type answer struct {
+// response is a response with its body.
+type response struct {
 	*http.Response
 	body string
 }
 
 // do makes a request.
-func (h *house) do(t *testing.T, method, path, token, body string, headers ...string) answer {
+func (h *fixture) do(t *testing.T, method, path, token, body string, headers ...string) response {
 	t.Helper()
 	a, err := request(t.Context(), method, h.url+path, token, body, headers...)
 	require.NoError(t, err)
@@ -349,10 +349,10 @@ func (h *house) do(t *testing.T, method, path, token, body string, headers ...st
 }
 
 // request makes a request, also from a goroutine of a test.
-func request(ctx context.Context, method, url, token, body string, headers ...string) (answer, error) {
+func request(ctx context.Context, method, url, token, body string, headers ...string) (response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -362,35 +362,35 @@ func request(ctx context.Context, method, url, token, body string, headers ...st
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	return answer{resp, string(b)}, err
+	return response{resp, string(b)}, err
 }
 
-// begin makes a request that takes its time; what came is received from the channel.
-func (h *house) begin(ctx context.Context, method, path, token, body string, headers ...string) <-chan answer {
-	got := make(chan answer, 1)
+// doAsync makes a request that takes its time; what came is received from the channel.
+func (h *fixture) doAsync(ctx context.Context, method, path, token, body string, headers ...string) <-chan response {
+	got := make(chan response, 1)
 	go func() {
 		a, err := request(ctx, method, h.url+path, token, body, headers...)
 		if err != nil {
-			a = answer{&http.Response{}, err.Error()}
+			a = response{&http.Response{}, err.Error()}
 		}
 		got <- a
 	}()
 	return got
 }
 
-// caller is an agent's end of a WebSocket.
-type caller struct {
+// wsClient is an agent's end of a WebSocket.
+type wsClient struct {
 	t    *testing.T
 	conn *websocket.Conn
 	resp *http.Response
 }
 
-// said is what comes on a line: a note, or a line frame.
-type said struct {
+// wsFrame is what comes on a line: a note, or a line frame.
+type wsFrame struct {
 	Hello map[string]any    `json:"hello"`
 	Ack   []string          `json:"ack"`
 	Bye   map[string]string `json:"bye"`
@@ -400,37 +400,37 @@ type said struct {
 }
 
 // dial opens a WebSocket and leaves its hello unread.
-func (h *house) dial(t *testing.T, token, query string, protocols ...string) (*caller, error) {
+func (h *fixture) dial(t *testing.T, token, query string, protocols ...string) (*wsClient, error) {
 	t.Helper()
 	conn, resp, err := websocket.Dial(t.Context(), h.url+"/api/agent/connect"+query, &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: protocols,
 	})
 	if err != nil {
-		return &caller{t: t, resp: resp}, err
+		return &wsClient{t: t, resp: resp}, err
 	}
 	conn.SetReadLimit(32 << 20)
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	return &caller{t, conn, resp}, nil
+	return &wsClient{t, conn, resp}, nil
 }
 
 // connect opens a WebSocket whose hello was read.
-func (h *house) connect(t *testing.T, token, query string) *caller {
+func (h *fixture) connect(t *testing.T, token, query string) *wsClient {
 	t.Helper()
 	c, err := h.dial(t, token, query, "notes.v1")
 	require.NoError(t, err)
-	require.NotEmpty(t, c.hear().Hello)
+	require.NotEmpty(t, c.next().Hello)
 	return c
 }
 
-// hear returns the next frame.
-func (c *caller) hear() said {
+// next returns the next frame.
+func (c *wsClient) next() wsFrame {
 	c.t.Helper()
 	s, err := c.read()
 	require.NoError(c.t, err)
 	return s
 }
 
-func (c *caller) read() (s said, err error) {
+func (c *wsClient) read() (s wsFrame, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, raw, err := c.conn.Read(ctx)
@@ -440,8 +440,8 @@ func (c *caller) read() (s said, err error) {
 	return s, err
 }
 
-// say sends a frame.
-func (c *caller) say(v any) {
+// send sends a frame.
+func (c *wsClient) send(v any) {
 	c.t.Helper()
 	b, err := json.Marshal(v)
 	require.NoError(c.t, err)
@@ -449,15 +449,15 @@ func (c *caller) say(v any) {
 }
 
 // ack acknowledges.
-func (c *caller) ack(ids ...string) { c.say(map[string][]string{"ack": ids}) }
+func (c *wsClient) ack(ids ...string) { c.send(map[string][]string{"ack": ids}) }
 
 // barrier returns what came before the answer to a message that is sent now: whatever
 // else the line had to say has been said.
-func (c *caller) barrier(id string) (before []said) {
+func (c *wsClient) barrier(id string) (before []wsFrame) {
 	c.t.Helper()
-	c.say(note{ID: id})
+	c.send(note{ID: id})
 	for {
-		s := c.hear()
+		s := c.next()
 		if len(s.Ack) == 1 && s.Ack[0] == id {
 			return before
 		}
@@ -465,8 +465,8 @@ func (c *caller) barrier(id string) (before []said) {
 	}
 }
 
-// closed reads until the connection is closed, and returns what came and with what code.
-func (c *caller) closed() (all []said, code websocket.StatusCode) {
+// readUntilClosed reads until the connection is closed, and returns what came and with what code.
+func (c *wsClient) readUntilClosed() (all []wsFrame, code websocket.StatusCode) {
 	c.t.Helper()
 	for {
 		s, err := c.read()
@@ -479,10 +479,10 @@ func (c *caller) closed() (all []said, code websocket.StatusCode) {
 }
 
 // metric returns a counter or gauge as the registry shows it, 0 where it has none.
-func (h *house) metric(t *testing.T, name string, labels ...string) int {
+func (h *fixture) metric(t *testing.T, name string, labels ...string) int {
 	t.Helper()
 	sum := 0.0
-	families, err := h.seen.Gather()
+	families, err := h.registry.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() != name {
@@ -502,7 +502,7 @@ func (h *house) metric(t *testing.T, name string, labels ...string) int {
 }
 
 // deactivate takes an agent out of service.
-func (h *house) deactivate(t *testing.T, id string) {
+func (h *fixture) deactivate(t *testing.T, id string) {
 	t.Helper()
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 		before, err := tx.Agent(id)
@@ -515,8 +515,8 @@ func (h *house) deactivate(t *testing.T, id string) {
 	}))
 }
 
-// metricIs waits for a counter or gauge: what is counted is counted after it was done.
-func (h *house) metricIs(t *testing.T, want int, name string, labels ...string) {
+// waitForMetric waits for a counter or gauge: what is counted is counted after it was done.
+func (h *fixture) waitForMetric(t *testing.T, want int, name string, labels ...string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return h.metric(t, name, labels...) == want }, time.Minute, time.Millisecond, "%s %v", name, labels)
 }

@@ -15,11 +15,11 @@ const (
 	writeBuffer = 512
 )
 
-// slim is a response whose connection, once it is taken over, has small buffers.
-type slim struct{ http.ResponseWriter }
+// smallBufferWriter is a response whose connection, once it is taken over, has small buffers.
+type smallBufferWriter struct{ http.ResponseWriter }
 
 // Hijack implements http.Hijacker.
-func (w slim) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, large, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err

@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// pollLine is the name of every line that is asked for: which replica is asked
+	// pollConnectionID is the name of every line that is asked for: which replica is asked
 	// does not matter.
-	pollLine = "poll"
-	// maxAcknowledgement is how long a list of message ids may be, in bytes.
-	maxAcknowledgement = 1 << 20
-	// maxAnswer is how long an answer may be, in bytes, unless its one message is longer.
-	maxAnswer = MaxMessage
+	pollConnectionID = "poll"
+	// maxAckBody is how long a list of message ids may be, in bytes.
+	maxAckBody = 1 << 20
+	// maxInboxBytes is how long an answer may be, in bytes, unless its one message is longer.
+	maxInboxBytes = MaxMessageBytes
 )
 
-// asked is what was handed over to an agent that asks for its inbox.
-type asked struct {
-	mu   sync.Mutex // one request after the other
-	sent *handed
+// poller is what was handed over to an agent that asks for its inbox.
+type poller struct {
+	mu       sync.Mutex // one request after the other
+	inFlight *inFlight
 }
 
-// messages is the answer to somebody who asks for an inbox.
-type messages struct {
+// inboxMessages is the answer to somebody who asks for an inbox.
+type inboxMessages struct {
 	Messages []jsontext.Value `json:"messages"`
 }
 
-// inbox answers with what an agent is to be told, and waits for it where there is
+// getInbox answers with what an agent is to be told, and waits for it where there is
 // nothing yet. Asking is a sign of life and makes the agent one that takes work.
 //
 //	@Summary		Ask for the inbox
@@ -54,44 +54,44 @@ type messages struct {
 //	@Failure		503	"5002: this server holds as many lines as it may, or stops"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox [get]
-func (l *Transports) inbox(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
+func (l *Server) getInbox(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
 	q := parseQuery(r, "wait", "limit", "concurrency", "versions")
-	wait := time.Duration(q.number("wait", 0, int(maxWait/time.Second), 0)) * time.Second
-	limit, places := q.number("limit", 1, maxInbox, 100), q.number("concurrency", 1, orchestrator.MaxPlaces, 1)
+	wait := time.Duration(q.intParam("wait", 0, int(maxWait/time.Second), 0)) * time.Second
+	limit, places := q.intParam("limit", 1, maxInboxMessages, 100), q.intParam("concurrency", 1, orchestrator.MaxPlaces, 1)
 	if q.err != nil {
 		return q.err
 	}
-	if _, err := l.speech.Negotiate(q.list("versions")); err != nil {
+	if _, err := l.defaultProtocol.Negotiate(q.listParam("versions")); err != nil {
 		return err
 	}
-	agent, err := l.accepted(r.Context(), l.speech, agentID)
+	agent, err := l.acceptedAgent(r.Context(), l.defaultProtocol, agentID)
 	if err != nil {
 		return err
 	}
-	h := newHeld(agentID, Poll, l.speech, places, l.opts.Clock())
-	h.id, h.sent = pollLine, l.askedBy(agentID).sent
-	if err := l.lines.enter(h); err != nil {
+	h := newConnection(agentID, Poll, l.defaultProtocol, places, l.opts.Clock())
+	h.id, h.inFlight = pollConnectionID, l.pollerOf(agentID).inFlight
+	if err := l.connections.add(h); err != nil {
 		return err
 	}
-	defer l.lines.leave(h)
-	unbind(w, wait)
+	defer l.connections.remove(h)
+	extendDeadlines(w, wait)
 	ctx, cancel := context.WithTimeout(r.Context(), wait+bodyTimeout)
 	defer cancel()
-	if err := l.arrive(ctx, h); err != nil {
+	if err := l.joinPoller(ctx, h); err != nil {
 		return err
 	}
-	out, err := l.ask(ctx, h, agent, limit, wait)
+	out, err := l.waitForMessages(ctx, h, agent, limit, wait)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, messages{out})
+	return writeJSON(w, inboxMessages{out})
 }
 
-// arrive shows that an agent that asks is there. It has to join only where it is not
+// joinPoller shows that an agent that asks is there. It has to join only where it is not
 // known as one that asks.
-func (l *Transports) arrive(ctx context.Context, h *held) error {
+func (l *Server) joinPoller(ctx context.Context, h *connection) error {
 	known := l.core.Work.CachedWorker(h.agentID)
-	if known.ConnectionID == h.id && known.Transport == h.link && known.Concurrency == h.places && known.Protocol == h.speech.Name() && known.State != models.WorkerOffline {
+	if known.ConnectionID == h.id && known.Transport == h.transport && known.Concurrency == h.concurrency && known.Protocol == h.protocol.Name() && known.State != models.WorkerOffline {
 		offline, err := l.core.Work.Alive(ctx, []string{h.agentID})
 		if err == nil && len(offline) == 0 {
 			h.joined.Store(true)
@@ -103,28 +103,28 @@ func (l *Transports) arrive(ctx context.Context, h *held) error {
 	return err
 }
 
-// ask waits until there is something to hand over, and returns it. A message is not
+// waitForMessages waits until there is something to hand over, and returns it. A message is not
 // handed over again for a while, also not to another request. Where wait is over, the
 // request gone or the line replaced, there is nothing.
-func (l *Transports) ask(ctx context.Context, h *held, agent models.Agent, limit int, wait time.Duration) ([]jsontext.Value, error) {
+func (l *Server) waitForMessages(ctx context.Context, h *connection, agent models.Agent, limit int, wait time.Duration) ([]jsontext.Value, error) {
 	news, stop := l.core.Work.Inbox(h.agentID)
 	defer stop()
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
-		out, later, err := l.gather(ctx, h, agent, limit)
+		out, later, err := l.collectMessages(ctx, h, agent, limit)
 		if err != nil || len(out) > 0 || wait == 0 {
 			return out, err
 		}
-		h.shown.Store(true) // the request is still there
-		again := time.NewTimer(sooner(l.opts.Heartbeat, later))
+		h.alive.Store(true) // the request is still there
+		again := time.NewTimer(minPositive(l.opts.Heartbeat, later))
 		select {
 		case <-news:
-		case <-h.kick:
+		case <-h.wakeUp:
 		case <-again.C:
 		case <-over.C:
 			wait = 0 // a last look
-		case <-h.over:
+		case <-h.done:
 			again.Stop()
 			return []jsontext.Value{}, nil
 		case <-ctx.Done():
@@ -135,36 +135,36 @@ func (l *Transports) ask(ctx context.Context, h *held, agent models.Agent, limit
 	}
 }
 
-// gather returns what can be handed over now, and when there will be something again.
-func (l *Transports) gather(ctx context.Context, h *held, agent models.Agent, limit int) (out []jsontext.Value, later time.Duration, err error) {
-	a := l.askedBy(h.agentID)
+// collectMessages returns what can be handed over now, and when there will be something again.
+func (l *Server) collectMessages(ctx context.Context, h *connection, agent models.Agent, limit int) (out []jsontext.Value, later time.Duration, err error) {
+	a := l.pollerOf(h.agentID)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := &courier{l: l, line: h, agent: agent, again: l.opts.Redeliver}
+	c := &deliverer{server: l, conn: h, agent: agent, redeliverAfter: l.opts.Redeliver}
 	out, size := []jsontext.Value{}, 0
-	later, err = c.round(ctx, limit, func(p parcel) error {
-		if size += p.size(); len(out) > 0 && size > maxAnswer {
-			return errFull
+	later, err = c.deliverPending(ctx, limit, func(p outbound) error {
+		if size += p.size(); len(out) > 0 && size > maxInboxBytes {
+			return errResponseFull
 		}
 		for _, part := range p.parts {
 			out = append(out, part)
 		}
 		return nil
 	})
-	if err == errFull { //nolint:errorlint // it is ours and comes as it is
+	if err == errResponseFull { //nolint:errorlint // it is ours and comes as it is
 		err = nil
 	}
 	return out, later, err
 }
 
-// errFull ends a round whose answer is long enough.
-var errFull = errs.New(errs.BodyTooLarge, "the answer is full")
+// errResponseFull ends a round whose answer is long enough.
+var errResponseFull = errs.New(errs.BodyTooLarge, "the answer is full")
 
-// askedBy returns what is remembered of an agent that asks.
-func (l *Transports) askedBy(agentID string) *asked {
-	fresh := &asked{sent: &handed{}}
-	if known, ok, _ := l.asked.PeekOrAdd(agentID, fresh); ok {
-		l.asked.Get(agentID) // it was used
+// pollerOf returns what is remembered of an agent that asks.
+func (l *Server) pollerOf(agentID string) *poller {
+	fresh := &poller{inFlight: &inFlight{}}
+	if known, ok, _ := l.pollers.PeekOrAdd(agentID, fresh); ok {
+		l.pollers.Get(agentID) // it was used
 		return known
 	}
 	return fresh
@@ -181,7 +181,7 @@ type acknowledged struct {
 	Acknowledged int64 `json:"acknowledged" example:"1"`
 }
 
-// acknowledge removes messages from the inbox of an agent that has them.
+// ackInbox removes messages from the inbox of an agent that has them.
 //
 //	@Summary		Acknowledge messages
 //	@Description	Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
@@ -195,8 +195,8 @@ type acknowledged struct {
 //	@Failure		400	"5003: the body cannot be read"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox/ack [post]
-func (l *Transports) acknowledge(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
-	raw, err := readBody(w, r, maxAcknowledgement)
+func (l *Server) ackInbox(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
+	raw, err := readBody(w, r, maxAckBody)
 	if err != nil {
 		return err
 	}
@@ -213,16 +213,16 @@ func (l *Transports) acknowledge(w http.ResponseWriter, r *http.Request, _ visit
 
 // acknowledgeAll removes messages from an inbox, forgets that they were handed over, and
 // has the agent's line look whether there is room for more.
-func (l *Transports) acknowledgeAll(ctx context.Context, agentID string, ids []string) (int64, error) {
+func (l *Server) acknowledgeAll(ctx context.Context, agentID string, ids []string) (int64, error) {
 	n, err := l.core.Work.Acknowledge(ctx, agentID, ids)
 	if err != nil {
 		return n, err
 	}
-	if a, ok := l.asked.Peek(agentID); ok {
-		a.sent.forget(ids)
+	if a, ok := l.pollers.Peek(agentID); ok {
+		a.inFlight.markAcked(ids)
 	}
-	if h := l.lines.of(agentID); h != nil {
-		h.sent.forget(ids)
+	if h := l.connections.get(agentID); h != nil {
+		h.inFlight.markAcked(ids)
 		h.wake()
 	}
 	return n, nil

@@ -15,13 +15,13 @@ import (
 )
 
 // poll asks for an inbox and returns what it is told.
-func (h *house) poll(t *testing.T, token, query string) []note {
+func (h *fixture) poll(t *testing.T, token, query string) []note {
 	t.Helper()
-	return told(t, h.do(t, "GET", "/api/agent/inbox"+query, token, ""))
+	return inboxNotes(t, h.do(t, "GET", "/api/agent/inbox"+query, token, ""))
 }
 
-// told reads the answer to somebody who asks for an inbox.
-func told(t *testing.T, a answer) []note {
+// inboxNotes reads the answer to somebody who asks for an inbox.
+func inboxNotes(t *testing.T, a response) []note {
 	t.Helper()
 	require.Equal(t, http.StatusOK, a.StatusCode, a.body)
 	var out struct {
@@ -34,14 +34,14 @@ func told(t *testing.T, a answer) []note {
 
 func TestAnInboxThatIsAskedFor(t *testing.T) {
 	t.Parallel()
-	rule(t, "makes the agent one that takes work", nil, func(t *testing.T, h *house) {
+	runCase(t, "makes the agent one that takes work", nil, func(t *testing.T, h *fixture) {
 		require.Empty(t, h.poll(t, h.agent(t, "ada"), "?concurrency=4"))
 		w := h.CachedWorker("ada")
 		require.Equal(t, []any{models.WorkerOnline, "notes", transport.Poll, 4}, []any{w.State, w.Protocol, w.Transport, w.Concurrency})
 	})
-	rule(t, "hands over what is there, and not again for a while", nil, func(t *testing.T, h *house) {
+	runCase(t, "hands over what is there, and not again for a while", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		h.tell(t, "ada", 3)
+		h.enqueue(t, "ada", 3)
 		first := h.poll(t, token, "?limit=2")
 		require.Len(t, first, 2)
 		rest := h.poll(t, token, "")
@@ -51,82 +51,82 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		require.Empty(t, h.poll(t, token, ""))
 		h.db.Clock.Advance(time.Second)
 		require.Equal(t, append(first, rest...), h.poll(t, token, ""), "the same ones with the same ids")
-		h.metricIs(t, 3, "comet_link_redeliveries_total", "poll")
-		h.metricIs(t, 6, "comet_link_messages_total", "out", "poll")
+		h.waitForMetric(t, 3, "comet_link_redeliveries_total", "poll")
+		h.waitForMetric(t, 6, "comet_link_messages_total", "out", "poll")
 	})
-	rule(t, "forgets what is acknowledged", nil, func(t *testing.T, h *house) {
+	runCase(t, "forgets what is acknowledged", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		h.tell(t, "ada", 2)
+		h.enqueue(t, "ada", 2)
 		got := h.poll(t, token, "")
 		body, err := json.Marshal(map[string][]string{"message_ids": {got[0].ID, got[1].ID, "unknown"}})
 		require.NoError(t, err)
 		require.JSONEq(t, `{"acknowledged":2}`, h.do(t, "POST", "/api/agent/inbox/ack", token, string(body)).body)
-		h.inboxOf(t, "ada", 0)
+		h.waitForInbox(t, "ada", 0)
 		h.db.Clock.Advance(time.Minute)
 		require.Empty(t, h.poll(t, token, ""))
 	})
-	rule(t, "acknowledges for its own agent only", nil, func(t *testing.T, h *house) {
+	runCase(t, "acknowledges for its own agent only", nil, func(t *testing.T, h *fixture) {
 		h.agent(t, "ada")
-		h.tell(t, "ada", 1)
-		id := h.inboxOf(t, "ada", 1)[0].ID
+		h.enqueue(t, "ada", 1)
+		id := h.waitForInbox(t, "ada", 1)[0].ID
 		a := h.do(t, "POST", "/api/agent/inbox/ack", h.agent(t, "eve"), `{"message_ids":["`+id+`"]}`)
 		require.JSONEq(t, `{"acknowledged":0}`, a.body)
-		h.inboxOf(t, "ada", 1)
+		h.waitForInbox(t, "ada", 1)
 	})
-	rule(t, "answers as soon as something comes", nil, func(t *testing.T, h *house) {
+	runCase(t, "answers as soon as something comes", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		got := h.begin(t.Context(), "GET", "/api/agent/inbox?wait=60", token, "")
-		h.worker(t, "ada", online)
+		got := h.doAsync(t.Context(), "GET", "/api/agent/inbox?wait=60", token, "")
+		h.waitForWorker(t, "ada", online)
 		task := h.submit(t, "ada")
-		require.Equal(t, "assign", told(t, <-got)[0].Do)
-		require.Equal(t, task.ID, h.inboxOf(t, "ada", 1)[0].TaskID)
+		require.Equal(t, "assign", inboxNotes(t, <-got)[0].Do)
+		require.Equal(t, task.ID, h.waitForInbox(t, "ada", 1)[0].TaskID)
 	})
-	rule(t, "answers with nothing when the wait is over", nil, func(t *testing.T, h *house) {
+	runCase(t, "answers with nothing when the wait is over", nil, func(t *testing.T, h *fixture) {
 		require.Empty(t, h.poll(t, h.agent(t, "ada"), "?wait=1"))
 	})
-	rule(t, "is a sign of life as long as it waits", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, h *house) {
+	runCase(t, "is a sign of life as long as it waits", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, h *fixture) {
 		ctx, cancel := context.WithCancel(t.Context())
 		token := h.agent(t, "ada")
-		done := h.begin(ctx, "GET", "/api/agent/inbox?wait=60", token, "")
-		h.worker(t, "ada", online)
+		done := h.doAsync(ctx, "GET", "/api/agent/inbox?wait=60", token, "")
+		h.waitForWorker(t, "ada", online)
 		for range 3 {
 			h.db.Clock.Advance(30 * time.Second)
-			h.seenNow(t, "ada")
+			h.waitForHeartbeat(t, "ada")
 		}
 		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 		cancel()
 		<-done
-		h.metricIs(t, 0, "comet_link_lines", "poll")
+		h.waitForMetric(t, 0, "comet_link_lines", "poll")
 		h.db.Clock.Advance(time.Minute)
-		h.worker(t, "ada", offline)
+		h.waitForWorker(t, "ada", offline)
 		h.poll(t, token, "")
 		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State, "asking brings it back")
 	})
-	rule(t, "ends at once when the server does", nil, func(t *testing.T, h *house) {
+	runCase(t, "ends at once when the server does", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		got := h.begin(t.Context(), "GET", "/api/agent/inbox?wait=60", token, "")
-		h.worker(t, "ada", online)
-		h.metricIs(t, 1, "comet_link_lines", "poll")
-		h.links.Drain()
-		require.Empty(t, told(t, <-got))
+		got := h.doAsync(t.Context(), "GET", "/api/agent/inbox?wait=60", token, "")
+		h.waitForWorker(t, "ada", online)
+		h.waitForMetric(t, 1, "comet_link_lines", "poll")
+		h.transports.Drain()
+		require.Empty(t, inboxNotes(t, <-got))
 		require.Equal(t, http.StatusServiceUnavailable, h.do(t, "GET", "/api/agent/inbox", token, "").StatusCode)
 	})
-	rule(t, "puts no more into one answer than is good", nil, func(t *testing.T, h *house) {
-		h.speech.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
+	runCase(t, "puts no more into one answer than is good", nil, func(t *testing.T, h *fixture) {
+		h.protocol.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
 			return [][]byte{[]byte(`{"id":"` + m.ID + `","text":"` + strings.Repeat("x", 5<<20) + `"}`)}, nil
 		}
 		token := h.agent(t, "ada")
-		h.tell(t, "ada", 2)
+		h.enqueue(t, "ada", 2)
 		require.Len(t, h.poll(t, token, ""), 1, "two are more than 8 MiB")
 		require.Len(t, h.poll(t, token, ""), 1)
 	})
-	rule(t, "puts what belongs together into one answer, and begins nothing behind it", nil, func(t *testing.T, h *house) {
-		h.speech.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
+	runCase(t, "puts what belongs together into one answer, and begins nothing behind it", nil, func(t *testing.T, h *fixture) {
+		h.protocol.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
 			part := []byte(`{"id":"` + m.ID + `","text":"` + strings.Repeat("x", 3<<20) + `"}`)
 			return [][]byte{part, part, part}, nil
 		}
 		token := h.agent(t, "ada")
-		h.tell(t, "ada", 2)
+		h.enqueue(t, "ada", 2)
 		first := h.poll(t, token, "")
 		require.Len(t, first, 3)
 		require.Equal(t, first[0].ID, first[2].ID)
@@ -134,9 +134,9 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		require.Len(t, second, 3)
 		require.NotEqual(t, first[0].ID, second[0].ID)
 	})
-	rule(t, "goes on with a long inbox as it is acknowledged", nil, func(t *testing.T, h *house) {
+	runCase(t, "goes on with a long inbox as it is acknowledged", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		h.tell(t, "ada", 350)
+		h.enqueue(t, "ada", 350)
 		for left := 350; left > 0; {
 			var ids []string
 			for _, n := range h.poll(t, token, "?limit=1000") {
@@ -148,9 +148,9 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 			h.do(t, "POST", "/api/agent/inbox/ack", token, string(body))
 			left -= len(ids)
 		}
-		h.inboxOf(t, "ada", 0)
+		h.waitForInbox(t, "ada", 0)
 	})
-	rule(t, "refuses what it cannot read", nil, func(t *testing.T, h *house) {
+	runCase(t, "refuses what it cannot read", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
 		for _, query := range []string{"?wait=61", "?wait=x", "?limit=0", "?limit=1001", "?concurrency=0", "?concurrency=1001", "?what=1", "?wait=1&wait=2", "?%zz"} {
 			require.Equal(t, http.StatusBadRequest, h.do(t, "GET", "/api/agent/inbox"+query, token, "").StatusCode, query)

@@ -13,77 +13,77 @@ import (
 	"comet/internal/protocol"
 )
 
-// ending is why a line ends, as its agent is told.
-type ending string
+// endReason is why a line ends, as its agent is told.
+type endReason string
 
 // The reasons for which a line is ended from this side, and the one from the other.
 const (
-	endReplaced ending = "replaced"
-	endDraining ending = "draining"
-	endRefused  ending = "token not accepted"
-	endSilent   ending = "silent"
-	endHungUp   ending = ""
+	endReplaced      endReason = "replaced"
+	endDraining      endReason = "draining"
+	endTokenRejected endReason = "token not accepted"
+	endSilent        endReason = "silent"
+	endDisconnected  endReason = ""
 )
 
-// held is a line to an agent while this process holds it.
-type held struct {
-	id      string
-	agentID string
-	link    string
-	speech  protocol.Protocol
-	// places is how many attempts its agent takes at a time.
-	places int
-	// sent are the messages that were handed over.
-	sent *handed
+// connection is a line to an agent while this process holds it.
+type connection struct {
+	id        string
+	agentID   string
+	transport string
+	protocol  protocol.Protocol
+	// concurrency is how many attempts its agent takes at a time.
+	concurrency int
+	// inFlight are the messages that were handed over.
+	inFlight *inFlight
 
-	// agreed is what the agent has said when it came last, nil for nothing.
-	agreed atomic.Pointer[agreed]
+	// negotiated is what the agent has said when it came last, nil for nothing.
+	negotiated atomic.Pointer[negotiated]
 
 	// joined is set once the agent's worker names this line.
 	joined atomic.Bool
-	// shown is set when the agent shows that it lives; missed counts the heartbeats
+	// alive is set when the agent shows that it lives; missed counts the heartbeats
 	// without that.
-	shown  atomic.Bool
-	missed atomic.Int32
-	// due is set every heartbeat, before kick receives.
-	due  atomic.Bool
-	kick chan struct{}
+	alive            atomic.Bool
+	missedHeartbeats atomic.Int32
+	// heartbeatDue is set every heartbeat, before kick receives.
+	heartbeatDue atomic.Bool
+	wakeUp       chan struct{}
 
-	// over is closed when the line is to end, after why was set.
-	over  chan struct{}
-	once  sync.Once
-	why   ending
-	slice uint8
-	// seen is when its sign of life was last noted. It is the tending loop's.
-	seen time.Time
+	// done is closed when the line is to end, after why was set.
+	done    chan struct{}
+	endOnce sync.Once
+	reason  endReason
+	slice   uint8
+	// recordedAt is when its sign of life was last noted. It is the tending loop's.
+	recordedAt time.Time
 }
 
-// turns is into how many parts a heartbeat is divided, so that not all lines are
+// heartbeatSlices is into how many parts a heartbeat is divided, so that not all lines are
 // looked at in the same moment.
-const turns = 15
+const heartbeatSlices = 15
 
-func newHeld(agentID, link string, speech protocol.Protocol, places int, now time.Time) *held {
+func newConnection(agentID, link string, speech protocol.Protocol, places int, now time.Time) *connection {
 	id := uuid.New()
-	h := &held{
-		id: id.String(), agentID: agentID, link: link, speech: speech, places: places, sent: &handed{}, seen: now,
-		kick: make(chan struct{}, 1), over: make(chan struct{}), slice: id[15] % turns,
+	h := &connection{
+		id: id.String(), agentID: agentID, transport: link, protocol: speech, concurrency: places, inFlight: &inFlight{}, recordedAt: now,
+		wakeUp: make(chan struct{}, 1), done: make(chan struct{}), slice: id[15] % heartbeatSlices,
 	}
-	h.shown.Store(true)
+	h.alive.Store(true)
 	return h
 }
 
 // end ends a line; the first reason counts.
-func (h *held) end(why ending) {
-	h.once.Do(func() {
-		h.why = why
-		close(h.over)
+func (h *connection) end(why endReason) {
+	h.endOnce.Do(func() {
+		h.reason = why
+		close(h.done)
 	})
 }
 
 // ended reports whether the line is to end.
-func (h *held) ended() bool {
+func (h *connection) ended() bool {
 	select {
-	case <-h.over:
+	case <-h.done:
 		return true
 	default:
 		return false
@@ -91,103 +91,103 @@ func (h *held) ended() bool {
 }
 
 // wake has a line look at its inbox.
-func (h *held) wake() {
+func (h *connection) wake() {
 	select {
-	case h.kick <- struct{}{}:
+	case h.wakeUp <- struct{}{}:
 	default:
 	}
 }
 
-// lines are those that this process holds: one an agent.
-type lines struct {
-	most  int
+// connectionRegistry are those that this process holds: one an agent.
+type connectionRegistry struct {
+	max   int
 	gauge *prometheus.GaugeVec
 
 	mu      sync.Mutex
-	all     map[string]*held
-	n       int // also of those that are replaced and not over yet
+	byAgent map[string]*connection
+	count   int // also of those that are replaced and not over yet
 	running sync.WaitGroup
-	// open ends when no line is taken any more.
-	open  context.Context
-	close context.CancelFunc
+	// accepting ends when no line is taken any more.
+	accepting     context.Context
+	stopAccepting context.CancelFunc
 }
 
-func newLines(most int, gauge *prometheus.GaugeVec) *lines {
-	s := &lines{most: most, gauge: gauge, all: map[string]*held{}}
-	s.open, s.close = context.WithCancel(context.Background())
+func newConnectionRegistry(most int, gauge *prometheus.GaugeVec) *connectionRegistry {
+	s := &connectionRegistry{max: most, gauge: gauge, byAgent: map[string]*connection{}}
+	s.accepting, s.stopAccepting = context.WithCancel(context.Background())
 	return s
 }
 
-// room returns errs.Unavailable where no more lines can be held.
-func (s *lines) room() error {
+// checkCapacity returns errs.Unavailable where no more lines can be held.
+func (s *connectionRegistry) checkCapacity() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hasRoom()
+	return s.checkCapacityLocked()
 }
 
-func (s *lines) hasRoom() error {
-	if s.open.Err() != nil {
+func (s *connectionRegistry) checkCapacityLocked() error {
+	if s.accepting.Err() != nil {
 		return errs.New(errs.Unavailable, "this server is shutting down")
 	}
-	if s.n >= s.most {
-		return errs.New(errs.Unavailable, "this server holds %d lines and takes no more", s.n)
+	if s.count >= s.max {
+		return errs.New(errs.Unavailable, "this server holds %d lines and takes no more", s.count)
 	}
 	return nil
 }
 
-// enter takes a line and ends the older one of its agent. Whoever is let in leaves. The
+// add takes a line and ends the older one of its agent. Whoever is let in leaves. The
 // error is that of room.
-func (s *lines) enter(h *held) error {
+func (s *connectionRegistry) add(h *connection) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.hasRoom(); err != nil {
+	if err := s.checkCapacityLocked(); err != nil {
 		return err
 	}
-	if older := s.all[h.agentID]; older != nil {
+	if older := s.byAgent[h.agentID]; older != nil {
 		older.end(endReplaced)
 	}
-	s.all[h.agentID] = h
-	s.n++
+	s.byAgent[h.agentID] = h
+	s.count++
 	s.running.Add(1)
-	s.gauge.WithLabelValues(h.link).Inc()
+	s.gauge.WithLabelValues(h.transport).Inc()
 	return nil
 }
 
-// leave gives a line up that is over.
-func (s *lines) leave(h *held) {
+// remove gives a line up that is over.
+func (s *connectionRegistry) remove(h *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all[h.agentID] == h {
-		delete(s.all, h.agentID)
+	if s.byAgent[h.agentID] == h {
+		delete(s.byAgent, h.agentID)
 	}
-	s.n--
-	s.gauge.WithLabelValues(h.link).Dec()
+	s.count--
+	s.gauge.WithLabelValues(h.transport).Dec()
 	s.running.Done()
 }
 
-// of returns the line of an agent, nil for none.
-func (s *lines) of(agentID string) *held {
+// get returns the line of an agent, nil for none.
+func (s *connectionRegistry) get(agentID string) *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.all[agentID]
+	return s.byAgent[agentID]
 }
 
-// list appends every line to out.
-func (s *lines) list(out []*held) []*held {
+// appendAll appends every line to out.
+func (s *connectionRegistry) appendAll(out []*connection) []*connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, h := range s.all {
+	for _, h := range s.byAgent {
 		out = append(out, h)
 	}
 	return out
 }
 
 // drain ends every line and takes none any more.
-func (s *lines) drain() {
+func (s *connectionRegistry) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.close()
-	for _, h := range s.all {
+	s.stopAccepting()
+	for _, h := range s.byAgent {
 		h.end(endDraining)
 	}
 }

@@ -26,62 +26,62 @@ const join = "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5"
 // TestAStrangerOverTCP: what becomes of a connection before it is an agent's.
 func TestAStrangerOverTCP(t *testing.T) {
 	t.Parallel()
-	quick := transport.ListenerOptions{Greeting: 30 * time.Millisecond}
-	plainRule(t, "is sent away where his first line is no J", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		for _, first := range []string{askRoll, "M1|User>O1|R|-|-|-|-|0|-|-|call=web_search", "M1|User>O1|J|T0|-|-|-|0|S0|-|-"} {
-			g, _ := h.dialLine(t)
-			g.say(first)
-			said := g.over()
+	quick := transport.TCPOptions{HandshakeTimeout: 30 * time.Millisecond}
+	runV5Case(t, "is sent away where his first line is no J", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		for _, first := range []string{queryAgents, "M1|User>O1|R|-|-|-|-|0|-|-|call=web_search", "M1|User>O1|J|T0|-|-|-|0|S0|-|-"} {
+			g, _ := h.dialTCP(t)
+			g.sendLine(first)
+			said := g.readUntilClosed()
 			require.Len(t, said, 1)
 			require.Contains(t, said[0], "|F|E13|", first)
 			require.Contains(t, said[0], "first line must be a worker's J")
 		}
-		g, _ := h.dialLine(t)
-		g.say("GET / HTTP/1.1\r")
-		said := g.over()
+		g, _ := h.dialTCP(t)
+		g.sendLine("GET / HTTP/1.1\r")
+		said := g.readUntilClosed()
 		require.Len(t, said, 1)
-		require.Equal(t, `O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the line has 1 segment, not 11, or 8 in V4`, unnumbered(said[0]))
-		h.metricIs(t, 0, "comet_link_lines", transport.TCP)
+		require.Equal(t, `O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the line has 1 segment, not 11, or 8 in V4`, withoutNumbers(said[0]))
+		h.waitForMetric(t, 0, "comet_link_lines", transport.TCP)
 		require.Empty(t, h.names, "nobody is registered")
 	})
-	plainRule(t, "is sent away without a word where he says nothing", transport.Options{}, quick, func(t *testing.T, h *inn) {
-		g, _ := h.dialLine(t)
-		require.Empty(t, g.over())
+	runV5Case(t, "is sent away without a word where he says nothing", transport.Options{}, quick, func(t *testing.T, h *v5Fixture) {
+		g, _ := h.dialTCP(t)
+		require.Empty(t, g.readUntilClosed())
 	})
-	plainRule(t, "gains no time by empty lines", transport.Options{}, quick, func(t *testing.T, h *inn) {
-		g, _ := h.dialLine(t)
+	runV5Case(t, "gains no time by empty lines", transport.Options{}, quick, func(t *testing.T, h *v5Fixture) {
+		g, _ := h.dialTCP(t)
 		var err error
 		for err == nil {
 			err = g.send("")
 		}
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 	})
-	plainRule(t, "is not let in beside too many others", transport.Options{}, transport.ListenerOptions{MaxStrangers: 1}, func(t *testing.T, h *inn) {
-		token := h.first(t, "ada")
-		one, _ := h.dialLine(t)
-		two, _ := h.dialLine(t)
-		require.Empty(t, two.over())
-		one.say(join + ";token=" + token)
-		require.Contains(t, one.hear(), "registered")
+	runV5Case(t, "is not let in beside too many others", transport.Options{}, transport.TCPOptions{MaxUnauthenticated: 1}, func(t *testing.T, h *v5Fixture) {
+		token := h.firstAgent(t, "ada")
+		one, _ := h.dialTCP(t)
+		two, _ := h.dialTCP(t)
+		require.Empty(t, two.readUntilClosed())
+		one.sendLine(join + ";token=" + token)
+		require.Contains(t, one.next(), "registered")
 		require.Eventually(t, func() bool { // one is none any more
-			three, _ := h.dialLine(t)
+			three, _ := h.dialTCP(t)
 			_ = three.send("nonsense")
-			text, err := three.next()
+			text, err := three.read()
 			return err == nil && strings.Contains(text, "|E10|")
 		}, time.Minute, time.Millisecond)
 	})
-	plainRule(t, "is told where there are as many lines as there may be", transport.Options{MaxLines: 1}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		h.come(t, transport.TCP, h.first(t, "ada"), "")
-		g, _ := h.dialLine(t)
-		g.say(join + ";token=" + h.agent(t, "bob"))
-		said := g.over()
+	runV5Case(t, "is told where there are as many lines as there may be", transport.Options{MaxConnections: 1}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		h.joinOver(t, transport.TCP, h.firstAgent(t, "ada"), "")
+		g, _ := h.dialTCP(t)
+		g.sendLine(join + ";token=" + h.agent(t, "bob"))
+		said := g.readUntilClosed()
 		require.Len(t, said, 1)
 		require.Contains(t, said[0], "|F|E30|")
 	})
-	plainRule(t, "is let go when the listener stops", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		g, _ := h.dialLine(t)
+	runV5Case(t, "is let go when the listener stops", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		g, _ := h.dialTCP(t)
 		require.NoError(t, h.listener.Stop(t.Context()))
-		require.Empty(t, g.over())
+		require.Empty(t, g.readUntilClosed())
 	})
 }
 
@@ -91,59 +91,59 @@ func TestATokenOverTCP(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
 	logger := slog.New(slog.NewTextHandler(locked{&mu, &log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	plainRule(t, "names the agent, and goes no further", transport.Options{Logger: logger}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		token := h.first(t, "ada")
-		g, _ := h.dialLine(t)
-		g.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";caps=custom:ada;concurrency=2")
-		said := g.hear()
+	runV5Case(t, "names the agent, and goes no further", transport.Options{Logger: logger}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		token := h.firstAgent(t, "ada")
+		g, _ := h.dialTCP(t)
+		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";caps=custom:ada;concurrency=2")
+		said := g.next()
 		require.Contains(t, said, "registered;id=W1")
-		require.True(t, h.speech.heard("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;concurrency=2"), "%q", h.speech.lines)
-		w := h.worker(t, "ada", online)
+		require.True(t, h.protocol.received("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;concurrency=2"), "%q", h.protocol.lines)
+		w := h.waitForWorker(t, "ada", online)
 		require.Equal(t, []any{transport.TCP, 2}, []any{w.Transport, w.Concurrency})
 		require.NotContains(t, said, token)
-		require.NotContains(t, strings.Join(h.speech.lines, "\n"), token)
+		require.NotContains(t, strings.Join(h.protocol.lines, "\n"), token)
 		mu.Lock()
 		defer mu.Unlock()
 		require.NotContains(t, log.String(), token)
 		require.Empty(t, h.names, "nobody is registered")
 	})
-	plainRule(t, "that is wrong is refused, counted, logged, and not echoed", transport.Options{MaxFailures: 3, Logger: logger}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		known, fresh := h.first(t, "ada"), h.agent(t, "bob")
-		h.come(t, transport.TCP, known, "")
+	runV5Case(t, "that is wrong is refused, counted, logged, and not echoed", transport.Options{MaxFailures: 3, Logger: logger}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		known, fresh := h.firstAgent(t, "ada"), h.agent(t, "bob")
+		h.joinOver(t, transport.TCP, known, "")
 		for i := range 3 {
 			require.Equal(t, refusedToken, h.turnedAway(t, fmt.Sprintf("sesame-%d", i)))
-			h.metricIs(t, i+1, "comet_link_authentication_failures_total")
+			h.waitForMetric(t, i+1, "comet_link_authentication_failures_total")
 		}
 		mu.Lock()
 		require.Contains(t, log.String(), "somebody was turned away")
 		require.NotContains(t, log.String(), "sesame-")
 		mu.Unlock()
 		require.Equal(t, refusedToken, h.turnedAway(t, fresh), "this address has tried too many")
-		h.metricIs(t, 3, "comet_link_authentication_failures_total")
-		h.come(t, transport.TCP, known, "") // which was accepted before
+		h.waitForMetric(t, 3, "comet_link_authentication_failures_total")
+		h.joinOver(t, transport.TCP, known, "") // which was accepted before
 		require.Equal(t, 429, h.do(t, "GET", "/api/agent/inbox", "sesame", "").StatusCode, "over HTTP too")
-		h.metricIs(t, 3, "comet_link_authentication_failures_total")
+		h.waitForMetric(t, 3, "comet_link_authentication_failures_total")
 	})
-	plainRule(t, "that is bound to no agent is refused", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
+	runV5Case(t, "that is bound to no agent is refused", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		require.Equal(t, refusedToken, h.turnedAway(t, h.token(t, "", models.ScopeAdmin).Secret))
 	})
-	plainRule(t, "of an agent that is deactivated is refused", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		token := h.first(t, "ada")
+	runV5Case(t, "of an agent that is deactivated is refused", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		token := h.firstAgent(t, "ada")
 		h.deactivate(t, "ada")
 		require.Equal(t, refusedToken, h.turnedAway(t, token))
 	})
-	plainRule(t, "that is cut off with the end of DATA registers nobody", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		token := h.first(t, "ada")
-		g, _ := h.dialLine(t)
-		g.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|desc=" + strings.Repeat("x", 200) + ";token=" + token)
-		require.Contains(t, strings.Join(g.over(), "\n"), "|F|E10|0|S0|-|desc=")
+	runV5Case(t, "that is cut off with the end of DATA registers nobody", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		token := h.firstAgent(t, "ada")
+		g, _ := h.dialTCP(t)
+		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|desc=" + strings.Repeat("x", 200) + ";token=" + token)
+		require.Contains(t, strings.Join(g.readUntilClosed(), "\n"), "|F|E10|0|S0|-|desc=")
 		require.Empty(t, h.names)
-		g, _ = h.dialLine(t)
-		g.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";desc=" + strings.Repeat("x", 200))
-		require.Contains(t, g.hear(), "registered;id=W1", "one that stands before that is found")
+		g, _ = h.dialTCP(t)
+		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";desc=" + strings.Repeat("x", 200))
+		require.Contains(t, g.next(), "registered;id=W1", "one that stands before that is found")
 	})
-	plainRule(t, "is not shown in what is said of a J that is wrong", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		token := h.first(t, "ada")
+	runV5Case(t, "is not shown in what is said of a J that is wrong", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		token := h.firstAgent(t, "ada")
 		for _, line := range []string{
 			"M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=a>b;token=" + token,
 			"M1|W1>O1|J|T0|-|-|-|0|S0|token=" + token,
@@ -154,12 +154,12 @@ func TestATokenOverTCP(t *testing.T) {
 			"M1|W1>O1|J|T0|-|-|-|token=" + token,
 			"M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + strings.Repeat("x", 70_000),
 		} {
-			g, _ := h.dialLine(t)
-			g.say(line)
-			said := g.hear()
+			g, _ := h.dialTCP(t)
+			g.sendLine(line)
+			said := g.next()
 			require.Contains(t, said, "|E|")
 			require.NotContains(t, said, token[:8])
-			g.drop()
+			g.close()
 		}
 	})
 }
@@ -168,13 +168,13 @@ func TestATokenOverTCP(t *testing.T) {
 const refusedToken = "O1>W1|E|T0|-|F|E90|0|S0|-|reason=token;desc=the token is not accepted"
 
 // turnedAway says J with a token and returns all that is answered.
-func (h *inn) turnedAway(t *testing.T, token string) string {
+func (h *v5Fixture) turnedAway(t *testing.T, token string) string {
 	t.Helper()
-	g, _ := h.dialLine(t)
-	g.say(join + ";token=" + token)
-	all := strings.Join(g.over(), "\n")
+	g, _ := h.dialTCP(t)
+	g.sendLine(join + ";token=" + token)
+	all := strings.Join(g.readUntilClosed(), "\n")
 	require.NotContains(t, all, token)
-	return unnumbered(all)
+	return withoutNumbers(all)
 }
 
 // locked is a buffer for several.
@@ -192,39 +192,39 @@ func (l locked) Write(p []byte) (int, error) {
 // TestAnAgentWithoutAToken registers itself.
 func TestAnAgentWithoutAToken(t *testing.T) {
 	t.Parallel()
-	plainRule(t, "is registered under the name it proposes, and is on the line", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		h.first(t, "ada")
+	runV5Case(t, "is registered under the name it proposes, and is on the line", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		h.firstAgent(t, "ada")
 		for range 2 {
-			g, _ := h.dialLine(t)
-			g.say(join + ";name=ada")
-			require.Contains(t, g.hear(), "registered;id=W1")
+			g, _ := h.dialTCP(t)
+			g.sendLine(join + ";name=ada")
+			require.Contains(t, g.next(), "registered;id=W1")
 			require.Equal(t, "ada", <-h.names)
-			h.worker(t, "ada", online)
+			h.waitForWorker(t, "ada", online)
 			h.submit(t, "ada")
-			g.about("R")
-			g.drop()
-			h.worker(t, "ada", offline)
+			g.nextOfType("R")
+			g.close()
+			h.waitForWorker(t, "ada", offline)
 		}
 	})
-	refusing := transport.ListenerOptions{Enroll: func(context.Context, string) (string, error) {
+	refusing := transport.TCPOptions{Enroll: func(context.Context, string) (string, error) {
 		return "", errs.New(errs.InvalidRequest, "nobody of that name is wanted")
 	}}
-	plainRule(t, "is told why where it cannot be", transport.Options{}, refusing, func(t *testing.T, h *inn) {
-		g, _ := h.dialLine(t)
-		g.say(join + ";name=ada")
-		require.Equal(t, "O1>W1|E|T0|-|F|E10|0|S0|-|desc=nobody of that name is wanted", unnumbered(strings.Join(g.over(), "\n")))
+	runV5Case(t, "is told why where it cannot be", transport.Options{}, refusing, func(t *testing.T, h *v5Fixture) {
+		g, _ := h.dialTCP(t)
+		g.sendLine(join + ";name=ada")
+		require.Equal(t, "O1>W1|E|T0|-|F|E10|0|S0|-|desc=nobody of that name is wanted", withoutNumbers(strings.Join(g.readUntilClosed(), "\n")))
 	})
-	plainRule(t, "is off the line once it is deactivated", transport.Options{Heartbeat: beat}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		h.first(t, "ada")
-		g, _ := h.dialLine(t)
-		g.say(join + ";name=ada")
-		require.Contains(t, g.hear(), "registered")
-		h.worker(t, "ada", online) // who is not yet is told why he will not be
+	runV5Case(t, "is off the line once it is deactivated", transport.Options{Heartbeat: testHeartbeat}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		h.firstAgent(t, "ada")
+		g, _ := h.dialTCP(t)
+		g.sendLine(join + ";name=ada")
+		require.Contains(t, g.next(), "registered")
+		h.waitForWorker(t, "ada", online) // who is not yet is told why he will not be
 		h.deactivate(t, "ada")
-		require.Empty(t, g.over())
+		require.Empty(t, g.readUntilClosed())
 	})
-	rule(t, "is refused where nobody registers it", nil, func(t *testing.T, h *house) {
-		s := transport.NewListener(h.links, "127.0.0.1:0", nil)
+	runCase(t, "is refused where nobody registers it", nil, func(t *testing.T, h *fixture) {
+		s := transport.NewTCPListener(h.transports, "127.0.0.1:0", nil)
 		require.EqualError(t, s.Start(t.Context()), "no plain dialect is spoken")
 		require.NoError(t, s.Stop(t.Context()), "it was never started")
 	})
@@ -233,77 +233,77 @@ func TestAnAgentWithoutAToken(t *testing.T) {
 // TestALineOverTCP: what is a line, and how many of them are taken.
 func TestALineOverTCP(t *testing.T) {
 	t.Parallel()
-	plainRule(t, "may be empty, which is passed over, and end in CR LF", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		g, _ := h.dialLine(t)
-		g.say("\n\r\n\n" + join + ";token=" + h.first(t, "ada") + "\r\n\n\r\n" + askRoll + "\r\n\n")
-		require.Contains(t, g.hear(), "registered")
-		require.Contains(t, g.hear(), "agents=W1;count=1")
-		h.metricIs(t, 2, "comet_link_messages_total", "in", transport.TCP)
+	runV5Case(t, "may be empty, which is passed over, and end in CR LF", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		g, _ := h.dialTCP(t)
+		g.sendLine("\n\r\n\n" + join + ";token=" + h.firstAgent(t, "ada") + "\r\n\n\r\n" + queryAgents + "\r\n\n")
+		require.Contains(t, g.next(), "registered")
+		require.Contains(t, g.next(), "agents=W1;count=1")
+		h.waitForMetric(t, 2, "comet_link_messages_total", "in", transport.TCP)
 	})
-	plainRule(t, "of more than 64 KiB is refused, and the next one is taken", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		g := h.come(t, transport.TCP, h.first(t, "ada"), "")
+	runV5Case(t, "of more than 64 KiB is refused, and the next one is taken", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		g := h.joinOver(t, transport.TCP, h.firstAgent(t, "ada"), "")
 		head := "M2|W1>O1|U|T1|P1|R|-|0|S1|-|desc="
 		most := head + strings.Repeat("x", 64<<10-len(head))
-		g.say(most)
-		require.Contains(t, g.hear(), "|F|E42|", "this one is not too long")
+		g.sendLine(most)
+		require.Contains(t, g.next(), "|F|E42|", "this one is not too long")
 		for _, more := range []int{1, 2, 100, 64 << 10, 1 << 20} {
-			g.say(most + strings.Repeat("y", more))
-			require.Contains(t, g.hear(), "details=the line is longer than 65536 bytes")
+			g.sendLine(most + strings.Repeat("y", more))
+			require.Contains(t, g.next(), "details=the line is longer than 65536 bytes")
 			require.Empty(t, g.barrier())
 		}
-		g.say(head + strings.Repeat("\r", 1<<17) + "more")
-		require.Contains(t, g.hear(), "details=the line is longer than 65536 bytes", "whatever its beginning ends with")
+		g.sendLine(head + strings.Repeat("\r", 1<<17) + "more")
+		require.Contains(t, g.next(), "details=the line is longer than 65536 bytes", "whatever its beginning ends with")
 	})
-	plainRule(t, "may be the last, without a line break", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		token := h.first(t, "ada")
-		g, conn := h.dialLine(t)
-		g.say(join + ";token=" + token)
-		require.Contains(t, g.hear(), "registered")
-		_, err := conn.Write([]byte(askRoll))
+	runV5Case(t, "may be the last, without a line break", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		token := h.firstAgent(t, "ada")
+		g, conn := h.dialTCP(t)
+		g.sendLine(join + ";token=" + token)
+		require.Contains(t, g.next(), "registered")
+		_, err := conn.Write([]byte(queryAgents))
 		require.NoError(t, err)
 		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
-		said := g.over()
+		said := g.readUntilClosed()
 		require.Len(t, said, 1)
 		require.Contains(t, said[0], "agents=W1;count=1")
-		h.worker(t, "ada", offline)
+		h.waitForWorker(t, "ada", offline)
 	})
-	plainRule(t, "that is the last is answered, also one about a task", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		g, conn := h.dialLine(t)
-		g.say(join + ";token=" + h.first(t, "ada"))
-		require.Contains(t, g.hear(), "registered")
-		h.worker(t, "ada", online)
+	runV5Case(t, "that is the last is answered, also one about a task", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		g, conn := h.dialTCP(t)
+		g.sendLine(join + ";token=" + h.firstAgent(t, "ada"))
+		require.Contains(t, g.next(), "registered")
+		h.waitForWorker(t, "ada", online)
 		h.submit(t, "ada")
-		tid, session := g.about("R")
+		tid, session := g.nextOfType("R")
 		_, err := fmt.Fprintf(conn, "M2|W1>O1|S|%s|-|D|-|0|%s|-|n=1", tid, session)
 		require.NoError(t, err)
 		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
-		said := g.over()
+		said := g.readUntilClosed()
 		require.Len(t, said, 1)
 		require.Contains(t, said[0], "|A|"+tid+"|")
 	})
-	plainRule(t, "comes no faster than the pace, and none is lost", transport.Options{}, transport.ListenerOptions{Pace: 50}, func(t *testing.T, h *inn) {
-		token := h.first(t, "ada")
+	runV5Case(t, "comes no faster than the pace, and none is lost", transport.Options{}, transport.TCPOptions{MaxMessageRate: 50}, func(t *testing.T, h *v5Fixture) {
+		token := h.firstAgent(t, "ada")
 		before := time.Now()
-		g := h.come(t, transport.TCP, token, "")
+		g := h.joinOver(t, transport.TCP, token, "")
 		const n = 60
-		g.say(strings.TrimSuffix(strings.Repeat(askRoll+"\n", n), "\n"))
+		g.sendLine(strings.TrimSuffix(strings.Repeat(queryAgents+"\n", n), "\n"))
 		for range n {
-			require.Contains(t, g.hear(), "count=1")
+			require.Contains(t, g.next(), "count=1")
 		}
 		require.Greater(t, time.Since(before), 150*time.Millisecond, "the 11 that are over the pace take a fiftieth of a second each")
 	})
-	plainRule(t, "has to come now and then", transport.Options{}, transport.ListenerOptions{Idle: 50 * time.Millisecond}, func(t *testing.T, h *inn) {
-		g, _ := h.dialLine(t)
-		g.say(join + ";token=" + h.first(t, "ada"))
-		said := g.over()
+	runV5Case(t, "has to come now and then", transport.Options{}, transport.TCPOptions{IdleTimeout: 50 * time.Millisecond}, func(t *testing.T, h *v5Fixture) {
+		g, _ := h.dialTCP(t)
+		g.sendLine(join + ";token=" + h.firstAgent(t, "ada"))
+		said := g.readUntilClosed()
 		require.Len(t, said, 1)
 		require.Contains(t, said[0], "registered")
-		h.worker(t, "ada", offline)
-		h.metricIs(t, 0, "comet_link_lines", transport.TCP)
+		h.waitForWorker(t, "ada", offline)
+		h.waitForMetric(t, 0, "comet_link_lines", transport.TCP)
 	})
-	plainRule(t, "need not come for the connection to count as alive", transport.Options{Heartbeat: beat}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		g := h.come(t, transport.TCP, h.first(t, "ada"), "")
-		h.beats(t, 5, func() {})
+	runV5Case(t, "need not come for the connection to count as alive", transport.Options{Heartbeat: testHeartbeat}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		g := h.joinOver(t, transport.TCP, h.firstAgent(t, "ada"), "")
+		h.waitHeartbeats(t, 5, func() {})
 		require.True(t, online(h.CachedWorker("ada")))
 		require.Empty(t, g.barrier())
 	})
@@ -312,26 +312,26 @@ func TestALineOverTCP(t *testing.T) {
 // TestAListener begins and ends.
 func TestAListener(t *testing.T) {
 	t.Parallel()
-	plainRule(t, "frees its port, and leaves the lines that there are", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		g := h.come(t, transport.TCP, h.first(t, "ada"), "")
+	runV5Case(t, "frees its port, and leaves the lines that there are", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		g := h.joinOver(t, transport.TCP, h.firstAgent(t, "ada"), "")
 		require.NoError(t, h.listener.Stop(t.Context()))
 		require.NoError(t, h.listener.Stop(t.Context()), "twice is fine")
 		require.Empty(t, g.barrier())
-		next := transport.NewListener(h.links, h.address, nil)
+		next := transport.NewTCPListener(h.transports, h.address, nil)
 		require.NoError(t, next.Start(t.Context()))
 		defer func() { require.NoError(t, next.Stop(context.Background())) }()
-		again, _ := h.dialLine(t)
-		again.say(join)
-		require.Contains(t, strings.Join(again.over(), "\n"), "|E90|", "without a token, where nobody registers agents")
-		require.NoError(t, h.links.Stop(t.Context()))
-		require.Empty(t, g.over())
+		again, _ := h.dialTCP(t)
+		again.sendLine(join)
+		require.Contains(t, strings.Join(again.readUntilClosed(), "\n"), "|E90|", "without a token, where nobody registers agents")
+		require.NoError(t, h.transports.Stop(t.Context()))
+		require.Empty(t, g.readUntilClosed())
 	})
-	plainRule(t, "says which address is taken, and what to do", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		err := transport.NewListener(h.links, h.address, nil).Start(t.Context())
+	runV5Case(t, "says which address is taken, and what to do", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		err := transport.NewTCPListener(h.transports, h.address, nil).Start(t.Context())
 		require.ErrorContains(t, err, "listen on "+h.address)
 		require.ErrorContains(t, err, "--v5-listen")
 	})
-	plainRule(t, "takes hundreds at once, and forgets none", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
+	runV5Case(t, "takes hundreds at once, and forgets none", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		const n = 200
 		now, parent, sphere, budget := h.db.Now(), "orch-my-team", 8, int64(50_000)
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
@@ -350,12 +350,12 @@ func TestAListener(t *testing.T) {
 		var callers sync.WaitGroup
 		ready, leave := make(chan error, n), make(chan struct{})
 		for i := range n {
-			g, _ := h.dialLine(t)
+			g, _ := h.dialTCP(t)
 			callers.Go(func() {
 				err := g.send(fmt.Sprintf("%s;name=agent-%d", join, i))
 				if err == nil {
 					var text string
-					text, err = g.next()
+					text, err = g.read()
 					mu.Lock()
 					numbers[text[strings.Index(text, "id="):]] = true
 					mu.Unlock()
@@ -363,7 +363,7 @@ func TestAListener(t *testing.T) {
 				ready <- err
 				<-leave
 				if i%2 == 0 { // the others are ended
-					g.drop()
+					g.close()
 				}
 			})
 		}
@@ -371,11 +371,11 @@ func TestAListener(t *testing.T) {
 			require.NoError(t, <-ready)
 		}
 		require.Len(t, numbers, n, "each has a number of its own")
-		h.metricIs(t, n, "comet_link_lines", transport.TCP)
+		h.waitForMetric(t, n, "comet_link_lines", transport.TCP)
 		close(leave)
 		callers.Wait()
-		h.metricIs(t, n/2, "comet_link_lines", transport.TCP)
-		require.NoError(t, h.links.Stop(t.Context()))
+		h.waitForMetric(t, n/2, "comet_link_lines", transport.TCP)
+		require.NoError(t, h.transports.Stop(t.Context()))
 		require.Zero(t, h.metric(t, "comet_link_lines", transport.TCP))
 	})
 }

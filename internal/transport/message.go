@@ -11,7 +11,7 @@ import (
 	"comet/models"
 )
 
-// message takes one message of an agent, or of somebody who may send messages (Chiffon
+// postMessage takes one message of an agent, or of somebody who may send messages (Chiffon
 // §Authentication, "REST").
 //
 //	@Summary		Send a message
@@ -40,24 +40,24 @@ import (
 //	@Failure		504	"5001: every attempt was silent for too long"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/message [post]
-func (l *Transports) message(w http.ResponseWriter, r *http.Request, who visitor) error {
+func (l *Server) postMessage(w http.ResponseWriter, r *http.Request, who caller) error {
 	if err := maySend(who.Principal); err != nil {
 		return err
 	}
 	wait, asked := preferredWait(r.Header.Values("Prefer"))
-	raw, err := readBody(w, r, MaxMessage)
+	raw, err := readBody(w, r, MaxMessageBytes)
 	if err != nil {
 		return err
 	}
-	unbind(w, wait)
-	ctx, stop := l.patient(r.Context(), wait)
+	extendDeadlines(w, wait)
+	ctx, stop := l.waitContext(r.Context(), wait)
 	defer stop()
-	l.counts.heard("http")
-	a := l.speech.Receive(ctx, who.Principal, raw, wait)
+	l.metrics.countReceived("http")
+	a := l.defaultProtocol.Receive(ctx, who.Principal, raw, wait)
 	if asked && !a.IsError {
 		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(wait.Seconds())))
 	}
-	write(w, a)
+	writeReply(w, a)
 	return nil
 }
 
@@ -71,13 +71,13 @@ func maySend(p models.Principal) error {
 		With("scope", models.ScopeMessagesSend)
 }
 
-// patient returns the context of a request that may wait. Once the lines are drained,
+// waitContext returns the context of a request that may wait. Once the lines are drained,
 // it has only the time to come to its end.
-func (l *Transports) patient(parent context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+func (l *Server) waitContext(parent context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(parent, wait+bodyTimeout)
 	stop := func() bool { return true }
 	if wait > 0 {
-		stop = context.AfterFunc(l.lines.open, func() { time.AfterFunc(l.opts.CloseTimeout/2, cancel) })
+		stop = context.AfterFunc(l.connections.accepting, func() { time.AfterFunc(l.opts.CloseTimeout/2, cancel) })
 	}
 	return ctx, func() {
 		stop()

@@ -4,9 +4,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts is what can be seen of the lines from outside.
-type counts struct {
-	lines       *prometheus.GaugeVec
+// metrics is what can be seen of the lines from outside.
+type metrics struct {
+	connections *prometheus.GaugeVec
 	messages    *prometheus.CounterVec
 	redelivered *prometheus.CounterVec
 	failures    prometheus.Counter
@@ -18,10 +18,10 @@ const (
 	fromAgent = "in"
 )
 
-// newCounts registers what it returns, where there is somebody who takes it.
-func newCounts(to prometheus.Registerer) *counts {
-	c := &counts{
-		lines: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+// newMetrics registers what it returns, where there is somebody who takes it.
+func newMetrics(to prometheus.Registerer) *metrics {
+	c := &metrics{
+		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "comet_link_lines", Help: "Lines to agents that this process holds.",
 		}, []string{"link"}),
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -35,14 +35,14 @@ func newCounts(to prometheus.Registerer) *counts {
 		}),
 	}
 	if to != nil {
-		to.MustRegister(c.lines, c.messages, c.redelivered, c.failures)
+		to.MustRegister(c.connections, c.messages, c.redelivered, c.failures)
 	}
 	return c
 }
 
-func (c *counts) heard(link string) { c.messages.WithLabelValues(link, fromAgent).Inc() }
+func (c *metrics) countReceived(link string) { c.messages.WithLabelValues(link, fromAgent).Inc() }
 
-func (c *counts) told(link string, again bool) {
+func (c *metrics) countDelivered(link string, again bool) {
 	c.messages.WithLabelValues(link, toAgent).Inc()
 	if again {
 		c.redelivered.WithLabelValues(link).Inc()

@@ -9,15 +9,15 @@ import (
 
 // The bounds of what one line has under way.
 const (
-	maxUnderWay      = 64       // messages
-	maxUnderWayBytes = 16 << 20 // of all of them; more than the largest message
+	maxPipelined      = 64       // messages
+	maxPipelinedBytes = 16 << 20 // of all of them; more than the largest message
 )
 
 // pipeline takes the messages of a line. Those about one task follow one another, as
 // they came; those about others do not wait for them, so that their commits are shared.
 // A message that is about everything waits for all before it, and all after it wait for it.
 type pipeline struct {
-	room, bytes *semaphore.Weighted
+	slots, bytes *semaphore.Weighted
 
 	mu      sync.Mutex
 	tails   map[string]chan struct{} // closed when the newest message about a task is taken
@@ -25,7 +25,7 @@ type pipeline struct {
 }
 
 func newPipeline() *pipeline {
-	return &pipeline{room: semaphore.NewWeighted(maxUnderWay), bytes: semaphore.NewWeighted(maxUnderWayBytes), tails: map[string]chan struct{}{}}
+	return &pipeline{slots: semaphore.NewWeighted(maxPipelined), bytes: semaphore.NewWeighted(maxPipelinedBytes), tails: map[string]chan struct{}{}}
 }
 
 // add has take called with a message of so many bytes, and waits while too much is under
@@ -36,12 +36,12 @@ func (p *pipeline) add(ctx context.Context, key string, length int, take func())
 		take()
 		return nil
 	}
-	size := min(int64(length), maxUnderWayBytes)
-	if err := p.room.Acquire(ctx, 1); err != nil {
+	size := min(int64(length), maxPipelinedBytes)
+	if err := p.slots.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	if err := p.bytes.Acquire(ctx, size); err != nil {
-		p.room.Release(1)
+		p.slots.Release(1)
 		return err
 	}
 	taken := make(chan struct{})
@@ -61,32 +61,32 @@ func (p *pipeline) add(ctx context.Context, key string, length int, take func())
 		p.mu.Unlock()
 		close(taken)
 		p.bytes.Release(size)
-		p.room.Release(1)
+		p.slots.Release(1)
 	})
 	return nil
 }
 
-// receipts notes the acknowledgements of a line, those together that came while the
+// ackBatcher notes the acknowledgements of a line, those together that came while the
 // ones before were noted.
-type receipts struct {
-	note func(ids []string)
+type ackBatcher struct {
+	acknowledge func(ids []string)
 
-	mu      sync.Mutex
-	waiting []string
-	noting  bool
-	running sync.WaitGroup
+	mu       sync.Mutex
+	pending  []string
+	flushing bool
+	running  sync.WaitGroup
 }
 
-// maxReceipts bounds how many wait; a line that acknowledges faster is not read.
-const maxReceipts = 10_000
+// maxPendingAcks bounds how many wait; a line that acknowledges faster is not read.
+const maxPendingAcks = 10_000
 
-func (r *receipts) add(ids []string) {
+func (r *ackBatcher) add(ids []string) {
 	r.mu.Lock()
-	r.waiting = append(r.waiting, ids...)
-	full := len(r.waiting) > maxReceipts
-	if !r.noting {
-		r.noting = true
-		r.running.Go(r.run)
+	r.pending = append(r.pending, ids...)
+	full := len(r.pending) > maxPendingAcks
+	if !r.flushing {
+		r.flushing = true
+		r.running.Go(r.flush)
 	}
 	r.mu.Unlock()
 	if full {
@@ -94,17 +94,17 @@ func (r *receipts) add(ids []string) {
 	}
 }
 
-func (r *receipts) run() {
+func (r *ackBatcher) flush() {
 	for {
 		r.mu.Lock()
-		ids := r.waiting
-		r.waiting = nil
+		ids := r.pending
+		r.pending = nil
 		if len(ids) == 0 {
-			r.noting = false
+			r.flushing = false
 			r.mu.Unlock()
 			return
 		}
 		r.mu.Unlock()
-		r.note(ids)
+		r.acknowledge(ids)
 	}
 }

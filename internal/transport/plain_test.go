@@ -30,30 +30,30 @@ import (
 	"comet/store/storetest"
 )
 
-// overheard is the pipe dialect, which notes what it is given.
-type overheard struct {
+// recordingProtocol is the pipe dialect, which notes what it is given.
+type recordingProtocol struct {
 	*v5.Protocol
-	mu     sync.Mutex
-	lines  []string
-	padded int // how much longer what an agent is told becomes, in bytes
+	mu      sync.Mutex
+	lines   []string
+	padding int // how much longer what an agent is told becomes, in bytes
 }
 
-func (o *overheard) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
+func (o *recordingProtocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
 	o.mu.Lock()
 	o.lines = append(o.lines, string(raw))
 	o.mu.Unlock()
 	return o.Protocol.Receive(ctx, from, raw, wait)
 }
 
-func (o *overheard) Render(ctx context.Context, a models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
+func (o *recordingProtocol) Render(ctx context.Context, a models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
 	parts, err := o.Protocol.Render(ctx, a, m, limit)
-	if len(parts) > 0 && o.padded > 0 {
-		parts[0] = append(parts[0], bytes.Repeat([]byte{'.'}, o.padded)...)
+	if len(parts) > 0 && o.padding > 0 {
+		parts[0] = append(parts[0], bytes.Repeat([]byte{'.'}, o.padding)...)
 	}
 	return parts, err
 }
 
-func (o *overheard) heard(line string) bool {
+func (o *recordingProtocol) received(line string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, l := range o.lines {
@@ -64,27 +64,27 @@ func (o *overheard) heard(line string) bool {
 	return false
 }
 
-// inn is a house that takes plain lines, over WebSocket, HTTP and TCP.
-type inn struct {
-	*house
-	speech   *overheard
-	listener *transport.Listener
+// v5Fixture is a house that takes plain lines, over WebSocket, HTTP and TCP.
+type v5Fixture struct {
+	*fixture
+	protocol *recordingProtocol
+	listener *transport.TCPListener
 	address  string
 	keys     *auth.Keys
 	names    chan string // that agents without a token have proposed
 	pinged   bool        // that agents are pinged while a test runs, so they have to read
 }
 
-// plainRule runs one case in a fresh inn on every kind of database.
-func plainRule(t *testing.T, name string, lines transport.Options, tcp transport.ListenerOptions, fn func(t *testing.T, h *inn)) {
+// runV5Case runs one case in a fresh inn on every kind of database.
+func runV5Case(t *testing.T, name string, lines transport.Options, tcp transport.TCPOptions, fn func(t *testing.T, h *v5Fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, openInn(t, db, lines, tcp)) })
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, openV5Fixture(t, db, lines, tcp)) })
 	})
 }
 
-func openInn(t *testing.T, db *storetest.DB, lines transport.Options, tcp transport.ListenerOptions) *inn {
+func openV5Fixture(t *testing.T, db *storetest.DB, lines transport.Options, tcp transport.TCPOptions) *v5Fixture {
 	t.Helper()
 	reg := registry.New(db.Store, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
@@ -101,44 +101,44 @@ func openInn(t *testing.T, db *storetest.DB, lines transport.Options, tcp transp
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	keys := auth.NewKeys(db.Store, nil)
-	h := &inn{speech: &overheard{Protocol: v5.New(work, &v5.Options{Keys: keys})}, keys: keys, names: make(chan string, 1000), pinged: lines.Heartbeat == beat}
-	h.house = open(t, bed{db, work}, &lines, func(c *transport.Core) { c.Dialects = append(c.Dialects, h.speech) })
+	h := &v5Fixture{protocol: &recordingProtocol{Protocol: v5.New(work, &v5.Options{Keys: keys})}, keys: keys, names: make(chan string, 1000), pinged: lines.Heartbeat == testHeartbeat}
+	h.fixture = openFixture(t, backend{db, work}, &lines, func(c *transport.Core) { c.Protocols = append(c.Protocols, h.protocol) })
 	if tcp.Enroll == nil {
 		tcp.Enroll = func(_ context.Context, name string) (string, error) {
 			h.names <- name
 			return name, nil
 		}
 	}
-	h.listener = transport.NewListener(h.links, "127.0.0.1:0", &tcp)
+	h.listener = transport.NewTCPListener(h.transports, "127.0.0.1:0", &tcp)
 	require.NoError(t, h.listener.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, h.listener.Stop(context.Background())) }) // before the lines are
 	h.address = h.listener.Addr().String()
 	return h
 }
 
-// enough is how long is waited for what must come.
-const enough = time.Minute
+// testTimeout is how long is waited for what must come.
+const testTimeout = time.Minute
 
-// beat is a heartbeat that does not make a test long, and that a busy machine keeps.
-const beat = 150 * time.Millisecond
+// testHeartbeat is a heartbeat that does not make a test long, and that a busy machine keeps.
+const testHeartbeat = 150 * time.Millisecond
 
-// talker is an agent's end of a plain line.
-type talker struct {
-	t    *testing.T
-	send func(text string) error
-	next func() (string, error)
-	drop func()
+// v5Client is an agent's end of a plain line.
+type v5Client struct {
+	t     *testing.T
+	send  func(text string) error
+	read  func() (string, error)
+	close func()
 }
 
-// dialLine opens a TCP connection on which nothing was said yet.
-func (h *inn) dialLine(t *testing.T) (*talker, net.Conn) {
+// dialTCP opens a TCP connection on which nothing was said yet.
+func (h *v5Fixture) dialTCP(t *testing.T) (*v5Client, net.Conn) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", h.address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(enough)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(testTimeout)))
 	in := bufio.NewReader(conn)
-	return &talker{
+	return &v5Client{
 		t,
 		func(text string) error { _, err := io.WriteString(conn, text+"\n"); return err },
 		func() (string, error) { text, err := in.ReadString('\n'); return strings.TrimSuffix(text, "\n"), err },
@@ -146,26 +146,26 @@ func (h *inn) dialLine(t *testing.T) (*talker, net.Conn) {
 	}, conn
 }
 
-// come opens a plain line of ada's, over TCP with the J that has to be its first, and reads the
+// joinOver opens a plain line of ada's, over TCP with the J that has to be its first, and reads the
 // answer to that.
-func (h *inn) come(t *testing.T, way, token, data string) *talker {
+func (h *v5Fixture) joinOver(t *testing.T, way, token, data string) *v5Client {
 	t.Helper()
-	g, before := h.enter(t, way, token), h.CachedWorker("ada").ConnectionID
+	g, before := h.dialOver(t, way, token), h.CachedWorker("ada").ConnectionID
 	join := "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5" + data
 	if way == transport.TCP {
 		join += ";token=" + token
 	}
-	g.say(join)
-	require.Regexp(t, `\|A\|T0\|-\|D\|-\|0\|S0\|-\|registered;id=W\d+;status=active;version=V5$`, g.hear())
-	h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
+	g.sendLine(join)
+	require.Regexp(t, `\|A\|T0\|-\|D\|-\|0\|S0\|-\|registered;id=W\d+;status=active;version=V5$`, g.next())
+	h.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
 	return g
 }
 
-// enter opens a plain line on which nothing was said yet.
-func (h *inn) enter(t *testing.T, way, token string) *talker {
+// dialOver opens a plain line on which nothing was said yet.
+func (h *v5Fixture) dialOver(t *testing.T, way, token string) *v5Client {
 	t.Helper()
 	if way == transport.TCP {
-		g, _ := h.dialLine(t)
+		g, _ := h.dialTCP(t)
 		return g
 	}
 	conn, _, err := websocket.Dial(t.Context(), h.url+"/api/agent/connect", &websocket.DialOptions{
@@ -174,28 +174,28 @@ func (h *inn) enter(t *testing.T, way, token string) *talker {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.CloseNow() })
 	conn.SetReadLimit(-1)
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
-	g := &talker{
+	g := &v5Client{
 		t,
 		func(text string) error { return conn.Write(ctx, websocket.MessageText, []byte(text)) },
 		func() (string, error) { _, text, err := conn.Read(ctx); return string(text), err },
 		func() { _ = conn.CloseNow() },
 	}
 	if h.pinged {
-		g.readOn(ctx)
+		g.readInBackground(ctx)
 	}
 	return g
 }
 
-// readOn reads without being asked, as an agent has to that pings are to reach; what came is
+// readInBackground reads without being asked, as an agent has to that pings are to reach; what came is
 // given out line by line.
-func (g *talker) readOn(ctx context.Context) {
+func (g *v5Client) readInBackground(ctx context.Context) {
 	type line struct {
 		text string
 		err  error
 	}
-	lines, read := make(chan line, 100), g.next
+	lines, read := make(chan line, 100), g.read
 	go func() {
 		for {
 			text, err := read()
@@ -205,7 +205,7 @@ func (g *talker) readOn(ctx context.Context) {
 			}
 		}
 	}()
-	g.next = func() (string, error) {
+	g.read = func() (string, error) {
 		select {
 		case l := <-lines:
 			return l.text, l.err
@@ -215,23 +215,23 @@ func (g *talker) readOn(ctx context.Context) {
 	}
 }
 
-func (g *talker) say(text string) {
+func (g *v5Client) sendLine(text string) {
 	g.t.Helper()
 	require.NoError(g.t, g.send(text))
 }
 
-// hear returns the next line.
-func (g *talker) hear() string {
+// next returns the next line.
+func (g *v5Client) next() string {
 	g.t.Helper()
-	text, err := g.next()
+	text, err := g.read()
 	require.NoError(g.t, err)
 	return text
 }
 
-// about returns the next line, which is of a type, and the task and the session it is about.
-func (g *talker) about(kind string) (tid, ctx string) {
+// nextOfType returns the next line, which is of a type, and the task and the session it is about.
+func (g *v5Client) nextOfType(kind string) (tid, ctx string) {
 	g.t.Helper()
-	text := g.hear()
+	text := g.next()
 	segments := strings.Split(text, "|")
 	require.Len(g.t, segments, 11, text)
 	require.Equal(g.t, kind, segments[2], text)
@@ -239,11 +239,11 @@ func (g *talker) about(kind string) (tid, ctx string) {
 }
 
 // barrier asks who is there and returns what came before the answer.
-func (g *talker) barrier() (before []string) {
+func (g *v5Client) barrier() (before []string) {
 	g.t.Helper()
-	g.say(askRoll)
+	g.sendLine(queryAgents)
 	for {
-		text := g.hear()
+		text := g.next()
 		if strings.Contains(text, "|S|T0|") {
 			return before
 		}
@@ -252,15 +252,15 @@ func (g *talker) barrier() (before []string) {
 }
 
 const (
-	askRoll  = "M7|W1>O1|Q|T0|-|-|-|0|S0|-|filter=W*"
-	showLife = "M8|W1>O1|H|T0|-|-|-|0|S0|-|load=1%"
+	queryAgents   = "M7|W1>O1|Q|T0|-|-|-|0|S0|-|filter=W*"
+	heartbeatLine = "M8|W1>O1|H|T0|-|-|-|0|S0|-|load=1%"
 )
 
-// over reads until the line has ended, and returns what came before that.
-func (g *talker) over() (all []string) {
+// readUntilClosed reads until the line has ended, and returns what came before that.
+func (g *v5Client) readUntilClosed() (all []string) {
 	g.t.Helper()
 	for {
-		text, err := g.next()
+		text, err := g.read()
 		if err == nil {
 			all = append(all, text)
 			continue
@@ -271,8 +271,8 @@ func (g *talker) over() (all []string) {
 	}
 }
 
-// first registers an agent that is W1, and returns its token.
-func (h *inn) first(t *testing.T, id string) string {
+// firstAgent registers an agent that is W1, and returns its token.
+func (h *v5Fixture) firstAgent(t *testing.T, id string) string {
 	t.Helper()
 	token := h.agent(t, id)
 	n, err := h.AgentNumber(t.Context(), id)
@@ -281,11 +281,11 @@ func (h *inn) first(t *testing.T, id string) string {
 	return token
 }
 
-// ways are those on which plain lines are spoken.
-func ways(t *testing.T, name string, lines transport.Options, fn func(t *testing.T, h *inn, way string)) {
+// runV5Transports are those on which plain lines are spoken.
+func runV5Transports(t *testing.T, name string, lines transport.Options, fn func(t *testing.T, h *v5Fixture, way string)) {
 	t.Helper()
 	for _, way := range []string{transport.WebSocket, transport.TCP} {
-		plainRule(t, name+"/"+way, lines, transport.ListenerOptions{}, func(t *testing.T, h *inn) { fn(t, h, way) })
+		runV5Case(t, name+"/"+way, lines, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) { fn(t, h, way) })
 	}
 }
 
@@ -293,158 +293,158 @@ func ways(t *testing.T, name string, lines transport.Options, fn func(t *testing
 // words but the messages.
 func TestAPlainLine(t *testing.T) {
 	t.Parallel()
-	plainRule(t, "hands nothing over before J", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		g := h.enter(t, transport.WebSocket, h.first(t, "ada"))
-		h.tell(t, "ada", 1)
+	runV5Case(t, "hands nothing over before J", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		g := h.dialOver(t, transport.WebSocket, h.firstAgent(t, "ada"))
+		h.enqueue(t, "ada", 1)
 		require.Empty(t, g.barrier())
-		g.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
-		require.Contains(t, g.hear(), "|A|T0|", "before anything else")
-		g.about("U")
-		require.Equal(t, v5.Name, h.worker(t, "ada", online).Protocol)
+		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
+		require.Contains(t, g.next(), "|A|T0|", "before anything else")
+		g.nextOfType("U")
+		require.Equal(t, v5.Name, h.waitForWorker(t, "ada", online).Protocol)
 	})
-	ways(t, "hands over as much work as concurrency= says", transport.Options{}, func(t *testing.T, h *inn, way string) {
-		token := h.first(t, "ada")
-		wide := h.come(t, way, token, ";concurrency=3")
+	runV5Transports(t, "hands over as much work as concurrency= says", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
+		token := h.firstAgent(t, "ada")
+		wide := h.joinOver(t, way, token, ";concurrency=3")
 		for range 3 {
 			h.submit(t, "ada")
 		}
-		h.inboxOf(t, "ada", 3)
-		narrow := h.come(t, way, token, ";concurrency=1")
-		require.LessOrEqual(t, len(wide.over()), 3, "it is replaced")
-		tid, session := narrow.about("R")
-		h.tell(t, "ada", 1)
-		narrow.about("U")
+		h.waitForInbox(t, "ada", 3)
+		narrow := h.joinOver(t, way, token, ";concurrency=1")
+		require.LessOrEqual(t, len(wide.readUntilClosed()), 3, "it is replaced")
+		tid, session := narrow.nextOfType("R")
+		h.enqueue(t, "ada", 1)
+		narrow.nextOfType("U")
 		require.Empty(t, narrow.barrier(), "work waits, and all else does not")
-		narrow.say("M2|W1>O1|A|" + tid + "|-|R|-|0|" + session + "|-|-")
-		other, where := narrow.about("R")
+		narrow.sendLine("M2|W1>O1|A|" + tid + "|-|R|-|0|" + session + "|-|-")
+		other, where := narrow.nextOfType("R")
 		require.NotEqual(t, tid+session, other+where)
 		require.Empty(t, narrow.barrier())
 	})
-	ways(t, "hands work over again on the next line until it was spoken of", transport.Options{}, func(t *testing.T, h *inn, way string) {
-		token := h.first(t, "ada")
-		g := h.come(t, way, token, "")
+	runV5Transports(t, "hands work over again on the next line until it was spoken of", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
+		token := h.firstAgent(t, "ada")
+		g := h.joinOver(t, way, token, "")
 		h.submit(t, "ada")
-		before := g.hear()
-		g.say(showLife)
+		before := g.next()
+		g.sendLine(heartbeatLine)
 		require.Empty(t, g.barrier())
-		h.inboxOf(t, "ada", 1)
-		g.drop()
-		h.worker(t, "ada", offline)
-		g = h.come(t, way, token, "")
-		again := g.hear()
+		h.waitForInbox(t, "ada", 1)
+		g.close()
+		h.waitForWorker(t, "ada", offline)
+		g = h.joinOver(t, way, token, "")
+		again := g.next()
 		require.Equal(t, before[strings.Index(before, "|"):], again[strings.Index(again, "|"):], "but for its number")
 		segments := strings.Split(again, "|")
-		g.say("M2|W1>O1|U|" + segments[3] + "|-|R|-|0|" + segments[8] + "|-|progress=10%")
-		h.inboxOf(t, "ada", 0)
-		g.drop()
-		h.worker(t, "ada", offline)
-		g = h.come(t, way, token, "")
+		g.sendLine("M2|W1>O1|U|" + segments[3] + "|-|R|-|0|" + segments[8] + "|-|progress=10%")
+		h.waitForInbox(t, "ada", 0)
+		g.close()
+		h.waitForWorker(t, "ada", offline)
+		g = h.joinOver(t, way, token, "")
 		require.Empty(t, g.barrier())
 	})
-	ways(t, "takes for received what is no work once anything was said after it", transport.Options{}, func(t *testing.T, h *inn, way string) {
-		g := h.come(t, way, h.first(t, "ada"), "")
-		for _, what := range []string{showLife, askRoll, "nonsense", "M9|W1>O1|S|T5|-|D|-|0|S9|-|-"} {
-			h.tell(t, "ada", 2)
-			g.about("U")
-			g.about("U")
-			h.inboxOf(t, "ada", 2)
-			g.say(what)
-			h.inboxOf(t, "ada", 0)
-			if what != showLife { // which is not answered
-				g.hear()
+	runV5Transports(t, "takes for received what is no work once anything was said after it", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
+		g := h.joinOver(t, way, h.firstAgent(t, "ada"), "")
+		for _, what := range []string{heartbeatLine, queryAgents, "nonsense", "M9|W1>O1|S|T5|-|D|-|0|S9|-|-"} {
+			h.enqueue(t, "ada", 2)
+			g.nextOfType("U")
+			g.nextOfType("U")
+			h.waitForInbox(t, "ada", 2)
+			g.sendLine(what)
+			h.waitForInbox(t, "ada", 0)
+			if what != heartbeatLine { // which is not answered
+				g.next()
 			}
 		}
 	})
-	ways(t, "is cut off where its agent does not read", transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, h *inn, way string) {
-		h.speech.padded = 32 << 20
-		g := h.come(t, way, h.first(t, "ada"), "")
-		h.tell(t, "ada", 1)
-		h.worker(t, "ada", offline)
-		h.metricIs(t, 0, "comet_link_lines", way)
-		text, err := g.next()
+	runV5Transports(t, "is cut off where its agent does not read", transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, h *v5Fixture, way string) {
+		h.protocol.padding = 32 << 20
+		g := h.joinOver(t, way, h.firstAgent(t, "ada"), "")
+		h.enqueue(t, "ada", 1)
+		h.waitForWorker(t, "ada", offline)
+		h.waitForMetric(t, 0, "comet_link_lines", way)
+		text, err := g.read()
 		require.Error(t, err, "the line is over, and what was written of it is no message")
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.Less(t, len(text), 32<<20)
-		h.inboxOf(t, "ada", 1)
+		h.waitForInbox(t, "ada", 1)
 	})
-	ways(t, "stays when its agent says L, and gives no work until J", transport.Options{Heartbeat: beat}, func(t *testing.T, h *inn, way string) {
-		g := h.come(t, way, h.first(t, "ada"), "")
-		g.say("M2|W1>O1|L|T0|-|-|-|0|S0|-|reason=lunch")
-		require.Contains(t, g.hear(), "|A|T0|-|-|-|0|S0|-|left")
+	runV5Transports(t, "stays when its agent says L, and gives no work until J", transport.Options{Heartbeat: testHeartbeat}, func(t *testing.T, h *v5Fixture, way string) {
+		g := h.joinOver(t, way, h.firstAgent(t, "ada"), "")
+		g.sendLine("M2|W1>O1|L|T0|-|-|-|0|S0|-|reason=lunch")
+		require.Contains(t, g.next(), "|A|T0|-|-|-|0|S0|-|left")
 		require.True(t, offline(h.CachedWorker("ada")))
-		h.beats(t, 2, func() { require.Empty(t, g.barrier()) })
+		h.waitHeartbeats(t, 2, func() { require.Empty(t, g.barrier()) })
 		task := h.submit(t, "ada")
 		require.Empty(t, g.barrier())
 		require.True(t, offline(h.CachedWorker("ada")))
 		now, err := h.Task(t.Context(), task.ID)
 		require.NoError(t, err)
 		require.Equal(t, models.TaskNew, now.State)
-		g.say("M3|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
-		require.Contains(t, g.hear(), "|A|T0|")
-		h.worker(t, "ada", online)
+		g.sendLine("M3|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
+		require.Contains(t, g.next(), "|A|T0|")
+		h.waitForWorker(t, "ada", online)
 		h.db.Clock.Advance(2 * time.Second) // when it is tried again
-		g.about("R")
+		g.nextOfType("R")
 	})
-	ways(t, "ends when its token is revoked", transport.Options{Heartbeat: beat}, func(t *testing.T, h *inn, way string) {
-		h.first(t, "ada")
+	runV5Transports(t, "ends when its token is revoked", transport.Options{Heartbeat: testHeartbeat}, func(t *testing.T, h *v5Fixture, way string) {
+		h.firstAgent(t, "ada")
 		issued := h.token(t, "ada")
-		g := h.come(t, way, issued.Secret, "")
+		g := h.joinOver(t, way, issued.Secret, "")
 		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		require.Empty(t, g.over())
-		h.worker(t, "ada", offline)
+		require.Empty(t, g.readUntilClosed())
+		h.waitForWorker(t, "ada", offline)
 	})
-	plainRule(t, "ends when its token is revoked, also before J", transport.Options{Heartbeat: beat}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		h.first(t, "ada")
+	runV5Case(t, "ends when its token is revoked, also before J", transport.Options{Heartbeat: testHeartbeat}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		h.firstAgent(t, "ada")
 		issued := h.token(t, "ada")
-		g := h.enter(t, transport.WebSocket, issued.Secret)
+		g := h.dialOver(t, transport.WebSocket, issued.Secret)
 		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		require.Empty(t, g.over())
+		require.Empty(t, g.readUntilClosed())
 	})
-	ways(t, "says why to an agent whose token was revoked and who says something", transport.Options{Heartbeat: time.Hour}, func(t *testing.T, h *inn, way string) {
-		h.first(t, "ada")
+	runV5Transports(t, "says why to an agent whose token was revoked and who says something", transport.Options{Heartbeat: time.Hour}, func(t *testing.T, h *v5Fixture, way string) {
+		h.firstAgent(t, "ada")
 		issued := h.token(t, "ada")
-		g := h.come(t, way, issued.Secret, "")
+		g := h.joinOver(t, way, issued.Secret, "")
 		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		g.say(askRoll)
-		said := g.over()
+		g.sendLine(queryAgents)
+		said := g.readUntilClosed()
 		require.Len(t, said, 1)
-		require.Equal(t, refusedToken, unnumbered(said[0]))
+		require.Equal(t, refusedToken, withoutNumbers(said[0]))
 	})
-	ways(t, "ends when the server stops", transport.Options{}, func(t *testing.T, h *inn, way string) {
-		g := h.come(t, way, h.first(t, "ada"), "")
-		h.links.Drain()
-		require.Empty(t, g.over())
-		h.metricIs(t, 0, "comet_link_lines", way)
+	runV5Transports(t, "ends when the server stops", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
+		g := h.joinOver(t, way, h.firstAgent(t, "ada"), "")
+		h.transports.Drain()
+		require.Empty(t, g.readUntilClosed())
+		h.waitForMetric(t, 0, "comet_link_lines", way)
 	})
-	plainRule(t, "replaces the older one, whichever way either is", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		token := h.first(t, "ada")
-		var before *talker
+	runV5Case(t, "replaces the older one, whichever way either is", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		token := h.firstAgent(t, "ada")
+		var before *v5Client
 		for _, way := range []string{transport.TCP, transport.WebSocket, transport.TCP, transport.TCP} {
-			g := h.come(t, way, token, "")
+			g := h.joinOver(t, way, token, "")
 			if before != nil {
-				require.Empty(t, before.over())
+				require.Empty(t, before.readUntilClosed())
 			}
-			h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.Transport == way })
+			h.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.Transport == way })
 			before = g
 		}
 		require.Empty(t, before.barrier())
 	})
-	plainRule(t, "takes one J after the other, whatever task they name", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		g := h.enter(t, transport.WebSocket, h.first(t, "ada"))
+	runV5Case(t, "takes one J after the other, whatever task they name", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		g := h.dialOver(t, transport.WebSocket, h.firstAgent(t, "ada"))
 		const n = 20
 		for i := range n {
-			g.say(fmt.Sprintf("M%d|W1>O1|J|T%d|-|-|-|0|S1|-|concurrency=%d", i+1, i+1, i+2))
+			g.sendLine(fmt.Sprintf("M%d|W1>O1|J|T%d|-|-|-|0|S1|-|concurrency=%d", i+1, i+1, i+2))
 		}
 		for i := range n {
-			require.Contains(t, g.hear(), fmt.Sprintf("|A|T%d|-|D|-|0|S1|-|registered;id=W1", i+1))
+			require.Contains(t, g.next(), fmt.Sprintf("|A|T%d|-|D|-|0|S1|-|registered;id=W1", i+1))
 		}
-		require.Equal(t, 2, h.worker(t, "ada", online).Concurrency, "the window is that of the first")
+		require.Equal(t, 2, h.waitForWorker(t, "ada", online).Concurrency, "the window is that of the first")
 	})
 }
 
-// beats waits until every line was looked after that many times, and does something
+// waitHeartbeats waits until every line was looked after that many times, and does something
 // meanwhile.
-func (h *inn) beats(t *testing.T, n int, meanwhile func()) {
+func (h *v5Fixture) waitHeartbeats(t *testing.T, n int, meanwhile func()) {
 	t.Helper()
 	c := h.connect(t, h.agent(t, "metronome"), "")
 	var reader sync.WaitGroup
@@ -469,5 +469,5 @@ func (h *inn) beats(t *testing.T, n int, meanwhile func()) {
 
 var messageNumber = regexp.MustCompile(`(?m)^M\d+\|`)
 
-// unnumbered is what is said without the numbers of its messages, which begin anywhere.
-func unnumbered(text string) string { return messageNumber.ReplaceAllString(text, "") }
+// withoutNumbers is what is said without the numbers of its messages, which begin anywhere.
+func withoutNumbers(text string) string { return messageNumber.ReplaceAllString(text, "") }

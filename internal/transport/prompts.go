@@ -16,7 +16,7 @@ type prompter interface {
 	Prompt(ctx context.Context, name, language, agentID string) (string, error)
 }
 
-// prompts serves the system prompts of PROTOCOL_V5.
+// getPrompt serves the system prompts of PROTOCOL_V5.
 //
 //	@Summary		A system prompt
 //	@Description	One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
@@ -30,8 +30,8 @@ type prompter interface {
 //	@Failure		404	{string}	string	"E40: there is no such prompt"
 //	@x-comet-failures	"line"
 //	@Router			/api/v5/prompts/{name} [get]
-func prompts(speech protocol.Protocol) handler {
-	return func(w http.ResponseWriter, r *http.Request, who visitor) error {
+func getPrompt(speech protocol.Protocol) handler {
+	return func(w http.ResponseWriter, r *http.Request, who caller) error {
 		if err := maySend(who.Principal); err != nil && !who.Has(models.ScopeAgentsRead) {
 			return err
 		}
@@ -51,7 +51,7 @@ func prompts(speech protocol.Protocol) handler {
 		if err != nil {
 			return err
 		}
-		write(w, protocol.Reply{Status: http.StatusOK, Body: []byte(text), ContentType: contentTypeText + "; charset=utf-8"})
+		writeReply(w, protocol.Reply{Status: http.StatusOK, Body: []byte(text), ContentType: contentTypeText + "; charset=utf-8"})
 		return nil
 	}
 }

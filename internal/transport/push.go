@@ -8,28 +8,28 @@ import (
 	"comet/models"
 )
 
-// lookForTargets is how often is looked for targets that another process has changed.
-const lookForTargets = 5 * time.Second
+// reloadInterval is how often is looked for targets that another process has changed.
+const reloadInterval = 5 * time.Second
 
 // pushers are those who push, one a target. Every process has all of them, and the line
 // of a target's worker says which of them pushes: the others stand by until the worker
 // is off the line.
 type pushers struct {
-	l      *Transports
-	client *pushClient
-	kick   chan struct{}
-	all    map[string]*pusher // of the loop alone
-	group  sync.WaitGroup
+	server  *Server
+	client  *pushClient
+	wakeUp  chan struct{}
+	byAgent map[string]*pusher // of the loop alone
+	group   sync.WaitGroup
 }
 
-func newPushers(l *Transports) *pushers {
-	return &pushers{l: l, client: newPushClient(&l.opts), kick: make(chan struct{}, 1), all: map[string]*pusher{}}
+func newPushers(l *Server) *pushers {
+	return &pushers{server: l, client: newPushClient(&l.opts), wakeUp: make(chan struct{}, 1), byAgent: map[string]*pusher{}}
 }
 
-// look has the targets read again.
-func (p *pushers) look() {
+// reload has the targets read again.
+func (p *pushers) reload() {
 	select {
-	case p.kick <- struct{}{}:
+	case p.wakeUp <- struct{}{}:
 	default:
 	}
 }
@@ -40,29 +40,29 @@ func (p *pushers) run(ctx context.Context) {
 	defer p.group.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(p.l.lines.open, cancel) // nothing is begun while the lines end
+	stop := context.AfterFunc(p.server.connections.accepting, cancel) // nothing is begun while the lines end
 	defer stop()
-	tick := time.NewTicker(lookForTargets)
+	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
 	for {
-		if err := p.read(ctx); err != nil && ctx.Err() == nil {
-			p.l.log.Warn("the push targets could not be read", "error", err)
+		if err := p.syncTargets(ctx); err != nil && ctx.Err() == nil {
+			p.server.log.Warn("the push targets could not be read", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-p.kick:
+		case <-p.wakeUp:
 		}
 	}
 }
 
-// read begins and ends pushers as the targets say.
-func (p *pushers) read(ctx context.Context) error {
-	if err := p.l.core.Work.Check(ctx); err != nil {
+// syncTargets begins and ends pushers as the targets say.
+func (p *pushers) syncTargets(ctx context.Context) error {
+	if err := p.server.core.Work.Check(ctx); err != nil {
 		return nil //nolint:nilerr // who is on a line is not known yet; soon it is
 	}
-	targets, err := p.l.core.Work.PushTargets(ctx)
+	targets, err := p.server.core.Work.PushTargets(ctx)
 	if err != nil {
 		return err
 	}
@@ -70,34 +70,34 @@ func (p *pushers) read(ctx context.Context) error {
 	for _, t := range targets {
 		now[t.AgentID] = t
 	}
-	for id, one := range p.all {
+	for id, one := range p.byAgent {
 		if now[id] != one.target {
 			one.cancel()
-			delete(p.all, id)
+			delete(p.byAgent, id)
 		}
 	}
 	for id, t := range now {
-		if p.all[id] == nil {
-			p.begin(ctx, t)
+		if p.byAgent[id] == nil {
+			p.startPusher(ctx, t)
 		}
 	}
 	return nil
 }
 
-func (p *pushers) begin(ctx context.Context, t models.PushTarget) {
-	one := &pusher{l: p.l, client: p.client, target: t, pause: p.l.opts.PushBackoff}
-	for _, d := range p.l.core.Dialects {
+func (p *pushers) startPusher(ctx context.Context, t models.PushTarget) {
+	one := &pusher{server: p.server, client: p.client, target: t, backoff: p.server.opts.PushBackoff}
+	for _, d := range p.server.core.Protocols {
 		if d.Name() == t.Dialect {
-			one.speech = d
+			one.protocol = d
 		}
 	}
-	if one.speech == nil {
-		p.l.log.Warn("a push target's dialect is not spoken here", "agent", t.AgentID, "dialect", t.Dialect)
+	if one.protocol == nil {
+		p.server.log.Warn("a push target's dialect is not spoken here", "agent", t.AgentID, "dialect", t.Dialect)
 		one.cancel = func() {}
-		p.all[t.AgentID] = one
+		p.byAgent[t.AgentID] = one
 		return
 	}
 	ctx, one.cancel = context.WithCancel(ctx)
-	p.all[t.AgentID] = one
+	p.byAgent[t.AgentID] = one
 	p.group.Go(func() { one.run(ctx) })
 }

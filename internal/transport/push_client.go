@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// maxAnswerRead is how much of an answer is read, so that its connection can be used
+	// maxResponseRead is how much of an answer is read, so that its connection can be used
 	// again.
-	maxAnswerRead = 64 << 10
-	idleTimeout   = 90 * time.Second
+	maxResponseRead = 64 << 10
+	idleTimeout     = 90 * time.Second
 )
 
 // errGone is the answer of a target that wants nothing any more.
@@ -54,26 +54,26 @@ func (c *pushClient) close() { c.transport.CloseIdleConnections() }
 // HEAD is not understood.
 func (c *pushClient) probe(ctx context.Context, t models.PushTarget) error {
 	status, err := c.request(ctx, t, http.MethodHead, nil)
-	if err != nil || status == http.StatusGone || good(status) {
-		return judge(status, err)
+	if err != nil || status == http.StatusGone || isSuccess(status) {
+		return statusError(status, err)
 	}
 	status, err = c.request(ctx, t, http.MethodPost, nil)
-	return judge(status, err)
+	return statusError(status, err)
 }
 
 // post pushes one message; nil says that it was taken. It is errGone where the target
 // wants nothing any more.
 func (c *pushClient) post(ctx context.Context, t models.PushTarget, body []byte) error {
-	return judge(c.request(ctx, t, http.MethodPost, body))
+	return statusError(c.request(ctx, t, http.MethodPost, body))
 }
 
-func good(status int) bool { return status/100 == 2 }
+func isSuccess(status int) bool { return status/100 == 2 }
 
-func judge(status int, err error) error {
+func statusError(status int, err error) error {
 	switch {
 	case err != nil:
 		return err
-	case good(status):
+	case isSuccess(status):
 		return nil
 	case status == http.StatusGone:
 		return errGone
@@ -98,6 +98,6 @@ func (c *pushClient) request(ctx context.Context, t models.PushTarget, method st
 		return 0, errs.Wrap(errs.Unavailable, err, "the address cannot be reached")
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerRead) // the status has said it all
+	_, _ = io.CopyN(io.Discard, resp.Body, maxResponseRead) // the status has said it all
 	return resp.StatusCode, nil
 }

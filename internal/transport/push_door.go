@@ -15,8 +15,8 @@ import (
 	"comet/models"
 )
 
-// maxRegistration is how long a request to be pushed to may be, in bytes.
-const maxRegistration = 16 << 10
+// maxPushBody is how long a request to be pushed to may be, in bytes.
+const maxPushBody = 16 << 10
 
 // pushDraft is the body of PUT …/push.
 type pushDraft struct {
@@ -36,7 +36,7 @@ type pushRegistration struct {
 	UpdatedAt time.Time `json:"updated_at" example:"2026-01-19T04:21:04Z"`
 }
 
-func registeredAs(t models.PushTarget) pushRegistration {
+func registrationOf(t models.PushTarget) pushRegistration {
 	return pushRegistration{URL: t.URL, Concurrency: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }
 
@@ -55,8 +55,8 @@ func registeredAs(t models.PushTarget) pushRegistration {
 //	@Failure		400	"5003: the body cannot be read, the address is refused, or the agent has no type"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [put]
-func (l *Transports) putPush(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
-	raw, err := readBody(w, r, maxRegistration)
+func (l *Server) putPush(w http.ResponseWriter, r *http.Request, who caller, agentID string) error {
+	raw, err := readBody(w, r, maxPushBody)
 	if err != nil {
 		return err
 	}
@@ -64,24 +64,24 @@ func (l *Transports) putPush(w http.ResponseWriter, r *http.Request, who visitor
 	if err := strictjson.Decode(raw, &in); err != nil {
 		return err
 	}
-	t := models.PushTarget{AgentID: agentID, URL: in.URL, Dialect: l.speech.Name(), Places: 1, Secret: auth.NewSecret(), Owner: who.TokenID}
+	t := models.PushTarget{AgentID: agentID, URL: in.URL, Dialect: l.defaultProtocol.Name(), Places: 1, Secret: auth.NewSecret(), Owner: who.TokenID}
 	if in.Concurrency != nil {
 		t.Places = *in.Concurrency
 	}
 	if t.Places < 1 || t.Places > orchestrator.MaxPlaces {
 		return errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", orchestrator.MaxPlaces, t.Places)
 	}
-	if err := l.checkURL(t.URL); err != nil {
+	if err := l.checkPushURL(t.URL); err != nil {
 		return err
 	}
-	if _, err := l.accepted(r.Context(), l.speech, agentID); err != nil {
+	if _, err := l.acceptedAgent(r.Context(), l.defaultProtocol, agentID); err != nil {
 		return err
 	}
 	if t, err = l.core.Work.SavePushTarget(r.Context(), t); err != nil {
 		return err
 	}
-	l.push.look()
-	out := registeredAs(t)
+	l.pushers.reload()
+	out := registrationOf(t)
 	out.Secret = t.Secret
 	w.Header().Set("Cache-Control", "no-store")
 	return writeJSON(w, out)
@@ -99,12 +99,12 @@ func (l *Transports) putPush(w http.ResponseWriter, r *http.Request, who visitor
 //	@Failure		404	"5003: nothing is pushed to the agent"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [get]
-func (l *Transports) getPush(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
+func (l *Server) getPush(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
 	t, err := l.core.Work.PushTarget(r.Context(), agentID)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, registeredAs(t))
+	return writeJSON(w, registrationOf(t))
 }
 
 // deletePush ends pushing.
@@ -119,7 +119,7 @@ func (l *Transports) getPush(w http.ResponseWriter, r *http.Request, _ visitor, 
 //	@Failure		404	"5003: nothing is pushed to the agent"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [delete]
-func (l *Transports) deletePush(w http.ResponseWriter, r *http.Request, _ visitor, agentID string) error {
+func (l *Server) deletePush(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
 	dropped, err := l.core.Work.DeletePushTarget(r.Context(), agentID, "")
 	if err != nil {
 		return err
@@ -127,22 +127,22 @@ func (l *Transports) deletePush(w http.ResponseWriter, r *http.Request, _ visito
 	if !dropped {
 		return errs.New(errs.NotFound, "nothing is pushed to the agent %q", agentID)
 	}
-	l.push.look()
+	l.pushers.reload()
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// checkURL judges where is to be pushed, as far as it can be told without a look-up;
+// checkPushURL judges where is to be pushed, as far as it can be told without a look-up;
 // the rest is judged at every connection. An address may hold a secret, so no sentence
 // repeats it.
-func (l *Transports) checkURL(text string) error {
+func (l *Server) checkPushURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case text == "" || len(text) > models.MaxPushURL:
 		return errs.New(errs.InvalidRequest, "url must have 1 to %d bytes, not %d", models.MaxPushURL, len(text))
 	case err != nil || strings.ContainsFunc(text, unicode.IsSpace):
 		return errs.New(errs.InvalidRequest, "url cannot be read as a URL")
-	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || !goodPort(u.Port()):
+	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || !isPort(u.Port()):
 		return errs.New(errs.InvalidRequest, "url must be of the form https://host/path or http://host/path")
 	case u.User != nil || strings.Contains(text, "#"):
 		return errs.New(errs.InvalidRequest, "url must hold no user, password or fragment")
@@ -152,7 +152,7 @@ func (l *Transports) checkURL(text string) error {
 	return l.opts.Guard.CheckHost(u.Hostname())
 }
 
-func goodPort(text string) bool {
+func isPort(text string) bool {
 	port, err := strconv.ParseUint(text, 10, 16)
 	return text == "" || err == nil && port > 0
 }

@@ -40,8 +40,8 @@ func (q *query) fail(format string, args ...any) {
 	}
 }
 
-// number reads a whole number of a range.
-func (q *query) number(name string, least, most, otherwise int) int {
+// intParam reads a whole number of a range.
+func (q *query) intParam(name string, least, most, otherwise int) int {
 	text := q.values.Get(name)
 	if text == "" {
 		return otherwise
@@ -53,8 +53,8 @@ func (q *query) number(name string, least, most, otherwise int) int {
 	return n
 }
 
-// list reads words that are separated by commas.
-func (q *query) list(name string) []string {
+// listParam reads words that are separated by commas.
+func (q *query) listParam(name string) []string {
 	text := q.values.Get(name)
 	if text == "" {
 		return nil

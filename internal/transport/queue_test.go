@@ -15,19 +15,19 @@ import (
 	"comet/store/storetest"
 )
 
-// onQueue runs one case on a fresh house with a message bus.
-func onQueue(t *testing.T, name string, opts *transport.Options, fn func(t *testing.T, h *house, b *bus.Bus)) {
+// runNATSCase runs one case on a fresh house with a message bus.
+func runNATSCase(t *testing.T, name string, opts *transport.Options, fn func(t *testing.T, h *fixture, b *bus.Bus)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-			ground, motion := newBed(t, db), newMotion(t)
-			fn(t, open(t, ground, opts, func(c *transport.Core) { c.Bus = motion }), motion)
+			ground, motion := newBackend(t, db), newBus(t)
+			fn(t, openFixture(t, ground, opts, func(c *transport.Core) { c.Bus = motion }), motion)
 		})
 	})
 }
 
-func newMotion(t *testing.T) *bus.Bus {
+func newBus(t *testing.T) *bus.Bus {
 	t.Helper()
 	b, err := bus.New(nil)
 	require.NoError(t, err)
@@ -36,8 +36,8 @@ func newMotion(t *testing.T) *bus.Bus {
 	return b
 }
 
-// guest is an agent on the bus.
-type guest struct {
+// natsClient is an agent on the bus.
+type natsClient struct {
 	t     *testing.T
 	bus   *bus.Bus
 	id    string
@@ -45,9 +45,9 @@ type guest struct {
 	inbox chan note
 }
 
-func visit(t *testing.T, b *bus.Bus, id, token string) *guest {
+func newNATSClient(t *testing.T, b *bus.Bus, id, token string) *natsClient {
 	t.Helper()
-	g := &guest{t, b, id, token, make(chan note, 1000)}
+	g := &natsClient{t, b, id, token, make(chan note, 1000)}
 	_, err := b.Subscribe(bus.AgentInbox(id), func(m bus.Message) {
 		var n note
 		_ = json.Unmarshal(m.Data, &n)
@@ -58,8 +58,8 @@ func visit(t *testing.T, b *bus.Bus, id, token string) *guest {
 	return g
 }
 
-// ask publishes a message and returns the answer. Whoever takes it may have to begin.
-func (g *guest) ask(n note) (s said) {
+// request publishes a message and returns the answer. Whoever takes it may have to begin.
+func (g *natsClient) request(n note) (s wsFrame) {
 	g.t.Helper()
 	n.Token = g.token
 	body, err := json.Marshal(n)
@@ -71,14 +71,14 @@ func (g *guest) ask(n note) (s said) {
 	return s
 }
 
-func (g *guest) arrive(t *testing.T, h *house) {
+func (g *natsClient) join(t *testing.T, h *fixture) {
 	t.Helper()
-	require.Equal(t, []string{"h1"}, g.ask(note{ID: "h1", Do: "present"}).Ack)
-	h.worker(t, g.id, func(w models.Worker) bool { return online(w) && w.Transport == transport.Queue })
+	require.Equal(t, []string{"h1"}, g.request(note{ID: "h1", Do: "present"}).Ack)
+	h.waitForWorker(t, g.id, func(w models.Worker) bool { return online(w) && w.Transport == transport.NATS })
 }
 
-// hear returns the next message.
-func (g *guest) hear() note {
+// next returns the next message.
+func (g *natsClient) next() note {
 	g.t.Helper()
 	select {
 	case n := <-g.inbox:
@@ -91,114 +91,114 @@ func (g *guest) hear() note {
 
 func TestTheQueue(t *testing.T) {
 	t.Parallel()
-	onQueue(t, "takes messages with their token, which nobody sees", nil, func(t *testing.T, h *house, b *bus.Bus) {
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		require.Equal(t, []string{"m1"}, g.ask(note{ID: "m1"}).Ack)
-		require.Equal(t, "m2", g.ask(note{ID: "m2", Do: "reply"}).Reply)
-		require.Equal(t, "invalid-request", g.ask(note{ID: "m3", Do: "refuse"}).Refused)
-		heard := h.speech.utterances()
+	runNATSCase(t, "takes messages with their token, which nobody sees", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		require.Equal(t, []string{"m1"}, g.request(note{ID: "m1"}).Ack)
+		require.Equal(t, "m2", g.request(note{ID: "m2", Do: "reply"}).Reply)
+		require.Equal(t, "invalid-request", g.request(note{ID: "m3", Do: "refuse"}).Refused)
+		heard := h.protocol.messages()
 		require.JSONEq(t, `{"id":"m1"}`, heard[0].raw)
 		require.Equal(t, "ada", *heard[0].from.AgentID)
-		h.metricIs(t, 3, "comet_link_messages_total", "in", "nats")
+		h.waitForMetric(t, 3, "comet_link_messages_total", "in", "nats")
 		require.Empty(t, h.CachedWorker("ada").ConnectionID, "it has not said that it takes work")
 	})
-	onQueue(t, "takes nothing with a wrong token, or with another agent's", nil, func(t *testing.T, h *house, b *bus.Bus) {
+	runNATSCase(t, "takes nothing with a wrong token, or with another agent's", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
 		h.agent(t, "ada")
 		for _, token := range []string{"", "nonsense", h.agent(t, "eve"), h.token(t, "", models.ScopeAdmin).Secret} {
-			g := visit(t, b, "ada", token)
-			require.Equal(t, "unauthenticated", g.ask(note{ID: "m1"}).Refused)
+			g := newNATSClient(t, b, "ada", token)
+			require.Equal(t, "unauthenticated", g.request(note{ID: "m1"}).Refused)
 		}
-		require.Empty(t, h.speech.utterances())
-		h.metricIs(t, 4, "comet_link_authentication_failures_total")
+		require.Empty(t, h.protocol.messages())
+		h.waitForMetric(t, 4, "comet_link_authentication_failures_total")
 	})
-	onQueue(t, "hands over to an agent that has said that it is there", nil, func(t *testing.T, h *house, b *bus.Bus) {
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		h.tell(t, "ada", 1)
-		g.arrive(t, h)
-		first := g.hear()
+	runNATSCase(t, "hands over to an agent that has said that it is there", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		h.enqueue(t, "ada", 1)
+		g.join(t, h)
+		first := g.next()
 		task := h.submit(t, "ada")
-		second := g.hear()
+		second := g.next()
 		require.Equal(t, []string{"cancel", "assign"}, []string{first.Do, second.Do})
-		require.Equal(t, task.ID, h.inboxOf(t, "ada", 2)[0].TaskID)
+		require.Equal(t, task.ID, h.waitForInbox(t, "ada", 2)[0].TaskID)
 		ack, err := json.Marshal(map[string]any{"ack": []string{first.ID, second.ID}, "auth_token": g.token})
 		require.NoError(t, err)
 		require.NoError(t, b.Publish(bus.AgentOutbox("ada"), ack))
-		h.inboxOf(t, "ada", 0)
+		h.waitForInbox(t, "ada", 0)
 	})
-	onQueue(t, "acknowledges nothing with a wrong token", nil, func(t *testing.T, h *house, b *bus.Bus) {
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		h.tell(t, "ada", 1)
-		id := h.inboxOf(t, "ada", 1)[0].ID
+	runNATSCase(t, "acknowledges nothing with a wrong token", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		h.enqueue(t, "ada", 1)
+		id := h.waitForInbox(t, "ada", 1)[0].ID
 		m, err := b.Request(t.Context(), bus.AgentOutbox(g.id), []byte(`{"ack":["`+id+`"],"auth_token":"`+h.agent(t, "eve")+`"}`))
 		require.NoError(t, err)
 		require.Contains(t, string(m.Data), "unauthenticated")
-		h.inboxOf(t, "ada", 1)
+		h.waitForInbox(t, "ada", 1)
 	})
-	onQueue(t, "publishes again what is not acknowledged", &transport.Options{Republish: 50 * time.Millisecond}, func(t *testing.T, h *house, b *bus.Bus) {
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		g.arrive(t, h)
-		h.tell(t, "ada", 1)
-		first := g.hear()
+	runNATSCase(t, "publishes again what is not acknowledged", &transport.Options{Republish: 50 * time.Millisecond}, func(t *testing.T, h *fixture, b *bus.Bus) {
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		g.join(t, h)
+		h.enqueue(t, "ada", 1)
+		first := g.next()
 		h.db.Clock.Advance(50 * time.Millisecond)
-		require.Equal(t, first, g.hear())
-		h.metricIs(t, 1, "comet_link_redeliveries_total", "nats")
+		require.Equal(t, first, g.next())
+		h.waitForMetric(t, 1, "comet_link_redeliveries_total", "nats")
 	})
-	onQueue(t, "has what is long cut by the dialect", nil, func(t *testing.T, h *house, b *bus.Bus) {
-		h.speech.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
+	runNATSCase(t, "has what is long cut by the dialect", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
+		h.protocol.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
 			require.Equal(t, 1<<20, limit, "what the bus takes")
 			return [][]byte{[]byte(`{"id":"1"}`), []byte(`{"id":"2"}`)}, nil
 		}
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		g.arrive(t, h)
-		h.tell(t, "ada", 1)
-		require.Equal(t, []string{"1", "2"}, []string{g.hear().ID, g.hear().ID})
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		g.join(t, h)
+		h.enqueue(t, "ada", 1)
+		require.Equal(t, []string{"1", "2"}, []string{g.next().ID, g.next().ID})
 	})
-	onQueue(t, "lets an agent go that says nothing any more, and come again", &transport.Options{Heartbeat: 50 * time.Millisecond}, func(t *testing.T, h *house, b *bus.Bus) {
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		g.arrive(t, h)
+	runNATSCase(t, "lets an agent go that says nothing any more, and come again", &transport.Options{Heartbeat: 50 * time.Millisecond}, func(t *testing.T, h *fixture, b *bus.Bus) {
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		g.join(t, h)
 		h.db.Clock.Advance(time.Minute)
-		h.worker(t, "ada", offline)
-		h.metricIs(t, 0, "comet_link_lines", "nats")
-		g.arrive(t, h)
-		h.tell(t, "ada", 1)
-		require.Equal(t, "cancel", g.hear().Do)
+		h.waitForWorker(t, "ada", offline)
+		h.waitForMetric(t, 0, "comet_link_lines", "nats")
+		g.join(t, h)
+		h.enqueue(t, "ada", 1)
+		require.Equal(t, "cancel", g.next().Do)
 	})
-	onQueue(t, "keeps one line for an agent that says often that it is there", nil, func(t *testing.T, h *house, b *bus.Bus) {
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		g.arrive(t, h)
+	runNATSCase(t, "keeps one line for an agent that says often that it is there", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		g.join(t, h)
 		line := h.CachedWorker("ada").ConnectionID
-		g.ask(note{ID: "h2", Do: "present"})
-		g.ask(note{ID: "m1"})
+		g.request(note{ID: "h2", Do: "present"})
+		g.request(note{ID: "m1"})
 		require.Equal(t, line, h.CachedWorker("ada").ConnectionID)
-		h.metricIs(t, 1, "comet_link_lines", "nats")
+		h.waitForMetric(t, 1, "comet_link_lines", "nats")
 	})
-	onQueue(t, "takes an agent over whose process is no more", nil, func(t *testing.T, h *house, b *bus.Bus) {
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		_, err := h.Join(t.Context(), "ada", joining(transport.Queue, "a line of another process"))
+	runNATSCase(t, "takes an agent over whose process is no more", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		_, err := h.Join(t.Context(), "ada", joinRequest(transport.NATS, "a line of another process"))
 		require.NoError(t, err)
-		h.tell(t, "ada", 1)
-		g.ask(note{ID: "h1", Do: "present"})
-		g.ask(note{ID: "m1"})
+		h.enqueue(t, "ada", 1)
+		g.request(note{ID: "h1", Do: "present"})
+		g.request(note{ID: "m1"})
 		require.Equal(t, "a line of another process", h.CachedWorker("ada").ConnectionID, "it may be there")
 		h.db.Clock.Advance(21 * time.Second)
-		g.ask(note{ID: "h2", Do: "present"})
-		require.Equal(t, "cancel", g.hear().Do)
+		g.request(note{ID: "h2", Do: "present"})
+		require.Equal(t, "cancel", g.next().Do)
 	})
-	onQueue(t, "goes when the server does", nil, func(t *testing.T, h *house, b *bus.Bus) {
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		g.arrive(t, h)
-		require.NoError(t, h.links.Stop(t.Context()))
-		h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID == "" })
+	runNATSCase(t, "goes when the server does", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		g.join(t, h)
+		require.NoError(t, h.transports.Stop(t.Context()))
+		h.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID == "" })
 
-		next := open(t, bed{h.db, h.Orchestrator}, nil, func(c *transport.Core) { c.Bus = b })
-		h.tell(t, "ada", 1)
-		require.Equal(t, []string{"h2"}, g.ask(note{ID: "h2", Do: "present"}).Ack)
-		require.Equal(t, "cancel", g.hear().Do, "the next process has it as soon as it is heard")
-		next.metricIs(t, 1, "comet_link_lines", "nats")
+		next := openFixture(t, backend{h.db, h.Orchestrator}, nil, func(c *transport.Core) { c.Bus = b })
+		h.enqueue(t, "ada", 1)
+		require.Equal(t, []string{"h2"}, g.request(note{ID: "h2", Do: "present"}).Ack)
+		require.Equal(t, "cancel", g.next().Do, "the next process has it as soon as it is heard")
+		next.waitForMetric(t, 1, "comet_link_lines", "nats")
 	})
-	onQueue(t, "keeps a message that is too long for the bus, and what is behind it comes", nil, func(t *testing.T, h *house, b *bus.Bus) {
+	runNATSCase(t, "keeps a message that is too long for the bus, and what is behind it comes", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
 		long := ""
-		h.speech.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
+		h.protocol.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
 			if long == "" {
 				long = m.ID
 			}
@@ -207,25 +207,25 @@ func TestTheQueue(t *testing.T) {
 			}
 			return [][]byte{[]byte(`{"id":"` + m.ID + `"}`)}, nil
 		}
-		g := visit(t, b, "ada", h.agent(t, "ada"))
-		g.arrive(t, h)
-		h.tell(t, "ada", 2)
-		all := h.inboxOf(t, "ada", 2)
-		require.Equal(t, all[1].ID, g.hear().ID, "and no part of the one before")
-		h.metricIs(t, 1, "comet_link_messages_total", "out", "nats")
+		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
+		g.join(t, h)
+		h.enqueue(t, "ada", 2)
+		all := h.waitForInbox(t, "ada", 2)
+		require.Equal(t, all[1].ID, g.next().ID, "and no part of the one before")
+		h.waitForMetric(t, 1, "comet_link_messages_total", "out", "nats")
 	})
-	onQueue(t, "refuses what it has no room for, and hears the others", nil, func(t *testing.T, h *house, b *bus.Bus) {
-		ada, eve := visit(t, b, "ada", h.agent(t, "ada")), visit(t, b, "eve", h.agent(t, "eve"))
-		others := []*guest{eve}
+	runNATSCase(t, "refuses what it has no room for, and hears the others", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
+		ada, eve := newNATSClient(t, b, "ada", h.agent(t, "ada")), newNATSClient(t, b, "eve", h.agent(t, "eve"))
+		others := []*natsClient{eve}
 		for _, id := range []string{"bob", "cy", "dee", "fay", "gil"} { // not all share ada's lane
-			others = append(others, visit(t, b, id, h.agent(t, id)))
+			others = append(others, newNATSClient(t, b, id, h.agent(t, id)))
 		}
 		body, err := json.Marshal(note{ID: "m", Do: "slow", Token: ada.token, Text: strings.Repeat("x", 900<<10)})
 		require.NoError(t, err)
 		for range 12 {
 			require.NoError(t, b.Publish(bus.AgentOutbox("ada"), body))
 		}
-		require.Equal(t, "unavailable", ada.ask(note{ID: "m1", Text: strings.Repeat("x", 900<<10)}).Refused)
+		require.Equal(t, "unavailable", ada.request(note{ID: "m1", Text: strings.Repeat("x", 900<<10)}).Refused)
 		heard := make(chan string, len(others))
 		for _, one := range others {
 			go func() {
@@ -236,6 +236,6 @@ func TestTheQueue(t *testing.T) {
 			}()
 		}
 		require.Contains(t, <-heard, "m2")
-		close(h.speech.hold)
+		close(h.protocol.hold)
 	})
 }

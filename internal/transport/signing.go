@@ -15,9 +15,9 @@ import (
 	"comet/models"
 )
 
-// signatory is a dialect whose messages may be signed, and have to be on a line from
+// signingProtocol is a dialect whose messages may be signed, and have to be on a line from
 // another machine.
-type signatory interface {
+type signingProtocol interface {
 	// Signer returns the agent that a signed introduction names, "" for another one; its
 	// error is for Refuse.
 	Signer(ctx context.Context, raw []byte) (agentID string, err error)
@@ -30,66 +30,66 @@ type signatory interface {
 	HasKey(ctx context.Context, agentID string) error
 }
 
-// signing is what a line knows of the signatures on it. The zero value is that of a line on
+// signatureState is what a line knows of the signatures on it. The zero value is that of a line on
 // which nothing of its own is signed.
-type signing struct {
-	// far says that the agent is on another machine.
-	far bool
-	// vouched says that the signature of the first message was looked at.
-	vouched bool
+type signatureState struct {
+	// remote says that the agent is on another machine.
+	remote bool
+	// firstVerified says that the signature of the first message was looked at.
+	firstVerified bool
 	// from is where the agent is, and token what it showed, "" for none.
 	from  netip.Prefix
 	token string
 }
 
-// on returns the context of what is said on the line.
-func (s *signing) on(ctx context.Context) context.Context {
-	return protocol.WithConnection(ctx, protocol.Connection{Remote: s.far})
+// context returns the context of what is said on the line.
+func (s *signatureState) context(ctx context.Context) context.Context {
+	return protocol.WithConnection(ctx, protocol.Connection{Remote: s.remote})
 }
 
-// first returns the context of the message that is read next.
-func (s *signing) first(ctx context.Context) context.Context {
-	if !s.vouched {
+// nextContext returns the context of the message that is read next.
+func (s *signatureState) nextContext(ctx context.Context) context.Context {
+	if !s.firstVerified {
 		return ctx
 	}
-	s.vouched = false
-	return protocol.WithConnection(ctx, protocol.Connection{Remote: s.far, Verified: true})
+	s.firstVerified = false
+	return protocol.WithConnection(ctx, protocol.Connection{Remote: s.remote, Verified: true})
 }
 
-// greetWithin is how long an agent that has to sign may take to say its first message.
-const greetWithin = 10 * time.Second
+// firstMessageTimeout is how long an agent that has to sign may take to say its first message.
+const firstMessageTimeout = 10 * time.Second
 
-// greeted is a connection whose first message has been read.
-type greeted struct {
-	conn
+// prefetchedConn is a connection whose first message has been read.
+type prefetchedConn struct {
+	messageConn
 	first []byte
 }
 
-func (c *greeted) read(ctx context.Context) ([]byte, error) {
+func (c *prefetchedConn) read(ctx context.Context) ([]byte, error) {
 	if first := c.first; first != nil {
 		c.first = nil
 		return first, nil
 	}
-	return c.conn.read(ctx)
+	return c.messageConn.read(ctx)
 }
 
-// introduced hears the first message of an agent that has to sign, and looks at its signature
+// checkFirstMessage hears the first message of an agent that has to sign, and looks at its signature
 // before anything changes for the agent: not even its older line ends for one that is refused.
 // It reports false for a connection that has been turned away.
-func (s *socket) introduced() bool {
-	in, ok := s.speech.(signatory)
-	if !ok || !s.speech.Unframed() {
+func (s *socket) checkFirstMessage() bool {
+	in, ok := s.protocol.(signingProtocol)
+	if !ok || !s.protocol.Unframed() {
 		return true
 	}
-	must, err := in.MustSign(s.l.ctx, s.agentID)
+	must, err := in.MustSign(s.server.ctx, s.agentID)
 	if err != nil {
-		s.turnAway(err, websocket.StatusTryAgainLater)
+		s.reject(err, websocket.StatusTryAgainLater)
 		return false
 	}
 	if !must {
 		return true
 	}
-	ctx, done := context.WithTimeout(s.signing.on(s.l.ctx), greetWithin)
+	ctx, done := context.WithTimeout(s.signatureState.context(s.server.ctx), firstMessageTimeout)
 	defer done()
 	first, err := s.conn.read(ctx)
 	if err != nil {
@@ -98,67 +98,67 @@ func (s *socket) introduced() bool {
 	}
 	if err := in.Authenticate(ctx, s.agentID, first); err != nil {
 		if errs.Is(err, errs.Unauthenticated) {
-			s.l.doorman.forged(s.from, s.agentID, s.token)
+			s.server.authenticator.countBadSignature(s.from, s.agentID, s.token)
 		}
-		_ = s.write(s.speech.Refuse(err, withoutToken(s.speech, first)).Body)
+		_ = s.write(s.protocol.Refuse(err, withoutToken(s.protocol, first)).Body)
 		s.conn.close(websocket.StatusPolicyViolation, "")
 		return false
 	}
-	s.conn, s.vouched = &greeted{s.conn, first}, true
+	s.conn, s.firstVerified = &prefetchedConn{s.conn, first}, true
 	return true
 }
 
 // origin is where a connection comes from.
 type origin struct {
-	line       protocol.Connection
-	subscriber netip.Prefix
+	conn   protocol.Connection
+	prefix netip.Prefix
 }
 
-func (s *Listener) from(c net.Conn) (origin, error) {
+func (s *TCPListener) originOf(c net.Conn) (origin, error) {
 	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
 		return origin{}, errs.New(errs.Unauthenticated, "it cannot be told where the connection comes from")
 	}
 	addr := at.Addr().Unmap()
-	return origin{protocol.Connection{Remote: !s.opts.Local(addr)}, subscriber(addr)}, nil
+	return origin{protocol.Connection{Remote: !s.opts.IsLocal(addr)}, subscriberPrefix(addr)}, nil
 }
 
 // signer returns whose connection it is where that is said by a signature, which is still
 // to be looked at, and nil where it is said in another way. From another machine there is
 // no other. Where too many signatures from the address, or for the agent, were wrong, this
 // one is not looked at.
-func (s *Listener) signer(ctx context.Context, from origin, first []byte) (func(context.Context) (models.Principal, error), error) {
-	in, ok := s.speech.(signatory)
+func (s *TCPListener) signer(ctx context.Context, from origin, first []byte) (func(context.Context) (models.Principal, error), error) {
+	in, ok := s.protocol.(signingProtocol)
 	if !ok {
-		if from.line.Remote {
+		if from.conn.Remote {
 			return nil, errs.New(errs.Unauthenticated, "lines are taken from this machine only")
 		}
 		return nil, nil //nolint:nilnil // it is said in another way
 	}
-	if wait := s.l.doorman.pause(from.subscriber); from.line.Remote && wait > 0 {
-		return nil, errTooForged(wait)
+	if wait := s.server.authenticator.addressThrottle(from.prefix); from.conn.Remote && wait > 0 {
+		return nil, errTooManyBadSignatures(wait)
 	}
 	id, err := in.Signer(ctx, first)
 	if id == "" || err != nil {
 		return nil, err
 	}
-	if wait := max(s.l.doorman.pause(from.subscriber), s.l.doorman.pauseOf(id)); wait > 0 {
-		return nil, errTooForged(wait)
+	if wait := max(s.server.authenticator.addressThrottle(from.prefix), s.server.authenticator.agentThrottle(id)); wait > 0 {
+		return nil, errTooManyBadSignatures(wait)
 	}
-	return s.keyHolder(in, id, from.line.Remote), nil
+	return s.keyHolder(in, id, from.conn.Remote), nil
 }
 
 // keyHolder is an agent that signs, for as long as it is active and has a key. It may not
 // ask for work, which a token has to allow. Only one on this machine that has registered
 // itself may, as it may without a signature too.
-func (s *Listener) keyHolder(in signatory, agentID string, far bool) func(context.Context) (models.Principal, error) {
+func (s *TCPListener) keyHolder(in signingProtocol, agentID string, far bool) func(context.Context) (models.Principal, error) {
 	return func(ctx context.Context) (models.Principal, error) {
-		p := lineOf(agentID)
-		agent, err := s.active(ctx, agentID)
+		p := tokenlessPrincipal(agentID)
+		agent, err := s.activeAgent(ctx, agentID)
 		if err == nil {
 			err = in.HasKey(ctx, agentID)
 		}
-		if err == nil && !far && s.opts.Enrolled(agent) {
+		if err == nil && !far && s.opts.IsEnrolled(agent) {
 			p.Scopes = []models.Scope{models.ScopeMessagesSend}
 		}
 		return p, err
@@ -167,65 +167,65 @@ func (s *Listener) keyHolder(in signatory, agentID string, far bool) func(contex
 
 // authenticate looks at the signature of a first message, before anything changes for the
 // agent: not even its older line ends for one that is refused.
-func (s *Listener) authenticate(ctx context.Context, from origin, agentID string, first []byte) error {
-	in, ok := s.speech.(signatory)
+func (s *TCPListener) authenticate(ctx context.Context, from origin, agentID string, first []byte) error {
+	in, ok := s.protocol.(signingProtocol)
 	if !ok {
 		return nil
 	}
 	err := in.Authenticate(ctx, agentID, first)
 	if errs.Is(err, errs.Unauthenticated) {
-		s.l.doorman.forged(from.subscriber, agentID, "")
+		s.server.authenticator.countBadSignature(from.prefix, agentID, "")
 	}
 	return err
 }
 
-// forged counts a signature that was wrong like a token that was, for the address and for
+// countBadSignature counts a signature that was wrong like a token that was, for the address and for
 // the agent whose it should be, and reports whether either has had too many of them. The
 // token that it came with counts as one that was not accepted before: it may be in wrong
 // hands.
-func (d *doorman) forged(from netip.Prefix, agentID, token string) (tooMany bool) {
+func (d *authenticator) countBadSignature(from netip.Prefix, agentID, token string) (tooMany bool) {
 	if token != "" {
 		d.accepted.Remove(sha256.Sum256([]byte(token)))
 	}
-	d.fail(from)
+	d.countFailure(from)
 	d.mu.Lock()
-	count(d.forgeries, agentID, d.clock())
+	addFailure(d.badSignatures, agentID, d.clock())
 	d.mu.Unlock()
-	return d.pause(from) > 0 || d.pauseOf(agentID) > 0
+	return d.addressThrottle(from) > 0 || d.agentThrottle(agentID) > 0
 }
 
-// pauseOf is how long an agent has to wait until a signature is looked at that comes
+// agentThrottle is how long an agent has to wait until a signature is looked at that comes
 // without its token, 0 for not at all. Somebody with many addresses is so kept from trying
 // at each of them.
-func (d *doorman) pauseOf(agentID string) time.Duration {
+func (d *authenticator) agentThrottle(agentID string) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return rest(d.forgeries, agentID, d.most, d.clock())
+	return throttleOf(d.badSignatures, agentID, d.maxFailures, d.clock())
 }
 
-// errTooForged is told whoever has shown too many signatures that were wrong.
-func errTooForged(wait time.Duration) error {
+// errTooManyBadSignatures is told whoever has shown too many signatures that were wrong.
+func errTooManyBadSignatures(wait time.Duration) error {
 	return errs.New(errs.RateLimited, "too many signatures from here were wrong").With(retryAfter, int(math.Ceil(wait.Seconds())))
 }
 
-// agentOf is the agent that somebody is, "" for none.
-func agentOf(p models.Principal) string {
+// agentIDOf is the agent that somebody is, "" for none.
+func agentIDOf(p models.Principal) string {
 	if p.AgentID == nil {
 		return ""
 	}
 	return *p.AgentID
 }
 
-// hearing returns what hears the messages of one request, and no more of them once too
+// messageReceiver returns what hears the messages of one request, and no more of them once too
 // many signatures were wrong.
-func (l *Transports) hearing(speech protocol.Protocol, who visitor, from netip.Prefix) func(ctx context.Context, line []byte, wait time.Duration) protocol.Reply {
+func (l *Server) messageReceiver(speech protocol.Protocol, who caller, from netip.Prefix) func(ctx context.Context, line []byte, wait time.Duration) protocol.Reply {
 	shut := false
 	return func(ctx context.Context, line []byte, wait time.Duration) protocol.Reply {
 		if shut {
-			return speech.Refuse(errTooForged(l.doorman.pause(from)), line)
+			return speech.Refuse(errTooManyBadSignatures(l.authenticator.addressThrottle(from)), line)
 		}
 		a := speech.Receive(ctx, who.Principal, line, wait)
-		shut = a.BadSignature && l.doorman.forged(from, agentOf(who.Principal), who.token)
+		shut = a.BadSignature && l.authenticator.countBadSignature(from, agentIDOf(who.Principal), who.token)
 		return a
 	}
 }

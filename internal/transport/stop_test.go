@@ -15,7 +15,7 @@ import (
 // TestStoppingWhileLinesComeAndGo: nobody is forgotten who came at the last moment.
 func TestStoppingWhileLinesComeAndGo(t *testing.T) {
 	t.Parallel()
-	rule(t, "ends all of them", nil, func(t *testing.T, h *house) {
+	runCase(t, "ends all of them", nil, func(t *testing.T, h *fixture) {
 		var tokens []string
 		for i := range 4 {
 			tokens = append(tokens, h.agent(t, fmt.Sprintf("agent-%d", i)))
@@ -44,17 +44,17 @@ func TestStoppingWhileLinesComeAndGo(t *testing.T) {
 			})
 		}
 		require.Eventually(t, func() bool { return h.metric(t, "comet_link_lines", "websocket") > 2 }, time.Minute, time.Millisecond)
-		require.NoError(t, h.links.Stop(t.Context()))
+		require.NoError(t, h.transports.Stop(t.Context()))
 		for _, link := range []string{"websocket", "poll"} {
 			require.Zero(t, h.metric(t, "comet_link_lines", link), link)
 		}
 		cancel()
 		callers.Wait()
-		require.NoError(t, h.links.Stop(t.Context()), "twice is fine")
-		h.links.Drain()
+		require.NoError(t, h.transports.Stop(t.Context()), "twice is fine")
+		h.transports.Drain()
 	})
-	rule(t, "is fine before anything began", nil, func(t *testing.T, h *house) {
-		require.NoError(t, h.links.Start(t.Context()), "as is starting twice")
-		require.NoError(t, h.links.Stop(t.Context()))
+	runCase(t, "is fine before anything began", nil, func(t *testing.T, h *fixture) {
+		require.NoError(t, h.transports.Start(t.Context()), "as is starting twice")
+		require.NoError(t, h.transports.Stop(t.Context()))
 	})
 }

@@ -5,52 +5,52 @@ import (
 	"sync"
 )
 
-// maxFromAfar is how many strangers there may be of one address on another machine, that
+// maxPerRemotePrefix is how many strangers there may be of one address on another machine, that
 // of a subscriber.
-const maxFromAfar = 8
+const maxPerRemotePrefix = 8
 
-// strangers counts the connections that have not said who they are. They cost nothing to
+// anonymousLimiter counts the connections that have not said who they are. They cost nothing to
 // make, so that whoever makes many must not keep the others out: each address on another
 // machine has a few, and all of them together leave some for this one.
-type strangers struct {
-	most, mostFar int
+type anonymousLimiter struct {
+	max, maxRemote int
 
-	mu     sync.Mutex
-	n, far int
-	of     map[netip.Prefix]int // those on other machines
+	mu            sync.Mutex
+	count, remote int
+	byPrefix      map[netip.Prefix]int // those on other machines
 }
 
-func newStrangers(most int) *strangers {
-	return &strangers{most: most, mostFar: most - most/4, of: map[netip.Prefix]int{}}
+func newAnonymousLimiter(most int) *anonymousLimiter {
+	return &anonymousLimiter{max: most, maxRemote: most - most/4, byPrefix: map[netip.Prefix]int{}}
 }
 
-// enter reports whether there is room for one more from somewhere, who leaves then.
-func (s *strangers) enter(from origin) bool {
+// acquire reports whether there is room for one more from somewhere, who leaves then.
+func (s *anonymousLimiter) acquire(from origin) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.n >= s.most {
+	if s.count >= s.max {
 		return false
 	}
-	if from.line.Remote {
-		if s.far >= s.mostFar || s.of[from.subscriber] >= maxFromAfar {
+	if from.conn.Remote {
+		if s.remote >= s.maxRemote || s.byPrefix[from.prefix] >= maxPerRemotePrefix {
 			return false
 		}
-		s.far++
-		s.of[from.subscriber]++
+		s.remote++
+		s.byPrefix[from.prefix]++
 	}
-	s.n++
+	s.count++
 	return true
 }
 
-func (s *strangers) leave(from origin) {
+func (s *anonymousLimiter) release(from origin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.n--
-	if !from.line.Remote {
+	s.count--
+	if !from.conn.Remote {
 		return
 	}
-	s.far--
-	if s.of[from.subscriber]--; s.of[from.subscriber] == 0 {
-		delete(s.of, from.subscriber)
+	s.remote--
+	if s.byPrefix[from.prefix]--; s.byPrefix[from.prefix] == 0 {
+		delete(s.byPrefix, from.prefix)
 	}
 }

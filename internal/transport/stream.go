@@ -11,18 +11,18 @@ import (
 	"comet/models"
 )
 
-// stream is the line of an agent that reads server-sent events: it is told on it, and
+// sseConnection is the line of an agent that reads server-sent events: it is told on it, and
 // speaks and acknowledges by requests of their own.
-type stream struct {
-	*held
-	l       *Transports
+type sseConnection struct {
+	*connection
+	server  *Server
 	token   string
 	agent   models.Agent
 	w       http.ResponseWriter
 	control *http.ResponseController
 }
 
-// stream answers with a stream of messages that ends with the line.
+// streamInbox answers with a stream of messages that ends with the line.
 //
 //	@Summary		Follow the inbox
 //	@Description	Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
@@ -39,77 +39,77 @@ type stream struct {
 //	@Failure		503	"5002: this server holds as many lines as it may, or stops"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/stream [get]
-func (l *Transports) stream(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
+func (l *Server) streamInbox(w http.ResponseWriter, r *http.Request, who caller, agentID string) error {
 	q := parseQuery(r, "concurrency", "versions")
-	places := q.number("concurrency", 1, orchestrator.MaxPlaces, 1)
+	places := q.intParam("concurrency", 1, orchestrator.MaxPlaces, 1)
 	if q.err != nil {
 		return q.err
 	}
-	version, err := l.speech.Negotiate(q.list("versions"))
+	version, err := l.defaultProtocol.Negotiate(q.listParam("versions"))
 	if err != nil {
 		return err
 	}
-	agent, err := l.accepted(r.Context(), l.speech, agentID)
+	agent, err := l.acceptedAgent(r.Context(), l.defaultProtocol, agentID)
 	if err != nil {
 		return err
 	}
-	s := &stream{
-		held: newHeld(agentID, Stream, l.speech, places, l.opts.Clock()), l: l, token: who.token, agent: agent,
+	s := &sseConnection{
+		connection: newConnection(agentID, SSE, l.defaultProtocol, places, l.opts.Clock()), server: l, token: who.token, agent: agent,
 		w: w, control: http.NewResponseController(w),
 	}
-	if err := l.lines.enter(s.held); err != nil {
+	if err := l.connections.add(s.connection); err != nil {
 		return err
 	}
-	defer l.lines.leave(s.held)
-	if _, err := l.join(r.Context(), s.held); err != nil {
+	defer l.connections.remove(s.connection)
+	if _, err := l.join(r.Context(), s.connection); err != nil {
 		return err
 	}
 	s.joined.Store(true)
-	defer l.hangup(r.Context(), s.held)
+	defer l.disconnect(r.Context(), s.connection)
 	_ = s.control.SetReadDeadline(time.Time{})
 	s.serve(r.Context(), version)
 	return nil
 }
 
 // serve writes until the line is over or the agent gone.
-func (s *stream) serve(ctx context.Context, version string) {
+func (s *sseConnection) serve(ctx context.Context, version string) {
 	s.w.Header().Set("Content-Type", "text/event-stream")
 	s.w.Header().Set("Cache-Control", "no-store")
 	s.w.Header().Set("X-Accel-Buffering", "no")
-	if s.event("hello", "", greeting(s.l, s.held, s.agent, version).bytes()) != nil {
+	if s.writeEvent("hello", "", helloFrame(s.server, s.connection, s.agent, version).encode()) != nil {
 		return
 	}
-	c := &courier{l: s.l, line: s.held, agent: s.agent}
-	if c.carry(ctx, s.attend, s.hand) == nil {
-		_ = s.event("bye", "", frame{Bye: &bye{s.why}}.bytes())
+	c := &deliverer{server: s.server, conn: s.connection, agent: s.agent}
+	if c.run(ctx, s.onHeartbeat, s.deliver) == nil {
+		_ = s.writeEvent("bye", "", frame{Bye: &bye{s.reason}}.encode())
 	}
 }
 
-// attend is what a stream does every heartbeat. That it can be written to is all that
+// onHeartbeat is what a stream does every heartbeat. That it can be written to is all that
 // its agent shows.
-func (s *stream) attend(ctx context.Context) error {
-	if _, err := s.l.core.Auth.Verify(ctx, s.token); rejected(err) {
-		s.end(endRefused)
+func (s *sseConnection) onHeartbeat(ctx context.Context) error {
+	if _, err := s.server.core.Auth.Verify(ctx, s.token); isRejected(err) {
+		s.end(endTokenRejected)
 		return nil
 	}
 	if err := s.write([]byte(": heartbeat\n\n")); err != nil {
 		return err
 	}
-	s.shown.Store(true)
+	s.alive.Store(true)
 	return nil
 }
 
-func (s *stream) hand(p parcel) error {
+func (s *sseConnection) deliver(p outbound) error {
 	for _, part := range p.parts {
-		if err := s.event("message", p.id, part); err != nil {
+		if err := s.writeEvent("message", p.id, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// event writes one event; a line break in data begins another line of it.
-func (s *stream) event(name, id string, data []byte) error {
+// writeEvent writes one event; a line break in data begins another line of it.
+func (s *sseConnection) writeEvent(name, id string, data []byte) error {
 	var b bytes.Buffer
 	b.WriteString("event: " + name + "\n")
 	if id != "" {
@@ -125,8 +125,8 @@ func (s *stream) event(name, id string, data []byte) error {
 }
 
 // write sends at once. An agent that does not take it in time is gone.
-func (s *stream) write(b []byte) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.l.opts.WriteTimeout)) // only a test's writer cannot
+func (s *sseConnection) write(b []byte) error {
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.server.opts.WriteTimeout)) // only a test's writer cannot
 	if _, err := s.w.Write(b); err != nil {
 		return errs.Wrap(errs.Unavailable, err, "the agent is gone")
 	}

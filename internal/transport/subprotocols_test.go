@@ -17,8 +17,8 @@ import (
 func TestASubprotocolThatThereIsNot(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		h := open(t, newBed(t, db), nil, func(c *transport.Core) {
-			c.Dialects = []protocol.Protocol{envelope.New(c.Work, nil), v5.New(c.Work, nil)}
+		h := openFixture(t, newBackend(t, db), nil, func(c *transport.Core) {
+			c.Protocols = []protocol.Protocol{envelope.New(c.Work, nil), v5.New(c.Work, nil)}
 		})
 		a := h.do(t, "GET", "/api/agent/connect", h.agent(t, "ada"), "",
 			"Upgrade", "websocket", "Connection", "Upgrade", "Sec-WebSocket-Protocol", "v6, envelope.v9")

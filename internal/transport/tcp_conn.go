@@ -14,29 +14,29 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxTextLine is the longest line that is read from TCP, in bytes. What is longer is cut
+// maxLineBytes is the longest line that is read from TCP, in bytes. What is longer is cut
 // off, and refused as too long.
-const maxTextLine = 64 << 10
+const maxLineBytes = 64 << 10
 
 // tcpConn is a TCP connection with a text a line.
 type tcpConn struct {
 	net.Conn
-	in *bufio.Reader
+	reader *bufio.Reader
 	// first is a line that was read before, nil for none.
 	first []byte
-	// pace bounds how many lines are read a second; who is faster is read later.
-	pace *rate.Limiter
-	// idle is how long the other end may say nothing.
-	idle   time.Duration
-	out    sync.Mutex // held while a line is written
-	broken bool       // one could not be written whole
-	// lives is told when the other end is asked whether it is there: TCP's own keep-alive
+	// rateLimit bounds how many lines are read a second; who is faster is read later.
+	rateLimit *rate.Limiter
+	// idleTimeout is how long the other end may say nothing.
+	idleTimeout time.Duration
+	writeMu     sync.Mutex // held while a line is written
+	broken      bool       // one could not be written whole
+	// onPing is told when the other end is asked whether it is there: TCP's own keep-alive
 	// finds out where it is not.
-	lives func()
+	onPing func()
 }
 
 func newTCPConn(c net.Conn, pace *rate.Limiter, idle time.Duration) *tcpConn {
-	return &tcpConn{Conn: c, in: bufio.NewReaderSize(c, 4<<10), pace: pace, idle: idle, lives: func() {}}
+	return &tcpConn{Conn: c, reader: bufio.NewReaderSize(c, 4<<10), rateLimit: pace, idleTimeout: idle, onPing: func() {}}
 }
 
 func (c *tcpConn) read(ctx context.Context) ([]byte, error) {
@@ -45,38 +45,38 @@ func (c *tcpConn) read(ctx context.Context) ([]byte, error) {
 		return line, nil
 	}
 	for {
-		if err := c.pace.Wait(ctx); err != nil {
+		if err := c.rateLimit.Wait(ctx); err != nil {
 			return nil, err
 		}
-		line, err := c.line(ctx)
+		line, err := c.readLine(ctx)
 		if err != nil || len(line) > 0 {
 			return line, err
 		}
 	}
 }
 
-// line reads the next line without its line break. The last one may have none.
-func (c *tcpConn) line(ctx context.Context) ([]byte, error) {
-	if err := c.SetReadDeadline(time.Now().Add(c.idle)); err != nil {
+// readLine reads the next line without its line break. The last one may have none.
+func (c *tcpConn) readLine(ctx context.Context) ([]byte, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.idleTimeout)); err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var line []byte
-	part, err := c.in.ReadSlice('\n')
-	for len(line)+len(part) <= maxTextLine+2 {
+	part, err := c.reader.ReadSlice('\n')
+	for len(line)+len(part) <= maxLineBytes+2 {
 		line = append(line, part...)
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			line, part = bytes.TrimRight(line, "\r\n"), nil
 			break
 		}
-		part, err = c.in.ReadSlice('\n')
+		part, err = c.reader.ReadSlice('\n')
 	}
 	if part != nil { // it is too long to be taken, and the rest of it is passed over
-		line = append(line, part[:min(len(part), maxTextLine+2-len(line))]...)
+		line = append(line, part[:min(len(part), maxLineBytes+2-len(line))]...)
 	}
 	for errors.Is(err, bufio.ErrBufferFull) {
-		_, err = c.in.ReadSlice('\n')
+		_, err = c.reader.ReadSlice('\n')
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		err = nil
@@ -85,8 +85,8 @@ func (c *tcpConn) line(ctx context.Context) ([]byte, error) {
 }
 
 func (c *tcpConn) write(ctx context.Context, text []byte) error {
-	c.out.Lock()
-	defer c.out.Unlock()
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
 	if c.broken {
 		return net.ErrClosed
 	}
@@ -107,7 +107,7 @@ func (c *tcpConn) write(ctx context.Context, text []byte) error {
 }
 
 func (c *tcpConn) ping(context.Context) error {
-	c.lives()
+	c.onPing()
 	return nil
 }
 

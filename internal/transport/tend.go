@@ -8,28 +8,28 @@ import (
 	"comet/models"
 )
 
-// tend looks after all lines from one goroutine, until ctx ends: it notes who is still
+// runHeartbeats looks after all lines from one goroutine, until ctx ends: it notes who is still
 // there, all of a moment in one transaction, has the lines ask those who are silent, and
 // ends those that another process has replaced.
-func (l *Transports) tend(ctx context.Context) {
-	tick := time.NewTicker(max(l.opts.Heartbeat/turns, time.Millisecond))
+func (l *Server) runHeartbeats(ctx context.Context) {
+	tick := time.NewTicker(max(l.opts.Heartbeat/heartbeatSlices, time.Millisecond))
 	defer tick.Stop()
-	var all []*held
-	for turn := uint8(0); ; turn = (turn + 1) % turns {
+	var all []*connection
+	for turn := uint8(0); ; turn = (turn + 1) % heartbeatSlices {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 		clear(all)
-		all = l.lines.list(all[:0])
-		l.beat(ctx, all, turn)
+		all = l.connections.appendAll(all[:0])
+		l.heartbeat(ctx, all, turn)
 	}
 }
 
-// beat is a heartbeat for a slice of the lines, and a look at all of them.
-func (l *Transports) beat(ctx context.Context, all []*held, turn uint8) {
-	var shown []*held
+// heartbeat is a heartbeat for a slice of the lines, and a look at all of them.
+func (l *Server) heartbeat(ctx context.Context, all []*connection, turn uint8) {
+	var shown []*connection
 	for _, h := range all {
 		if !h.joined.Load() {
 			continue
@@ -43,21 +43,21 @@ func (l *Transports) beat(ctx context.Context, all []*held, turn uint8) {
 			continue
 		}
 		switch {
-		case h.shown.Swap(false):
-			h.missed.Store(0)
+		case h.alive.Swap(false):
+			h.missedHeartbeats.Store(0)
 			shown = append(shown, h)
 		case h.slice == turn:
-			h.missed.Add(1)
+			h.missedHeartbeats.Add(1)
 		}
-		h.due.Store(true)
+		h.heartbeatDue.Store(true)
 		h.wake()
 	}
-	l.note(ctx, shown)
+	l.recordAlive(ctx, shown)
 }
 
-// note writes signs of life, and brings back who was taken for gone meanwhile.
-func (l *Transports) note(ctx context.Context, shown []*held) {
-	by := make(map[string]*held, len(shown))
+// recordAlive writes signs of life, and brings back who was taken for gone meanwhile.
+func (l *Server) recordAlive(ctx context.Context, shown []*connection) {
+	by := make(map[string]*connection, len(shown))
 	ids := make([]string, 0, len(shown))
 	for _, h := range shown {
 		by[h.agentID] = h
@@ -73,23 +73,23 @@ func (l *Transports) note(ctx context.Context, shown []*held) {
 	now := l.opts.Clock()
 	for _, id := range offline {
 		// Somebody whose signs were noted all the time has said that it is offline.
-		if h := by[id]; now.Sub(h.seen) > 2*l.opts.Heartbeat {
+		if h := by[id]; now.Sub(h.recordedAt) > 2*l.opts.Heartbeat {
 			_, err := l.join(ctx, h)
-			l.report("an agent could not be brought back", id, err)
+			l.logWarning("an agent could not be brought back", id, err)
 		}
 	}
 	for _, h := range shown {
-		h.seen = now
+		h.recordedAt = now
 	}
 }
 
 // join makes the agent of a line one that takes work on it.
-func (l *Transports) join(ctx context.Context, h *held) (models.Worker, error) {
-	return l.core.Work.Join(ctx, h.agentID, h.joining(h.id))
+func (l *Server) join(ctx context.Context, h *connection) (models.Worker, error) {
+	return l.core.Work.Join(ctx, h.agentID, h.joinRequest(h.id))
 }
 
-// accepted returns an agent that is registered and can be spoken to in a dialect.
-func (l *Transports) accepted(ctx context.Context, speech protocol.Protocol, agentID string) (models.Agent, error) {
+// acceptedAgent returns an agent that is registered and can be spoken to in a dialect.
+func (l *Server) acceptedAgent(ctx context.Context, speech protocol.Protocol, agentID string) (models.Agent, error) {
 	agent, err := l.core.Work.Agent(ctx, agentID)
 	if err != nil {
 		return agent, err
@@ -97,26 +97,26 @@ func (l *Transports) accepted(ctx context.Context, speech protocol.Protocol, age
 	return agent, speech.Accepts(agent)
 }
 
-// hangup takes the agent of a line that is over off it, unless it is on another one by
+// disconnect takes the agent of a line that is over off it, unless it is on another one by
 // now. Where this process is what ends, the agent stays: it comes back within seconds,
 // or is found to be silent, and meanwhile work can be asked of it.
-func (l *Transports) hangup(ctx context.Context, h *held) {
+func (l *Server) disconnect(ctx context.Context, h *connection) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opts.WriteTimeout)
 	defer cancel()
-	if l.lines.open.Err() != nil {
+	if l.connections.accepting.Err() != nil {
 		l.release(ctx, h)
 		return
 	}
-	l.report("a line's end was not noted", h.agentID, l.core.Work.Disconnect(ctx, h.agentID, h.id))
+	l.logWarning("a line's end was not noted", h.agentID, l.core.Work.Disconnect(ctx, h.agentID, h.id))
 }
 
 // release lets another process have an agent that does not come by itself: it stays on
 // a line that is nobody's.
-func (l *Transports) release(ctx context.Context, h *held) {
+func (l *Server) release(ctx context.Context, h *connection) {
 	w := l.core.Work.CachedWorker(h.agentID)
-	if l.opts.Alone || w.ConnectionID != h.id || h.link != Push && h.link != Queue || w.State != models.WorkerOnline {
+	if l.opts.SingleProcess || w.ConnectionID != h.id || h.transport != Push && h.transport != NATS || w.State != models.WorkerOnline {
 		return
 	}
-	_, err := l.core.Work.Join(ctx, h.agentID, h.joining(""))
-	l.report("an agent was not left to other processes", h.agentID, err)
+	_, err := l.core.Work.Join(ctx, h.agentID, h.joinRequest(""))
+	l.logWarning("an agent was not left to other processes", h.agentID, err)
 }

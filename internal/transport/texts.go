@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	textRoot        = "/api/v5/"
+	v5Root          = "/api/v5/"
 	contentTypeText = "text/plain"
-	contentTypeCurl = "application/x-www-form-urlencoded" // which is what curl says by itself
-	// maxTexts is how many messages one request may have, and maxTextBody how long they
+	contentTypeForm = "application/x-www-form-urlencoded" // which is what curl says by itself
+	// maxV5Messages is how many messages one request may have, and maxTextBody how long they
 	// may be together, in bytes.
-	maxTexts    = 1000
-	maxTextBody = 1 << 20
+	maxV5Messages = 1000
+	maxV5Body     = 1 << 20
 )
 
-// plain returns the dialect whose messages are lines of text, nil where none is spoken.
-func (l *Transports) plain() protocol.Protocol {
-	i := slices.IndexFunc(l.core.Dialects, protocol.Protocol.Unframed)
+// unframedProtocol returns the dialect whose messages are lines of text, nil where none is spoken.
+func (l *Server) unframedProtocol() protocol.Protocol {
+	i := slices.IndexFunc(l.core.Protocols, protocol.Protocol.Unframed)
 	if i < 0 {
 		return nil
 	}
-	return l.core.Dialects[i]
+	return l.core.Protocols[i]
 }
 
-// texts takes messages that are lines of text: PROTOCOL_V5.
+// postV5Messages takes messages that are lines of text: PROTOCOL_V5.
 //
 //	@Summary		Send lines of PROTOCOL_V5
 //	@Description	Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
@@ -52,8 +52,8 @@ func (l *Transports) plain() protocol.Protocol {
 //	@Failure		400	{string}	string	"E10 to E16: no line is accepted"
 //	@x-comet-failures	"line"
 //	@Router			/api/v5/messages [post]
-func (l *Transports) texts(speech protocol.Protocol) handler {
-	return func(w http.ResponseWriter, r *http.Request, who visitor) error {
+func (l *Server) postV5Messages(speech protocol.Protocol) handler {
+	return func(w http.ResponseWriter, r *http.Request, who caller) error {
 		if err := maySend(who.Principal); err != nil {
 			return err
 		}
@@ -62,17 +62,17 @@ func (l *Transports) texts(speech protocol.Protocol) handler {
 		if err != nil {
 			return err
 		}
-		unbind(w, wait)
-		ctx, stop := l.patient(r.Context(), wait)
+		extendDeadlines(w, wait)
+		ctx, stop := l.waitContext(r.Context(), wait)
 		defer stop()
 		until := time.Now().Add(wait)
 		ctx = protocol.WithTrace(ctx, r.Header["Traceparent"])
-		hear := l.hearing(speech, who, addressOf(r))
+		hear := l.messageReceiver(speech, who, clientPrefix(r))
 		var out protocol.Reply
 		var first int // the status of the first, while all are refused
 		refused, taken := true, false
 		for _, line := range lines {
-			l.counts.heard("http")
+			l.metrics.countReceived("http")
 			a := hear(ctx, line, max(time.Until(until), 0))
 			failed := a.IsError || a.Status >= http.StatusBadRequest // or ended so
 			if refused = refused && failed; first == 0 {
@@ -93,14 +93,14 @@ func (l *Transports) texts(speech protocol.Protocol) handler {
 		if asked && taken {
 			w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(wait.Seconds())))
 		}
-		write(w, out)
+		writeReply(w, out)
 		return nil
 	}
 }
 
-// withoutHeader says of a request without a token that it has none: whoever forgot the
+// explainMissingHeader says of a request without a token that it has none: whoever forgot the
 // header need not look for what is wrong with his token.
-func withoutHeader(r *http.Request, err error) error {
+func explainMissingHeader(r *http.Request, err error) error {
 	if errs.CodeOf(err) != errs.Unauthenticated || len(r.Header["Authorization"]) > 0 {
 		return err
 	}
@@ -109,7 +109,7 @@ func withoutHeader(r *http.Request, err error) error {
 
 // readLines reads a body of lines. The errors are those of readBody.
 func readLines(w http.ResponseWriter, r *http.Request) (lines [][]byte, err error) {
-	raw, err := readBodyOf(w, r, "the messages are", maxTextBody, contentTypeText, contentTypeCurl)
+	raw, err := readBodyOf(w, r, "the messages are", maxV5Body, contentTypeText, contentTypeForm)
 	if err != nil {
 		return nil, err
 	}
@@ -121,8 +121,8 @@ func readLines(w http.ResponseWriter, r *http.Request) (lines [][]byte, err erro
 	switch {
 	case len(lines) == 0:
 		return nil, errs.New(errs.InvalidRequest, "there is no message; each is a line")
-	case len(lines) > maxTexts:
-		return nil, errs.New(errs.InvalidRequest, "there are %d messages; one request may have %d", len(lines), maxTexts)
+	case len(lines) > maxV5Messages:
+		return nil, errs.New(errs.InvalidRequest, "there are %d messages; one request may have %d", len(lines), maxV5Messages)
 	}
 	return lines, nil
 }

@@ -36,29 +36,29 @@ import (
 // The ways in which an agent is reached, as a worker's Link says it.
 const (
 	WebSocket = "websocket"
-	Stream    = "sse"
+	SSE       = "sse"
 	Poll      = "poll"
 	Push      = "push"
-	Queue     = "nats"
+	NATS      = "nats"
 )
 
 // Limits that are the protocol's, and not the operator's.
 const (
-	// MaxMessage is the largest message an agent may send, in bytes.
-	MaxMessage = 8 << 20
+	// MaxMessageBytes is the largest message an agent may send, in bytes.
+	MaxMessageBytes = 8 << 20
 	// maxWait is the longest that somebody may wait for an answer or a message.
 	maxWait = 60 * time.Second
-	// maxInbox is how many messages are handed over in one answer at most.
-	maxInbox = 1000
+	// maxInboxMessages is how many messages are handed over in one answer at most.
+	maxInboxMessages = 1000
 )
 
 // Core is what the lines lead to.
 type Core struct {
 	Work *orchestrator.Orchestrator
 	Auth *auth.Auth
-	// Dialects are what can be spoken on a WebSocket; the first of them is spoken
+	// Protocols are what can be spoken on a WebSocket; the first of them is spoken
 	// everywhere else. There is at least one.
-	Dialects []protocol.Protocol
+	Protocols []protocol.Protocol
 	// Bus carries the message-queue form, nil for none.
 	Bus *bus.Bus
 }
@@ -77,8 +77,8 @@ type Options struct {
 	WriteTimeout time.Duration
 	// CloseTimeout is how long a line that is ended may take to say good-bye, default 2 s.
 	CloseTimeout time.Duration
-	// MaxLines is how many lines there may be at a time, default 20,000.
-	MaxLines int
+	// MaxConnections is how many lines there may be at a time, default 20,000.
+	MaxConnections int
 	// MaxFailures is how many tokens that are not accepted an address may show a minute,
 	// default 10.
 	MaxFailures int
@@ -90,8 +90,8 @@ type Options struct {
 	// refuses http:// as well.
 	Guard     *netguard.Guard
 	HTTPSOnly bool
-	// Alone says that no other process serves the same agents.
-	Alone bool
+	// SingleProcess says that no other process serves the same agents.
+	SingleProcess bool
 	// PushTimeout is how long a push may take, default 10 s. PushBackoff and
 	// MaxPushBackoff are the first and the longest pause after one that failed, default
 	// 1 s and 1 min.
@@ -119,7 +119,7 @@ func (o *Options) orDefaults() Options {
 	out.PushTimeout = orElse(out.PushTimeout, 10*time.Second)
 	out.PushBackoff = orElse(out.PushBackoff, time.Second)
 	out.MaxPushBackoff = orElse(out.MaxPushBackoff, time.Minute)
-	out.MaxLines = orElse(out.MaxLines, 20_000)
+	out.MaxConnections = orElse(out.MaxConnections, 20_000)
 	out.MaxFailures = orElse(out.MaxFailures, 10)
 	if out.Admit == nil {
 		out.Admit = func(http.ResponseWriter, *http.Request, string) error { return nil }
@@ -146,20 +146,20 @@ func orElse[T int | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// Transports holds the lines of this process. It is safe for concurrent use.
-type Transports struct {
-	core    Core
-	speech  protocol.Protocol // the first of them
-	opts    Options
-	log     *slog.Logger
-	counts  *counts
-	doorman *doorman
-	lines   *lines
-	// asked remembers what was handed over to agents that ask for their inbox.
-	asked *lru.Cache[string, *asked]
-	push  *pushers
-	// unread are the inboxes that could not be read.
-	unread complaint
+// Server holds the lines of this process. It is safe for concurrent use.
+type Server struct {
+	core            Core
+	defaultProtocol protocol.Protocol // the first of them
+	opts            Options
+	log             *slog.Logger
+	metrics         *metrics
+	authenticator   *authenticator
+	connections     *connectionRegistry
+	// pollers remembers what was handed over to agents that ask for their inbox.
+	pollers *lru.Cache[string, *poller]
+	pushers *pushers
+	// inboxFailures are the inboxes that could not be read.
+	inboxFailures logThrottle
 
 	loop *lifecycle.Loop
 	// ctx ends when the lines do, at the latest.
@@ -167,46 +167,46 @@ type Transports struct {
 	cancel context.CancelFunc
 }
 
-// maxAsked bounds how many agents that ask for their inbox are remembered. One that is
+// maxPollers bounds how many agents that ask for their inbox are remembered. One that is
 // forgotten may be told again what it was just told.
-const maxAsked = 20_000
+const maxPollers = 20_000
 
 // New returns the links to the core. Mount its routes, and Start it for the lines to be
 // looked after.
-func New(core Core, opts *Options) *Transports {
-	l := &Transports{core: core, speech: core.Dialects[0], opts: opts.orDefaults()}
+func New(core Core, opts *Options) *Server {
+	l := &Server{core: core, defaultProtocol: core.Protocols[0], opts: opts.orDefaults()}
 	l.log = l.opts.Logger
-	l.counts = newCounts(l.opts.Registerer)
-	l.doorman = newDoorman(core.Auth, l.opts.MaxFailures, l.opts.Clock, l.counts.failures)
-	l.lines = newLines(l.opts.MaxLines, l.counts.lines)
-	l.asked, _ = lru.New[string, *asked](maxAsked) // fails only for a size that is not positive
+	l.metrics = newMetrics(l.opts.Registerer)
+	l.authenticator = newAuthenticator(core.Auth, l.opts.MaxFailures, l.opts.Clock, l.metrics.failures)
+	l.connections = newConnectionRegistry(l.opts.MaxConnections, l.metrics.connections)
+	l.pollers, _ = lru.New[string, *poller](maxPollers) // fails only for a size that is not positive
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.push = newPushers(l)
+	l.pushers = newPushers(l)
 	l.loop = lifecycle.NewLoop(func(ctx context.Context) {
 		var others sync.WaitGroup
-		others.Go(func() { l.push.run(ctx) })
-		others.Go(func() { newQueue(l).run(ctx) })
-		l.tend(ctx)
+		others.Go(func() { l.pushers.run(ctx) })
+		others.Go(func() { newNATSTransport(l).run(ctx) })
+		l.runHeartbeats(ctx)
 		others.Wait()
 	})
 	return l
 }
 
 // Start implements lifecycle.Service.
-func (l *Transports) Start(ctx context.Context) error { return l.loop.Start(ctx) }
+func (l *Server) Start(ctx context.Context) error { return l.loop.Start(ctx) }
 
 // Drain takes no line any more, tells those there are that they end, and has those who
 // wait answered with what there is. It does not wait. It is for when the HTTP server
 // stops, which waits for them; it may be called twice.
-func (l *Transports) Drain() { l.lines.drain() }
+func (l *Server) Drain() { l.connections.drain() }
 
 // Stop implements lifecycle.Service: it drains, and returns when every line is over.
-func (l *Transports) Stop(ctx context.Context) error {
-	l.lines.drain()
+func (l *Server) Stop(ctx context.Context) error {
+	l.connections.drain()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		l.lines.running.Wait()
+		l.connections.running.Wait()
 	}()
 	select {
 	case <-ended:
@@ -222,20 +222,20 @@ func (l *Transports) Stop(ctx context.Context) error {
 	}
 }
 
-// report logs what went wrong on behalf of an agent.
-func (l *Transports) report(what, agentID string, err error) {
+// logWarning logs what went wrong on behalf of an agent.
+func (l *Server) logWarning(what, agentID string, err error) {
 	if err != nil && l.ctx.Err() == nil {
 		l.log.Warn(what, "agent", agentID, "error", err)
 	}
 }
 
-// complain logs that an inbox could not be read: once a minute, because every line tries
+// logInboxFailure logs that an inbox could not be read: once a minute, because every line tries
 // again every second, and there are many lines on one database.
-func (l *Transports) complain(agentID string, err error) {
+func (l *Server) logInboxFailure(agentID string, err error) {
 	if l.ctx.Err() != nil {
 		return
 	}
-	if n, due := l.unread.due(l.opts.Clock()); due {
+	if n, due := l.inboxFailures.allow(l.opts.Clock()); due {
 		l.log.Warn("inboxes cannot be read, and are tried again every second", "agent", agentID, "since_last", n, "error", err)
 	}
 }

@@ -11,17 +11,17 @@ import (
 	"comet/models"
 )
 
-// comeV4 opens a line of ada's, who speaks V4 from then on.
-func (h *inn) comeV4(t *testing.T, way, token, data string) *talker {
+// joinV4Over opens a line of ada's, who speaks V4 from then on.
+func (h *v5Fixture) joinV4Over(t *testing.T, way, token, data string) *v5Client {
 	t.Helper()
-	g, before := h.enter(t, way, token), h.CachedWorker("ada").ConnectionID
+	g, before := h.dialOver(t, way, token), h.CachedWorker("ada").ConnectionID
 	joinV4 := "M0|W1>O1|J|T0|-|-|-|0|-|-|version=V4" + data
 	if way == transport.TCP {
 		joinV4 += ";token=" + token
 	}
-	g.say(joinV4)
-	require.Equal(t, "O1>W1|A|T0|-|D|-|0|-|-|registered;id=W1;status=active;version=V4;mode=compat", unnumbered(g.hear()))
-	h.worker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before && w.ProtocolVersion == "V4" })
+	g.sendLine(joinV4)
+	require.Equal(t, "O1>W1|A|T0|-|D|-|0|-|-|registered;id=W1;status=active;version=V4;mode=compat", withoutNumbers(g.next()))
+	h.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before && w.ProtocolVersion == "V4" })
 	return g
 }
 
@@ -29,25 +29,25 @@ func (h *inn) comeV4(t *testing.T, way, token, data string) *talker {
 // segments, whoever asks for the work.
 func TestALineOfAWorkerOfV4(t *testing.T) {
 	t.Parallel()
-	ways(t, "gives it one task at a time, in V4", transport.Options{}, func(t *testing.T, h *inn, way string) {
-		g := h.comeV4(t, way, h.first(t, "ada"), ";concurrency=9")
+	runV5Transports(t, "gives it one task at a time, in V4", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
+		g := h.joinV4Over(t, way, h.firstAgent(t, "ada"), ";concurrency=9")
 		one := h.submit(t, "ada")
-		first := g.hear()
+		first := g.next()
 		require.Regexp(t, `^M\d+\|O1>W1\|R\|T1\|P\d\|N\|-\|`, first)
 		require.Equal(t, 7, strings.Count(first, "|"))
 		two := h.submit(t, "ada")
-		h.tell(t, "ada", 1)
-		said := g.hear()
+		h.enqueue(t, "ada", 1)
+		said := g.next()
 		require.Contains(t, said, "|U|", "what is no work does not wait")
 		require.Equal(t, 7, strings.Count(said, "|"))
-		g.say("M1|W1>O1|U|T1|-|R|-|progress=50%")
-		g.say("M2|W1>O1|S|T1|-|D|-|done")
-		g.say("M2|W1>O1|S|T1|-|D|-|done") // once more
+		g.sendLine("M1|W1>O1|U|T1|-|R|-|progress=50%")
+		g.sendLine("M2|W1>O1|S|T1|-|D|-|done")
+		g.sendLine("M2|W1>O1|S|T1|-|D|-|done") // once more
 		var told []string
 		for len(told) < 3 { // the next task comes beside the answers, in any order
-			text := g.hear()
+			text := g.next()
 			require.Equal(t, 7, strings.Count(text, "|"), text)
-			told = append(told, strings.Split(unnumbered(text), "|")[1])
+			told = append(told, strings.Split(withoutNumbers(text), "|")[1])
 		}
 		require.ElementsMatch(t, []string{"A", "A", "R"}, told)
 		for id, want := range map[string]models.TaskState{one.ID: models.TaskDone, two.ID: models.TaskNew} {
@@ -56,41 +56,41 @@ func TestALineOfAWorkerOfV4(t *testing.T) {
 			require.Equal(t, want, task.State)
 		}
 	})
-	ways(t, "knows it again on the next one, which may be of V5", transport.Options{}, func(t *testing.T, h *inn, way string) {
-		token := h.first(t, "ada")
-		g := h.comeV4(t, way, token, "")
+	runV5Transports(t, "knows it again on the next one, which may be of V5", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
+		token := h.firstAgent(t, "ada")
+		g := h.joinV4Over(t, way, token, "")
 		h.submit(t, "ada")
-		before := g.hear()
-		g.drop()
-		h.worker(t, "ada", func(w models.Worker) bool { return offline(w) && w.ProtocolVersion == "V4" })
-		g = h.comeV4(t, way, token, "")
-		again := g.hear()
-		require.Equal(t, unnumbered(before), unnumbered(again))
-		g.drop()
-		h.worker(t, "ada", offline)
-		g = h.come(t, way, token, "")
-		require.Equal(t, 10, strings.Count(g.hear(), "|"))
-		require.Empty(t, h.worker(t, "ada", online).ProtocolVersion)
+		before := g.next()
+		g.close()
+		h.waitForWorker(t, "ada", func(w models.Worker) bool { return offline(w) && w.ProtocolVersion == "V4" })
+		g = h.joinV4Over(t, way, token, "")
+		again := g.next()
+		require.Equal(t, withoutNumbers(before), withoutNumbers(again))
+		g.close()
+		h.waitForWorker(t, "ada", offline)
+		g = h.joinOver(t, way, token, "")
+		require.Equal(t, 10, strings.Count(g.next(), "|"))
+		require.Empty(t, h.waitForWorker(t, "ada", online).ProtocolVersion)
 	})
-	ways(t, "takes another J, with another version", transport.Options{}, func(t *testing.T, h *inn, way string) {
-		g := h.come(t, way, h.first(t, "ada"), ";concurrency=3")
-		g.say("M2|W1>O1|J|T0|-|-|-|0|S0|-|version=V4")
-		require.Contains(t, g.hear(), "|0|S0|-|registered;id=W1;status=active;version=V4;mode=compat")
-		h.worker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "V4" && w.Concurrency == 1 })
-		g.say("M3|W1>O1|Q|T0|-|-|-|0|S0|-|filter=W*")
-		require.Equal(t, "O1>W1|S|T0|-|D|-|agents=W1;count=1", unnumbered(g.hear()))
-		g.say("M4|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
-		require.Contains(t, g.hear(), "version=V5")
-		h.worker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "" && w.Concurrency == 3 })
+	runV5Transports(t, "takes another J, with another version", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
+		g := h.joinOver(t, way, h.firstAgent(t, "ada"), ";concurrency=3")
+		g.sendLine("M2|W1>O1|J|T0|-|-|-|0|S0|-|version=V4")
+		require.Contains(t, g.next(), "|0|S0|-|registered;id=W1;status=active;version=V4;mode=compat")
+		h.waitForWorker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "V4" && w.Concurrency == 1 })
+		g.sendLine("M3|W1>O1|Q|T0|-|-|-|0|S0|-|filter=W*")
+		require.Equal(t, "O1>W1|S|T0|-|D|-|agents=W1;count=1", withoutNumbers(g.next()))
+		g.sendLine("M4|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
+		require.Contains(t, g.next(), "version=V5")
+		h.waitForWorker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "" && w.Concurrency == 3 })
 	})
-	plainRule(t, "does not begin with eight segments over TCP", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		token := h.first(t, "ada")
-		g, _ := h.dialLine(t)
-		g.say("M1|W1>O1|J|T0|-|-|-|version=V4;token=" + token)
-		require.Equal(t, []string{"O1>W1|E|T0|-|F|E14|desc=unknown message type;details=TYPE: V4 has no type J"}, strings.Split(unnumbered(strings.Join(g.over(), "\n")), "\n"))
-		g, _ = h.dialLine(t)
-		g.say("M1|W1>O1|H|T0|-|-|-|load=1%")
-		require.Contains(t, g.over()[0], "|E|T0|-|F|E13|reason=from;desc=")
+	runV5Case(t, "does not begin with eight segments over TCP", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		token := h.firstAgent(t, "ada")
+		g, _ := h.dialTCP(t)
+		g.sendLine("M1|W1>O1|J|T0|-|-|-|version=V4;token=" + token)
+		require.Equal(t, []string{"O1>W1|E|T0|-|F|E14|desc=unknown message type;details=TYPE: V4 has no type J"}, strings.Split(withoutNumbers(strings.Join(g.readUntilClosed(), "\n")), "\n"))
+		g, _ = h.dialTCP(t)
+		g.sendLine("M1|W1>O1|H|T0|-|-|-|load=1%")
+		require.Contains(t, g.readUntilClosed()[0], "|E|T0|-|F|E13|reason=from;desc=")
 		require.Empty(t, h.names, "nobody is registered")
 	})
 }
@@ -98,8 +98,8 @@ func TestALineOfAWorkerOfV4(t *testing.T) {
 // TestLinesOfV4OverHTTP: each line is answered in its own version.
 func TestLinesOfV4OverHTTP(t *testing.T) {
 	t.Parallel()
-	plainRule(t, "they may stand beside those of V5", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		user, digger := h.token(t, "", models.ScopeMessagesSend).Secret, h.digger(t)
+	runV5Case(t, "they may stand beside those of V5", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		user, digger := h.token(t, "", models.ScopeMessagesSend).Secret, h.digAgent(t)
 		a, lines := h.post(t, user, strings.Join([]string{
 			"M1|User>O1|R|-|P1|N|-|call=dig;depth=2", askDig, "M3|User>O1|U|T1|-|X|-|-", "M4|User>O1|R|T5|P1|N|-|call=fly", "M5|User>O1|R|T5|P1|call=dig",
 		}, "\n"))
@@ -119,18 +119,18 @@ func TestLinesOfV4OverHTTP(t *testing.T) {
 		require.Len(t, task, 1)
 		require.Equal(t, "S2", task[0].SessionID)
 	})
-	plainRule(t, "a token that is not accepted is refused in V4", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
+	runV5Case(t, "a token that is not accepted is refused in V4", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		a, lines := h.post(t, "sesame", "M1|User>O1|R|-|P1|N|-|call=dig")
 		require.Equal(t, http.StatusUnauthorized, a.StatusCode)
 		require.Equal(t, []string{"O1>User|E|-|P1|F|E90|reason=token;desc=the token is not accepted"}, lines)
 	})
-	plainRule(t, "J only declares, the version too", transport.Options{}, transport.ListenerOptions{}, func(t *testing.T, h *inn) {
-		token := h.first(t, "ada")
-		g := h.come(t, transport.WebSocket, token, "")
+	runV5Case(t, "J only declares, the version too", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
+		token := h.firstAgent(t, "ada")
+		g := h.joinOver(t, transport.WebSocket, token, "")
 		_, lines := h.post(t, token, "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V4")
 		require.Contains(t, lines[0], "version=V4;mode=compat")
-		require.Empty(t, h.worker(t, "ada", online).ProtocolVersion)
-		g.say(askRoll)
-		require.Equal(t, 10, strings.Count(g.hear(), "|"))
+		require.Empty(t, h.waitForWorker(t, "ada", online).ProtocolVersion)
+		g.sendLine(queryAgents)
+		require.Equal(t, 10, strings.Count(g.next(), "|"))
 	})
 }

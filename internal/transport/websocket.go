@@ -14,7 +14,7 @@ import (
 	"comet/internal/words"
 )
 
-// connect makes a request a WebSocket. The request itself ends with that.
+// connectWebSocket makes a request a WebSocket. The request itself ends with that.
 //
 //	@Summary		Hold a WebSocket
 //	@Description	A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
@@ -35,96 +35,96 @@ import (
 //	@Failure		503	"5002: this server holds as many lines as it may, or stops"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/connect [get]
-func (l *Transports) connect(w http.ResponseWriter, r *http.Request, who visitor, agentID string) error {
+func (l *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, who caller, agentID string) error {
 	q := parseQuery(r, "concurrency", "versions")
-	places := q.number("concurrency", 1, orchestrator.MaxPlaces, 1)
+	places := q.intParam("concurrency", 1, orchestrator.MaxPlaces, 1)
 	if q.err != nil {
 		return q.err
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")
-		a := l.speech.Refuse(errs.New(errs.InvalidRequest, "this is for WebSockets"), nil)
+		a := l.defaultProtocol.Refuse(errs.New(errs.InvalidRequest, "this is for WebSockets"), nil)
 		a.Status = http.StatusUpgradeRequired
-		write(w, a)
+		writeReply(w, a)
 		return nil
 	}
-	speech, offered := l.choose(r.Header.Values("Sec-WebSocket-Protocol"))
+	speech, offered := l.negotiateSubprotocol(r.Header.Values("Sec-WebSocket-Protocol"))
 	if speech == nil {
-		return l.errUnspoken(r.Header.Values("Sec-WebSocket-Protocol"))
+		return l.errUnknownSubprotocol(r.Header.Values("Sec-WebSocket-Protocol"))
 	}
-	agent, err := l.accepted(r.Context(), speech, agentID)
+	agent, err := l.acceptedAgent(r.Context(), speech, agentID)
 	if err == nil {
-		err = l.lines.room()
+		err = l.connections.checkCapacity()
 	}
 	if err != nil {
 		return err
 	}
-	version, refusal := speech.Negotiate(q.list("versions"))
-	s := &socket{held: newHeld(agentID, WebSocket, speech, places, l.opts.Clock()), l: l, who: l.verified(who.token), agent: agent}
-	s.from, s.token = addressOf(r), who.token
+	version, refusal := speech.Negotiate(q.listParam("versions"))
+	s := &socket{connection: newConnection(agentID, WebSocket, speech, places, l.opts.Clock()), server: l, verify: l.tokenVerifier(who.token), agent: agent}
+	s.from, s.token = clientPrefix(r), who.token
 	opts := &websocket.AcceptOptions{
 		// A page of another site cannot send the token that was verified above.
 		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled,
-		OnPongReceived: func(context.Context, []byte) { s.shown.Store(true) },
+		OnPongReceived: func(context.Context, []byte) { s.alive.Store(true) },
 	}
 	if offered {
 		opts.Subprotocols = []string{speech.Subprotocol()}
 	}
-	ws, err := websocket.Accept(slim{w}, r, opts)
+	ws, err := websocket.Accept(smallBufferWriter{w}, r, opts)
 	if err != nil {
 		return nil //nolint:nilerr // it has answered
 	}
-	ws.SetReadLimit(MaxMessage + 1)
-	s.conn = webConn{ws}
+	ws.SetReadLimit(MaxMessageBytes + 1)
+	s.conn = webSocketConn{ws}
 	if refusal != nil {
-		s.turnAway(refusal, websocket.StatusProtocolError)
+		s.reject(refusal, websocket.StatusProtocolError)
 		return nil
 	}
-	if !s.introduced() {
+	if !s.checkFirstMessage() {
 		return nil
 	}
-	if err := l.lines.enter(s.held); err != nil {
-		s.turnAway(err, websocket.StatusTryAgainLater)
+	if err := l.connections.add(s.connection); err != nil {
+		s.reject(err, websocket.StatusTryAgainLater)
 		return nil
 	}
 	go s.run(l.ctx, version)
 	return nil
 }
 
-// choose returns the dialect that the client would like best of those that are spoken
+// negotiateSubprotocol returns the dialect that the client would like best of those that are spoken
 // here; offered is false where it named none and gets the first. It is nil where none
 // is spoken.
-func (l *Transports) choose(lines []string) (speech protocol.Protocol, offered bool) {
+func (l *Server) negotiateSubprotocol(lines []string) (speech protocol.Protocol, offered bool) {
 	for name := range strings.SplitSeq(strings.Join(lines, ","), ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			continue
 		}
 		offered = true
-		i := slices.IndexFunc(l.core.Dialects, func(d protocol.Protocol) bool { return d.Subprotocol() == name })
+		i := slices.IndexFunc(l.core.Protocols, func(d protocol.Protocol) bool { return d.Subprotocol() == name })
 		if i >= 0 {
-			return l.core.Dialects[i], true
+			return l.core.Protocols[i], true
 		}
 	}
 	if offered {
 		return nil, true
 	}
-	return l.speech, false
+	return l.defaultProtocol, false
 }
 
-// errUnspoken is the refusal of a client that named subprotocols of which none is spoken
+// errUnknownSubprotocol is the refusal of a client that named subprotocols of which none is spoken
 // here: what it named, and what there is.
-func (l *Transports) errUnspoken(lines []string) error {
-	spoken := make([]string, len(l.core.Dialects))
-	for i, d := range l.core.Dialects {
+func (l *Server) errUnknownSubprotocol(lines []string) error {
+	spoken := make([]string, len(l.core.Protocols))
+	for i, d := range l.core.Protocols {
 		spoken[i] = d.Subprotocol()
 	}
 	return errs.New(errs.InvalidRequest, "none of the subprotocols that were offered is spoken here: there is %s, and %s was offered",
 		strings.Join(spoken, ", "), words.Quote(strings.Join(lines, ", ")))
 }
 
-// turnAway ends a connection that does not become a line.
-func (s *socket) turnAway(err error, code websocket.StatusCode) {
-	_ = s.write(s.speech.Refuse(err, nil).Body)
+// reject ends a connection that does not become a line.
+func (s *socket) reject(err error, code websocket.StatusCode) {
+	_ = s.write(s.protocol.Refuse(err, nil).Body)
 	s.conn.close(code, "")
 }

@@ -21,11 +21,11 @@ import (
 
 func TestAWebSocketBegins(t *testing.T) {
 	t.Parallel()
-	rule(t, "with a hello that says on what terms", &transport.Options{Heartbeat: 7 * time.Second}, func(t *testing.T, h *house) {
+	runCase(t, "with a hello that says on what terms", &transport.Options{Heartbeat: 7 * time.Second}, func(t *testing.T, h *fixture) {
 		c, err := h.dial(t, h.agent(t, "ada"), "?concurrency=3&versions=1.0,2.0", "other.v1", "notes.v1")
 		require.NoError(t, err)
 		require.Equal(t, "notes.v1", c.conn.Subprotocol())
-		hello := c.hear().Hello
+		hello := c.next().Hello
 		require.Equal(t, "ada", hello["agent_id"])
 		require.Equal(t, "infra", hello["agent_type"])
 		require.Equal(t, "1.0", hello["version"])
@@ -34,36 +34,36 @@ func TestAWebSocketBegins(t *testing.T) {
 		at, err := time.Parse(time.RFC3339, hello["server_time"].(string))
 		require.NoError(t, err)
 		require.Equal(t, h.db.Clock.Now(), at.UTC())
-		w := h.worker(t, "ada", online)
+		w := h.waitForWorker(t, "ada", online)
 		require.Equal(t, []any{"notes", transport.WebSocket, 3}, []any{w.Protocol, w.Transport, w.Concurrency})
 	})
-	rule(t, "in the first dialect where none is asked for", nil, func(t *testing.T, h *house) {
+	runCase(t, "in the first dialect where none is asked for", nil, func(t *testing.T, h *fixture) {
 		c, err := h.dial(t, h.agent(t, "ada"), "")
 		require.NoError(t, err)
 		require.Empty(t, c.conn.Subprotocol())
-		require.NotEmpty(t, c.hear().Hello)
+		require.NotEmpty(t, c.next().Hello)
 	})
-	rule(t, "not where only other dialects are asked for", nil, func(t *testing.T, h *house) {
+	runCase(t, "not where only other dialects are asked for", nil, func(t *testing.T, h *fixture) {
 		c, err := h.dial(t, h.agent(t, "ada"), "", "other.v1")
 		require.Error(t, err)
 		require.Equal(t, http.StatusBadRequest, c.resp.StatusCode)
 	})
-	rule(t, "not where nobody asks for a WebSocket", nil, func(t *testing.T, h *house) {
+	runCase(t, "not where nobody asks for a WebSocket", nil, func(t *testing.T, h *fixture) {
 		a := h.do(t, "GET", "/api/agent/connect", h.agent(t, "ada"), "")
 		require.Equal(t, http.StatusUpgradeRequired, a.StatusCode)
 		require.Equal(t, "websocket", a.Header.Get("Upgrade"))
 		require.Contains(t, a.body, "invalid-request")
 	})
-	rule(t, "not without a version in common, which is said before the end", nil, func(t *testing.T, h *house) {
+	runCase(t, "not without a version in common, which is said before the end", nil, func(t *testing.T, h *fixture) {
 		c, err := h.dial(t, h.agent(t, "ada"), "?versions=2.0", "notes.v1")
 		require.NoError(t, err)
-		all, code := c.closed()
+		all, code := c.readUntilClosed()
 		require.Len(t, all, 1)
 		require.Equal(t, "unsupported-work", all[0].Refused)
 		require.Equal(t, websocket.StatusProtocolError, code)
 		require.Empty(t, h.CachedWorker("ada").ConnectionID)
 	})
-	rule(t, "not with a token of nobody", nil, func(t *testing.T, h *house) {
+	runCase(t, "not with a token of nobody", nil, func(t *testing.T, h *fixture) {
 		c, err := h.dial(t, "nonsense", "", "notes.v1")
 		require.Error(t, err)
 		require.Equal(t, http.StatusUnauthorized, c.resp.StatusCode)
@@ -71,7 +71,7 @@ func TestAWebSocketBegins(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, http.StatusUnauthorized, c.resp.StatusCode)
 	})
-	rule(t, "not over the number of lines", &transport.Options{MaxLines: 1}, func(t *testing.T, h *house) {
+	runCase(t, "not over the number of lines", &transport.Options{MaxConnections: 1}, func(t *testing.T, h *fixture) {
 		h.connect(t, h.agent(t, "ada"), "")
 		c, err := h.dial(t, h.agent(t, "bob"), "", "notes.v1")
 		require.Error(t, err)
@@ -81,95 +81,95 @@ func TestAWebSocketBegins(t *testing.T) {
 
 func TestAWebSocketHandsOver(t *testing.T) {
 	t.Parallel()
-	rule(t, "what comes, once, until it is acknowledged", nil, func(t *testing.T, h *house) {
+	runCase(t, "what comes, once, until it is acknowledged", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "?concurrency=2")
 		task := h.submit(t, "ada")
-		got := c.hear()
+		got := c.next()
 		require.Equal(t, "assign", got.Do)
-		require.Equal(t, task.ID, h.inboxOf(t, "ada", 1)[0].TaskID)
-		h.tell(t, "ada", 1)
-		cancel := c.hear()
+		require.Equal(t, task.ID, h.waitForInbox(t, "ada", 1)[0].TaskID)
+		h.enqueue(t, "ada", 1)
+		cancel := c.next()
 		require.Equal(t, "cancel", cancel.Do)
 		require.Empty(t, c.barrier("b1"), "both were handed over")
 		c.ack(got.ID, cancel.ID)
-		h.inboxOf(t, "ada", 0)
-		h.metricIs(t, 2, "comet_link_messages_total", "out", "websocket")
+		h.waitForInbox(t, "ada", 0)
+		h.waitForMetric(t, 2, "comet_link_messages_total", "out", "websocket")
 	})
-	rule(t, "an inbox that is longer than what is read of it at a time", nil, func(t *testing.T, h *house) {
+	runCase(t, "an inbox that is longer than what is read of it at a time", nil, func(t *testing.T, h *fixture) {
 		const n = 350
 		c := h.connect(t, h.agent(t, "ada"), "")
-		h.tell(t, "ada", n)
+		h.enqueue(t, "ada", n)
 		seen := map[string]bool{}
 		for len(seen) < n {
-			if s := c.hear(); s.ID != "" {
+			if s := c.next(); s.ID != "" {
 				require.False(t, seen[s.ID], "once")
 				seen[s.ID] = true
 				c.ack(s.ID)
 			}
 		}
-		h.inboxOf(t, "ada", 0)
+		h.waitForInbox(t, "ada", 0)
 	})
-	rule(t, "a long inbox also where what it had was acknowledged or taken back elsewhere", nil, func(t *testing.T, h *house) {
+	runCase(t, "a long inbox also where what it had was acknowledged or taken back elsewhere", nil, func(t *testing.T, h *fixture) {
 		const n = 350
 		c := h.connect(t, h.agent(t, "ada"), "")
-		h.tell(t, "ada", n)
+		h.enqueue(t, "ada", n)
 		for done := 0; done < n; done++ {
-			_, err := h.Acknowledge(t.Context(), "ada", []string{c.hear().ID}) // of which the line is not told
+			_, err := h.Acknowledge(t.Context(), "ada", []string{c.next().ID}) // of which the line is not told
 			require.NoError(t, err)
 			h.OnWake(orchestrator.WakeInbox, "ada")
 		}
-		h.inboxOf(t, "ada", 0)
+		h.waitForInbox(t, "ada", 0)
 	})
-	rule(t, "all that is not acknowledged again on the next line", nil, func(t *testing.T, h *house) {
+	runCase(t, "all that is not acknowledged again on the next line", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
 		c := h.connect(t, token, "")
 		h.submit(t, "ada")
-		first := c.hear()
+		first := c.next()
 		require.NoError(t, c.conn.CloseNow())
-		h.worker(t, "ada", offline)
+		h.waitForWorker(t, "ada", offline)
 		c = h.connect(t, token, "")
-		require.Equal(t, first.ID, c.hear().ID)
+		require.Equal(t, first.ID, c.next().ID)
 		c.ack(first.ID)
-		h.inboxOf(t, "ada", 0)
+		h.waitForInbox(t, "ada", 0)
 	})
-	rule(t, "no more work than it has places, and the rest once there is room", nil, func(t *testing.T, h *house) {
+	runCase(t, "no more work than it has places, and the rest once there is room", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
 		wide := h.connect(t, token, "?concurrency=3")
 		for range 3 {
 			h.submit(t, "ada")
 		}
-		h.inboxOf(t, "ada", 3)
+		h.waitForInbox(t, "ada", 3)
 		narrow := h.connect(t, token, "?concurrency=1")
-		_, code := wide.closed()
+		_, code := wide.readUntilClosed()
 		require.Equal(t, websocket.StatusNormalClosure, code)
-		first := narrow.hear()
-		h.tell(t, "ada", 1)
-		require.Equal(t, "cancel", narrow.hear().Do, "what is no work goes ahead")
+		first := narrow.next()
+		h.enqueue(t, "ada", 1)
+		require.Equal(t, "cancel", narrow.next().Do, "what is no work goes ahead")
 		require.Empty(t, narrow.barrier("b1"))
 		narrow.ack(first.ID)
-		require.Equal(t, "assign", narrow.hear().Do)
+		require.Equal(t, "assign", narrow.next().Do)
 		require.Empty(t, narrow.barrier("b2"))
 	})
-	rule(t, "nothing that is not true any more", nil, func(t *testing.T, h *house) {
-		h.speech.render = func(models.InboxMessage, int) ([][]byte, error) { return nil, nil }
+	runCase(t, "nothing that is not true any more", nil, func(t *testing.T, h *fixture) {
+		h.protocol.render = func(models.InboxMessage, int) ([][]byte, error) { return nil, nil }
 		c := h.connect(t, h.agent(t, "ada"), "")
-		h.tell(t, "ada", 3)
-		h.inboxOf(t, "ada", 0)
+		h.enqueue(t, "ada", 3)
+		h.waitForInbox(t, "ada", 0)
 		require.Empty(t, c.barrier("b1"))
 	})
-	rule(t, "not more than the window while nothing is acknowledged", nil, func(t *testing.T, h *house) {
+	runCase(t, "not more than the window while nothing is acknowledged", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
-		h.tell(t, "ada", 150)
+		h.enqueue(t, "ada", 150)
 		seen := map[string]bool{}
 		for range 101 { // one place, and 100 beside
-			seen[c.hear().ID] = true
+			seen[c.next().ID] = true
 		}
 		require.Empty(t, c.barrier("b1"))
 		for id := range seen {
 			c.ack(id)
 		}
 		for range 49 {
-			seen[c.hear().ID] = true
+			seen[c.next().ID] = true
 		}
 		require.Len(t, seen, 150, "each of them once")
 	})
@@ -177,47 +177,47 @@ func TestAWebSocketHandsOver(t *testing.T) {
 
 func TestAWebSocketTakes(t *testing.T) {
 	t.Parallel()
-	rule(t, "a message, and acknowledges it", nil, func(t *testing.T, h *house) {
+	runCase(t, "a message, and acknowledges it", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
-		c.say(note{ID: "m1"})
-		require.Equal(t, []string{"m1"}, c.hear().Ack)
-		heard := h.speech.utterances()
+		c.send(note{ID: "m1"})
+		require.Equal(t, []string{"m1"}, c.next().Ack)
+		heard := h.protocol.messages()
 		require.Len(t, heard, 1)
 		require.Equal(t, "ada", *heard[0].from.AgentID)
-		h.metricIs(t, 1, "comet_link_messages_total", "in", "websocket")
+		h.waitForMetric(t, 1, "comet_link_messages_total", "in", "websocket")
 	})
-	rule(t, "one it refuses, and says why before it acknowledges", nil, func(t *testing.T, h *house) {
+	runCase(t, "one it refuses, and says why before it acknowledges", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
-		c.say(note{ID: "m1", Do: "refuse"})
-		require.Equal(t, "invalid-request", c.hear().Refused)
-		require.Equal(t, []string{"m1"}, c.hear().Ack)
+		c.send(note{ID: "m1", Do: "refuse"})
+		require.Equal(t, "invalid-request", c.next().Refused)
+		require.Equal(t, []string{"m1"}, c.next().Ack)
 	})
-	rule(t, "one it cannot read, and says so", nil, func(t *testing.T, h *house) {
+	runCase(t, "one it cannot read, and says so", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
-		c.say([]int{1})
-		require.Equal(t, "malformed-json", c.hear().Refused)
+		c.send([]int{1})
+		require.Equal(t, "malformed-json", c.next().Refused)
 		require.Empty(t, c.barrier("b1"), "there was nothing to acknowledge")
 	})
-	rule(t, "one that has a reply, and replies", nil, func(t *testing.T, h *house) {
+	runCase(t, "one that has a reply, and replies", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
-		c.say(note{ID: "m1", Do: "reply"})
-		require.Equal(t, "m1", c.hear().Reply)
-		require.Equal(t, []string{"m1"}, c.hear().Ack)
+		c.send(note{ID: "m1", Do: "reply"})
+		require.Equal(t, "m1", c.next().Reply)
+		require.Equal(t, []string{"m1"}, c.next().Ack)
 	})
-	rule(t, "messages in their order, one at a time", nil, func(t *testing.T, h *house) {
+	runCase(t, "messages in their order, one at a time", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
-		c.say(note{ID: "m1", Do: "slow"})
-		c.say(note{ID: "m2"})
-		require.Eventually(t, func() bool { return len(h.speech.utterances()) == 1 }, time.Minute, time.Millisecond)
-		h.speech.hold <- struct{}{}
-		require.Equal(t, []string{"m1"}, c.hear().Ack)
-		require.Equal(t, []string{"m2"}, c.hear().Ack)
+		c.send(note{ID: "m1", Do: "slow"})
+		c.send(note{ID: "m2"})
+		require.Eventually(t, func() bool { return len(h.protocol.messages()) == 1 }, time.Minute, time.Millisecond)
+		h.protocol.hold <- struct{}{}
+		require.Equal(t, []string{"m1"}, c.next().Ack)
+		require.Equal(t, []string{"m2"}, c.next().Ack)
 	})
-	rule(t, "no message over the limit", nil, func(t *testing.T, h *house) {
+	runCase(t, "no message over the limit", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
 		// The other end may be gone before all was written.
-		_ = c.conn.Write(t.Context(), websocket.MessageText, []byte(`{"id":"`+strings.Repeat("x", transport.MaxMessage)+`"}`))
-		_, code := c.closed()
+		_ = c.conn.Write(t.Context(), websocket.MessageText, []byte(`{"id":"`+strings.Repeat("x", transport.MaxMessageBytes)+`"}`))
+		_, code := c.readUntilClosed()
 		require.Equal(t, websocket.StatusMessageTooBig, code)
 	})
 }
@@ -225,84 +225,84 @@ func TestAWebSocketTakes(t *testing.T) {
 func TestAWebSocketEnds(t *testing.T) {
 	t.Parallel()
 	soon := &transport.Options{Heartbeat: 150 * time.Millisecond}
-	rule(t, "when the agent hangs up, which takes it off the line", nil, func(t *testing.T, h *house) {
+	runCase(t, "when the agent hangs up, which takes it off the line", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
-		h.worker(t, "ada", online)
+		h.waitForWorker(t, "ada", online)
 		require.NoError(t, c.conn.Close(websocket.StatusNormalClosure, ""))
-		h.worker(t, "ada", offline)
-		h.metricIs(t, 0, "comet_link_lines", "websocket")
+		h.waitForWorker(t, "ada", offline)
+		h.waitForMetric(t, 0, "comet_link_lines", "websocket")
 	})
-	rule(t, "when the agent comes on another one, which stays", nil, func(t *testing.T, h *house) {
+	runCase(t, "when the agent comes on another one, which stays", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
 		older := h.connect(t, token, "")
 		newer := h.connect(t, token, "")
-		all, code := older.closed()
+		all, code := older.readUntilClosed()
 		require.Equal(t, "replaced", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusNormalClosure, code)
-		h.metricIs(t, 1, "comet_link_lines", "websocket")
+		h.waitForMetric(t, 1, "comet_link_lines", "websocket")
 		require.Empty(t, newer.barrier("b1"))
 		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 	})
-	rule(t, "when the agent comes on a line of another process", soon, func(t *testing.T, h *house) {
+	runCase(t, "when the agent comes on a line of another process", soon, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
 		older := h.connect(t, token, "")
-		other := open(t, newBed(t, h.db), soon, nil)
+		other := openFixture(t, newBackend(t, h.db), soon, nil)
 		newer := other.connect(t, token, "")
-		all, _ := older.closed()
+		all, _ := older.readUntilClosed()
 		require.Equal(t, "replaced", all[len(all)-1].Bye["reason"])
 		require.Empty(t, newer.barrier("b1"))
 		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 	})
-	rule(t, "soon after its token was revoked", soon, func(t *testing.T, h *house) {
+	runCase(t, "soon after its token was revoked", soon, func(t *testing.T, h *fixture) {
 		h.agent(t, "ada")
 		issued := h.token(t, "ada")
 		c := h.connect(t, issued.Secret, "")
 		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		all, code := c.closed()
+		all, code := c.readUntilClosed()
 		require.Equal(t, "token not accepted", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusPolicyViolation, code)
-		h.worker(t, "ada", offline)
+		h.waitForWorker(t, "ada", offline)
 	})
-	rule(t, "at the first message after its token was revoked, which has no effect", nil, func(t *testing.T, h *house) {
+	runCase(t, "at the first message after its token was revoked, which has no effect", nil, func(t *testing.T, h *fixture) {
 		h.agent(t, "ada")
 		issued := h.token(t, "ada")
 		c := h.connect(t, issued.Secret, "")
 		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		c.say(note{ID: "m1"})
-		all, _ := c.closed()
+		c.send(note{ID: "m1"})
+		all, _ := c.readUntilClosed()
 		require.Equal(t, "unauthenticated", all[0].Refused)
-		require.Empty(t, h.speech.utterances())
+		require.Empty(t, h.protocol.messages())
 	})
-	rule(t, "when the server does, with a good-bye", nil, func(t *testing.T, h *house) {
+	runCase(t, "when the server does, with a good-bye", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
-		h.links.Drain()
-		all, code := c.closed()
+		h.transports.Drain()
+		all, code := c.readUntilClosed()
 		require.Equal(t, "draining", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusGoingAway, code)
-		require.NoError(t, h.links.Stop(t.Context()))
+		require.NoError(t, h.transports.Stop(t.Context()))
 		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State, "it comes back, and meanwhile work can be asked of it")
 		c, err := h.dial(t, h.agent(t, "bob"), "", "notes.v1")
 		require.Error(t, err)
 		require.Equal(t, http.StatusServiceUnavailable, c.resp.StatusCode)
 	})
-	rule(t, "when two pings were not answered", soon, func(t *testing.T, h *house) {
+	runCase(t, "when two pings were not answered", soon, func(t *testing.T, h *fixture) {
 		h.connect(t, h.agent(t, "ada"), "") // nobody reads, so nobody answers
-		h.worker(t, "ada", offline)
+		h.waitForWorker(t, "ada", offline)
 	})
-	rule(t, "when the agent does not read", &transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, h *house) {
-		h.speech.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
+	runCase(t, "when the agent does not read", &transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, h *fixture) {
+		h.protocol.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
 			return [][]byte{[]byte(`{"id":"` + m.ID + `","text":"` + strings.Repeat("x", 8<<20) + `"}`)}, nil
 		}
 		c := h.connect(t, h.agent(t, "ada"), "")
-		h.tell(t, "ada", 20)
-		h.worker(t, "ada", offline)
-		h.inboxOf(t, "ada", 20)
+		h.enqueue(t, "ada", 20)
+		h.waitForWorker(t, "ada", offline)
+		h.waitForInbox(t, "ada", 20)
 		_ = c.conn.CloseNow()
 	})
 }
 
-// pausing are options for a server that loses an hour whenever it looks at the clock.
-func pausing() *transport.Options {
+// jumpingClock are options for a server that loses an hour whenever it looks at the clock.
+func jumpingClock() *transport.Options {
 	var looks atomic.Int64
 	began := time.Now()
 	return &transport.Options{Heartbeat: 75 * time.Millisecond, Clock: func() time.Time { return began.Add(time.Duration(looks.Add(1)) * time.Hour) }}
@@ -311,39 +311,39 @@ func pausing() *transport.Options {
 func TestALineKeepsItsAgentOnline(t *testing.T) {
 	t.Parallel()
 	soon := &transport.Options{Heartbeat: 75 * time.Millisecond}
-	rule(t, "as long as it answers pings", soon, func(t *testing.T, h *house) {
+	runCase(t, "as long as it answers pings", soon, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }() // answers pings until the end of the test
-		h.worker(t, "ada", online)
+		h.waitForWorker(t, "ada", online)
 		for range 4 { // together longer than it may be silent
 			h.db.Clock.Advance(30 * time.Second)
-			h.seenNow(t, "ada")
+			h.waitForHeartbeat(t, "ada")
 		}
 		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 	})
-	rule(t, "again after the server itself had lost count", pausing(), func(t *testing.T, h *house) {
+	runCase(t, "again after the server itself had lost count", jumpingClock(), func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }()
-		h.worker(t, "ada", online)
+		h.waitForWorker(t, "ada", online)
 		require.NoError(t, h.Leave(t.Context(), "ada", false))
-		h.worker(t, "ada", online)
+		h.waitForWorker(t, "ada", online)
 	})
-	rule(t, "but not where the agent has said that it is offline", soon, func(t *testing.T, h *house) {
+	runCase(t, "but not where the agent has said that it is offline", soon, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }()
-		h.worker(t, "ada", online)
+		h.waitForWorker(t, "ada", online)
 		require.NoError(t, h.Leave(t.Context(), "ada", false))
 		h.db.Clock.Advance(100 * time.Millisecond)
-		h.seenNow(t, "ada") // its line is looked after all the same
+		h.waitForHeartbeat(t, "ada") // its line is looked after all the same
 		require.Equal(t, models.WorkerOffline, h.CachedWorker("ada").State)
 		_, err := h.Heartbeat(t.Context(), "ada", orchestrator.Heartbeat{State: models.WorkerOnline})
 		require.NoError(t, err)
-		h.worker(t, "ada", online)
+		h.waitForWorker(t, "ada", online)
 	})
 }
 
-// raw opens a connection, asks for a WebSocket and sends more at once.
-func (h *house) raw(t *testing.T, token, more string) net.Conn {
+// dialRaw opens a connection, asks for a WebSocket and sends more at once.
+func (h *fixture) dialRaw(t *testing.T, token, more string) net.Conn {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(h.url, "http://"))
 	require.NoError(t, err)
@@ -356,19 +356,19 @@ func (h *house) raw(t *testing.T, token, more string) net.Conn {
 
 func TestWhatComesWithTheRequestIsHeard(t *testing.T) {
 	t.Parallel()
-	rule(t, "though the buffer it came in is given back", nil, func(t *testing.T, h *house) {
+	runCase(t, "though the buffer it came in is given back", nil, func(t *testing.T, h *fixture) {
 		frames := ""
 		for i := range 50 { // more than the small buffer takes
 			text := fmt.Sprintf(`{"id":"early-%d"}`, i)
 			frames += string([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}) + text // masked with zeros
 		}
-		h.raw(t, h.agent(t, "ada"), frames)
-		require.Eventually(t, func() bool { return len(h.speech.utterances()) == 50 }, time.Minute, time.Millisecond)
+		h.dialRaw(t, h.agent(t, "ada"), frames)
+		require.Eventually(t, func() bool { return len(h.protocol.messages()) == 50 }, time.Minute, time.Millisecond)
 	})
 }
 
-// seenNow waits for a sign of life to be noted at this moment of the database's clock.
-func (h *house) seenNow(t *testing.T, agentID string) {
+// waitForHeartbeat waits for a sign of life to be noted at this moment of the database's clock.
+func (h *fixture) waitForHeartbeat(t *testing.T, agentID string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		w, err := h.Worker(t.Context(), agentID)
@@ -379,17 +379,17 @@ func (h *house) seenNow(t *testing.T, agentID string) {
 // TestADeadPeerIsNoticed: a peer that vanished without a word.
 func TestADeadPeerIsNoticed(t *testing.T) {
 	t.Parallel()
-	rule(t, "by its silence", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, h *house) {
-		h.raw(t, h.agent(t, "ada"), "")
-		h.worker(t, "ada", online)
-		h.worker(t, "ada", offline)
-		h.metricIs(t, 0, "comet_link_lines", "websocket")
+	runCase(t, "by its silence", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, h *fixture) {
+		h.dialRaw(t, h.agent(t, "ada"), "")
+		h.waitForWorker(t, "ada", online)
+		h.waitForWorker(t, "ada", offline)
+		h.waitForMetric(t, 0, "comet_link_lines", "websocket")
 	})
 }
 
 func TestABreakerThatWaitsForASignOfLife(t *testing.T) {
 	t.Parallel()
-	pause := func(t *testing.T, h *house) {
+	pause := func(t *testing.T, h *fixture) {
 		t.Helper()
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 			w, err := tx.Worker("ada")
@@ -400,7 +400,7 @@ func TestABreakerThatWaitsForASignOfLife(t *testing.T) {
 			return tx.SaveWorker(&w)
 		}))
 	}
-	requireClosed := func(t *testing.T, h *house, do func()) {
+	requireClosed := func(t *testing.T, h *fixture, do func()) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			do()
@@ -409,22 +409,22 @@ func TestABreakerThatWaitsForASignOfLife(t *testing.T) {
 		}, time.Minute, time.Millisecond)
 	}
 	wait := func() {}
-	rule(t, "is closed by the answer to a ping", &transport.Options{Heartbeat: 150 * time.Millisecond}, func(t *testing.T, h *house) {
+	runCase(t, "is closed by the answer to a ping", &transport.Options{Heartbeat: 150 * time.Millisecond}, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }()
-		h.worker(t, "ada", online)
+		h.waitForWorker(t, "ada", online)
 		pause(t, h)
 		requireClosed(t, h, wait)
 	})
-	rule(t, "is closed by the answer to a probe", quick(), func(t *testing.T, h *house) {
-		m := newMailbox(t)
+	runCase(t, "is closed by the answer to a probe", shortIntervals(), func(t *testing.T, h *fixture) {
+		m := newPushReceiver(t)
 		h.registerPush(t, h.agent(t, "ada"), m)
-		h.worker(t, "ada", pushing)
+		h.waitForWorker(t, "ada", isPushed)
 		pause(t, h)
 		requireClosed(t, h, wait)
 		require.Eventually(t, func() bool { return m.probes() > 0 }, time.Minute, time.Millisecond)
 	})
-	rule(t, "is closed by asking for the inbox", nil, func(t *testing.T, h *house) {
+	runCase(t, "is closed by asking for the inbox", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
 		h.poll(t, token, "")
 		pause(t, h)

@@ -11,39 +11,39 @@ import (
 	"comet/internal/protocol"
 )
 
-// plainWords is a dialect of which only is known that it is plain.
-type plainWords struct{ protocol.Protocol }
+// unframedProtocol is a dialect of which only is known that it is plain.
+type unframedProtocol struct{ protocol.Protocol }
 
-func (plainWords) Unframed() bool { return true }
+func (unframedProtocol) Unframed() bool { return true }
 
-// slowConn is a connection that takes a text once it is told what comes of that.
-type slowConn struct {
+// blockingConn is a connection that takes a text once it is told what comes of that.
+type blockingConn struct {
 	begun   chan struct{}
 	outcome chan error
 }
 
-func (c slowConn) read(context.Context) ([]byte, error) { return nil, errors.New("not here") }
+func (c blockingConn) read(context.Context) ([]byte, error) { return nil, errors.New("not here") }
 
-func (c slowConn) write(context.Context, []byte) error {
+func (c blockingConn) write(context.Context, []byte) error {
 	c.begun <- struct{}{}
 	return <-c.outcome
 }
 
-func (c slowConn) ping(context.Context) error         { return nil }
-func (c slowConn) close(websocket.StatusCode, string) {}
-func (c slowConn) cut()                               {}
+func (c blockingConn) ping(context.Context) error         { return nil }
+func (c blockingConn) close(websocket.StatusCode, string) {}
+func (c blockingConn) cut()                               {}
 
 // TestWhatAnAgentHasReceived (docs/adr/0016): what is no work counts as received when its
 // agent says anything after it was written.
 func TestWhatAnAgentHasReceived(t *testing.T) {
 	t.Parallel()
-	begin := func() (*socket, slowConn, func(id string, outcome error, meanwhile func())) {
-		c := slowConn{make(chan struct{}), make(chan error)}
-		s := &socket{held: &held{speech: plainWords{}, sent: &handed{}}, l: &Transports{}, conn: c}
+	begin := func() (*socket, blockingConn, func(id string, outcome error, meanwhile func())) {
+		c := blockingConn{make(chan struct{}), make(chan error)}
+		s := &socket{connection: &connection{protocol: unframedProtocol{}, inFlight: &inFlight{}}, server: &Server{}, conn: c}
 		return s, c, func(id string, outcome error, meanwhile func()) {
-			s.sent.put(id, handover{times: 1, work: id == "work"})
+			s.inFlight.put(id, delivery{attempts: 1, isTask: id == "work"})
 			done := make(chan error)
-			go func() { done <- s.hand(parcel{id, [][]byte{[]byte(id)}}) }()
+			go func() { done <- s.deliver(outbound{id, [][]byte{[]byte(id)}}) }()
 			<-c.begun
 			meanwhile()
 			c.outcome <- outcome
@@ -58,12 +58,12 @@ func TestWhatAnAgentHasReceived(t *testing.T) {
 		write("work", nil, none)
 		write("b", nil, none)
 		for range 2 { // until that is noted
-			ids, isFrame := s.acknowledged([]byte("anything"))
+			ids, isFrame := s.acknowledgedBy([]byte("anything"))
 			require.ElementsMatch(t, []string{"a", "b"}, ids)
 			require.False(t, isFrame)
 		}
-		s.sent.forget([]string{"a", "b"})
-		ids, _ := s.acknowledged([]byte("anything"))
+		s.inFlight.markAcked([]string{"a", "b"})
+		ids, _ := s.acknowledgedBy([]byte("anything"))
 		require.Empty(t, ids)
 	})
 	t.Run("it could not be written", func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestWhatAnAgentHasReceived(t *testing.T) {
 		received := make(chan []string)
 		write("a", errors.New("cut off"), func() {
 			go func() {
-				ids, _ := s.acknowledged([]byte("said meanwhile"))
+				ids, _ := s.acknowledgedBy([]byte("said meanwhile"))
 				received <- ids
 			}()
 		})

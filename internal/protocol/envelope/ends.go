@@ -20,12 +20,12 @@ const limitTokens = "token_budget"
 // was interrupted.
 const exitCancelled = 130
 
-// end is how a task that has ended is told: work that was done or failed is a
+// endPayload is how a task that has ended is told: work that was done or failed is a
 // work_result, what kept it from being done an error (Chiffon §Error Codes).
-func (d *Protocol) end(ctx context.Context, a asked) (wire.Payload, error) {
+func (d *Protocol) endPayload(ctx context.Context, a task) (wire.Payload, error) {
 	switch f := orchestrator.Failure(a.Task.ErrorCode); {
 	case a.Task.State == models.TaskCancelled:
-		return wire.WorkResult{TaskID: a.task, Status: wire.OutcomeFailed, ExitCode: exitCancelled, Output: a.Task.Error}, nil
+		return wire.WorkResult{TaskID: a.id, Status: wire.OutcomeFailed, ExitCode: exitCancelled, Output: a.Task.Error}, nil
 	case a.Task.State == models.TaskDone || !isError(f):
 		return d.result(ctx, a)
 	default:
@@ -42,8 +42,8 @@ func isError(f orchestrator.Failure) bool {
 	return true
 }
 
-func (d *Protocol) result(ctx context.Context, a asked) (wire.Payload, error) {
-	p := wire.WorkResult{TaskID: a.task, Status: wire.OutcomeSuccess}
+func (d *Protocol) result(ctx context.Context, a task) (wire.Payload, error) {
+	p := wire.WorkResult{TaskID: a.id, Status: wire.OutcomeSuccess}
 	if a.Task.State != models.TaskDone {
 		p.Status, p.ExitCode = wire.OutcomeFailed, 1
 	}
@@ -60,12 +60,12 @@ func (d *Protocol) result(ctx context.Context, a asked) (wire.Payload, error) {
 	if p.Output == "" && a.Task.OutputBytes == 0 {
 		p.Output = a.Task.Error
 	}
-	p.Resources = used(a)
+	p.Resources = resourcesOf(a)
 	return p, nil
 }
 
-// used are the resources of a task: what its agent told, which is kept as the detail.
-func used(a asked) wire.Resources {
+// resourcesOf are the resources of a task: what its agent told, which is kept as the detail.
+func resourcesOf(a task) wire.Resources {
 	var r resources
 	_ = json.Unmarshal(a.Task.Detail, &r) // another dialect may keep something else
 	out := wire.Resources{DurationSeconds: r.Duration, GPUVRAMMB: r.GPU, CPUTimeMS: r.CPU, Tokens: a.Task.Tokens}
@@ -105,7 +105,7 @@ func clean(text string) string {
 }
 
 // failure is the error that a task ended with.
-func (d *Protocol) failure(ctx context.Context, a asked, f orchestrator.Failure) (wire.Payload, error) {
+func (d *Protocol) failure(ctx context.Context, a task, f orchestrator.Failure) (wire.Payload, error) {
 	if a.Input.TaskID == "" { // it was not needed before
 		var err error
 		if a.TaskWithInput, err = d.work.TaskWithInput(ctx, a.Task.ID); err != nil {
@@ -116,9 +116,9 @@ func (d *Protocol) failure(ctx context.Context, a asked, f orchestrator.Failure)
 	case orchestrator.FailureUnsupported:
 		return wire.UnsupportedWorkType(a.workType(), d.work.CapabilitiesOf(a.Input.AgentType)), nil
 	case orchestrator.FailureInvalid:
-		return wire.InvalidMessage(wire.Problem{Field: a.detail().Field, Detail: a.Task.Error}), nil
+		return wire.InvalidMessage(wire.Problem{Field: a.failureDetail().Field, Detail: a.Task.Error}), nil
 	case orchestrator.FailureResource:
-		l := a.detail()
+		l := a.failureDetail()
 		return wire.ResourceLimit(l.Limit, l.Available, l.Required), nil
 	case orchestrator.FailureBudget:
 		budget := int64(0)
@@ -142,7 +142,7 @@ func (d *Protocol) failure(ctx context.Context, a asked, f orchestrator.Failure)
 }
 
 // unavailable names the agent that was tried last, or the type of which none was there.
-func (d *Protocol) unavailable(ctx context.Context, a asked, attempts []models.Attempt) (wire.Payload, error) {
+func (d *Protocol) unavailable(ctx context.Context, a task, attempts []models.Attempt) (wire.Payload, error) {
 	for i := len(attempts) - 1; i >= 0; i-- {
 		id := attempts[i].AgentID
 		if id == "" {
@@ -172,14 +172,14 @@ type failureDetail struct {
 	Field     string `json:"field_name,omitempty"`
 }
 
-func (a asked) detail() failureDetail {
+func (a task) failureDetail() failureDetail {
 	var f failureDetail
 	_ = json.Unmarshal(a.Task.Detail, &f) // another dialect may keep something else
 	return f
 }
 
-// metaTexts and metaNumber read what a core's error carries.
-func metaTexts(err error, key string) []string {
+// metaStrings and metaNumber read what a core's error carries.
+func metaStrings(err error, key string) []string {
 	texts, _ := metaOfError(err)[key].([]string)
 	return texts
 }

@@ -72,7 +72,7 @@ func (d *Protocol) Subprotocol() string { return Subprotocol }
 func (d *Protocol) Unframed() bool { return false }
 
 // OrderingKey implements protocol.Dialect: messages are about a task.
-func (d *Protocol) OrderingKey(raw []byte) string { return wire.TaskOf(raw) }
+func (d *Protocol) OrderingKey(raw []byte) string { return wire.FindTaskID(raw) }
 
 // Negotiate implements protocol.Dialect (Chiffon §Protocol Versioning).
 func (d *Protocol) Negotiate(versions []string) (string, error) {
@@ -105,8 +105,8 @@ func (d *Protocol) Receive(ctx context.Context, from models.Principal, raw []byt
 	if err != nil {
 		return d.refuse(e, err)
 	}
-	e.TakeToken() // it is for message queues, and nobody else's business
-	s, err := d.speaker(ctx, from, e)
+	e.RemoveToken() // it is for message queues, and nobody else's business
+	s, err := d.senderOf(ctx, from, e)
 	if err != nil {
 		return d.refuse(e, err)
 	}
@@ -118,7 +118,7 @@ func (d *Protocol) Receive(ctx context.Context, from models.Principal, raw []byt
 	return answer
 }
 
-func (d *Protocol) receive(ctx context.Context, s speaker, e wire.Envelope, wait time.Duration) (protocol.Reply, error) {
+func (d *Protocol) receive(ctx context.Context, s sender, e wire.Envelope, wait time.Duration) (protocol.Reply, error) {
 	switch p := e.Payload.(type) {
 	case wire.WorkRequest:
 		if p.WorkType == wire.WorkTypeCancel {
@@ -132,7 +132,7 @@ func (d *Protocol) receive(ctx context.Context, s speaker, e wire.Envelope, wait
 	case wire.WorkResult:
 		return d.complete(ctx, s, e, p)
 	case wire.Failure:
-		return d.failed(ctx, s, e, p)
+		return d.agentError(ctx, s, e, p)
 	}
 	return protocol.Reply{}, errors.New("an envelope without a payload was read as valid")
 }

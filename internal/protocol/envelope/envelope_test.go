@@ -35,13 +35,13 @@ func result(t *testing.T, task, outcome string, code int, output string, tokens 
 func TestWork(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "ARequestGoesToAnAgentOfItsTypeAndItsResultComesBack", func(t *testing.T, h *house) {
+	runCase(t, "ARequestGoesToAnAgentOfItsTypeAndItsResultComesBack", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		h.worker(t, "code-1", "code", "run_playbook")
 		custom := map[string]any{"x_custom_fields": map[string]any{"b": 1, "a": []int{2}}}
 		raw, task := request(t, "infra", "run_playbook", map[string]any{"max_duration_seconds": 300, "max_memory_mb": 512, "gpu": true}, custom)
 		sent := read(t, raw)
-		a := h.accepted(t, asker("ci"), raw)
+		a := h.accepted(t, client("ci"), raw)
 		require.Equal(t, 202, a.Status)
 		require.Equal(t, "/api/v1/tasks/"+task, a.Location)
 		require.Equal(t, sent.MessageID.String(), a.MessageID)
@@ -50,7 +50,7 @@ func TestWork(t *testing.T) {
 		require.Equal(t, sent.TraceID, taken.TraceID)
 		require.Equal(t, sent.RequestID, taken.RequestID)
 
-		told := h.told(t, "infra-1")
+		told := h.drainInbox(t, "infra-1")
 		require.Len(t, told, 1)
 		got := told[0].Payload.(wire.WorkRequest)
 		require.Equal(t, task, got.TaskID.String())
@@ -63,14 +63,14 @@ func TestWork(t *testing.T) {
 		require.Equal(t, []string{"orchestrator", "infra"}, []string{told[0].From, told[0].To})
 		require.Equal(t, sent.RequestID, told[0].RequestID)
 		require.Equal(t, sent.TraceID, told[0].TraceID)
-		require.Empty(t, h.told(t, "code-1"))
+		require.Empty(t, h.drainInbox(t, "code-1"))
 
 		for n := range 5 {
-			h.accepted(t, of("infra-1"), status(t, task, 20*(n+1), map[string]any{"number": n + 1, "name": "step", "output": "line\n"}))
+			h.accepted(t, agentPrincipal("infra-1"), status(t, task, 20*(n+1), map[string]any{"number": n + 1, "name": "step", "output": "line\n"}))
 		}
-		h.accepted(t, of("infra-1"), result(t, task, "success", 0, "Deployment completed successfully.", 1200))
+		h.accepted(t, agentPrincipal("infra-1"), result(t, task, "success", 0, "Deployment completed successfully.", 1200))
 
-		again := h.accepted(t, asker("ci"), raw)
+		again := h.accepted(t, client("ci"), raw)
 		require.Equal(t, 200, again.Status)
 		end := read(t, again.Body).Payload.(wire.WorkResult)
 		require.Equal(t, wire.WorkResult{
@@ -82,12 +82,12 @@ func TestWork(t *testing.T) {
 		require.Equal(t, strings.Repeat("line\n", 5), log.String())
 	})
 
-	rule(t, "AFailedResultIsAResultAndIsNotTriedAgain", func(t *testing.T, h *house) {
+	runCase(t, "AFailedResultIsAResultAndIsNotTriedAgain", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		raw, task := request(t, "infra", "run_playbook", nil, nil)
-		h.accepted(t, asker("ci"), raw)
-		h.accepted(t, of("infra-1"), result(t, task, "failed", 3, "no such image", 0))
-		a := h.accepted(t, asker("ci"), raw)
+		h.accepted(t, client("ci"), raw)
+		h.accepted(t, agentPrincipal("infra-1"), result(t, task, "failed", 3, "no such image", 0))
+		a := h.accepted(t, client("ci"), raw)
 		require.Equal(t, 200, a.Status)
 		end := read(t, a.Body).Payload.(wire.WorkResult)
 		require.Equal(t, wire.OutcomeFailed, end.Status)
@@ -95,29 +95,29 @@ func TestWork(t *testing.T) {
 		require.Equal(t, "no such image", end.Output)
 	})
 
-	rule(t, "WhoWaitsHearsTheResultAtOnce", func(t *testing.T, h *house) {
+	runCase(t, "WhoWaitsHearsTheResultAtOnce", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		raw, task := request(t, "infra", "run_playbook", nil, nil)
 		ended := make(chan wire.Envelope, 1)
 		go func() {
-			e, _ := wire.Parse(h.Receive(t.Context(), asker("ci"), raw, time.Minute).Body)
+			e, _ := wire.Parse(h.Receive(t.Context(), client("ci"), raw, time.Minute).Body)
 			ended <- e
 		}()
 		require.Eventually(t, func() bool { _, err := h.work.Task(t.Context(), task); return err == nil }, time.Minute, time.Millisecond)
-		h.accepted(t, of("infra-1"), result(t, task, "completed", 0, "done", 0))
+		h.accepted(t, agentPrincipal("infra-1"), result(t, task, "completed", 0, "done", 0))
 		e := <-ended
 		require.Equal(t, "done", e.Payload.(wire.WorkResult).Output)
 	})
 
-	rule(t, "AnAgentMayAskAndIsToldTheEnd", func(t *testing.T, h *house) {
+	runCase(t, "AnAgentMayAskAndIsToldTheEnd", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		h.worker(t, "code-1", "code", "generate_code")
 		task := uuid.NewString()
 		raw := message(t, "code", "infra", wire.TypeWorkRequest, map[string]any{"task_id": task, "work_type": "run_playbook", "parameters": map[string]any{}}, nil)
-		h.accepted(t, of("code-1", models.ScopeMessagesSend), raw)
+		h.accepted(t, agentPrincipal("code-1", models.ScopeMessagesSend), raw)
 		long := strings.Repeat("0123456789abcdef", 80_000) // 1.28 MB
-		h.accepted(t, of("infra-1"), result(t, task, "success", 0, long, 0))
-		told := h.told(t, "code-1")
+		h.accepted(t, agentPrincipal("infra-1"), result(t, task, "success", 0, long, 0))
+		told := h.drainInbox(t, "code-1")
 		require.Len(t, told, 6, "five chunks, then the result without them")
 		var got strings.Builder
 		for _, e := range told[:5] {
@@ -127,40 +127,40 @@ func TestWork(t *testing.T) {
 		require.Empty(t, told[5].Payload.(wire.WorkResult).Output)
 	})
 
-	rule(t, "ATaskOfAnotherDoorIsAWorkRequestToo", func(t *testing.T, h *house) {
+	runCase(t, "ATaskOfAnotherDoorIsAWorkRequestToo", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		sub := submissionOf("run_playbook")
 		sub.Trace = "00-550e8400e29b41d4a716446655440002-0102030405060708-01"
-		out, err := h.work.Submit(t.Context(), asker("rest"), sub, nil)
+		out, err := h.work.Submit(t.Context(), client("rest"), sub, nil)
 		require.NoError(t, err)
-		told := h.told(t, "infra-1")
+		told := h.drainInbox(t, "infra-1")
 		require.Len(t, told, 1)
 		require.Equal(t, out.Task.ID, told[0].RequestID.String())
 		require.Equal(t, "550e8400-e29b-41d4-a716-446655440002", told[0].TraceID.String())
-		h.accepted(t, of("infra-1"), result(t, out.Task.ID, "success", 0, "ok", 0))
-		require.Equal(t, models.TaskDone, h.ends(t, out.Task.ID).State)
+		h.accepted(t, agentPrincipal("infra-1"), result(t, out.Task.ID, "success", 0, "ok", 0))
+		require.Equal(t, models.TaskDone, h.waitForEnd(t, out.Task.ID).State)
 	})
 }
 
 // TestCancel (decisions: “Cancel is a work_request with work_type: cancel_task”).
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	rule(t, "TheAgentIsToldAndTheTaskEnds", func(t *testing.T, h *house) {
+	runCase(t, "TheAgentIsToldAndTheTaskEnds", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		raw, task := request(t, "infra", "run_playbook", nil, nil)
-		h.accepted(t, asker("ci"), raw)
-		h.accepted(t, of("infra-1"), status(t, task, 10, nil))
+		h.accepted(t, client("ci"), raw)
+		h.accepted(t, agentPrincipal("infra-1"), status(t, task, 10, nil))
 		cancel := message(t, "orchestrator", "infra", wire.TypeWorkRequest, map[string]any{"task_id": task, "work_type": "cancel_task"}, nil)
-		f, _ := h.refused(t, asker("somebody"), cancel)
+		f, _ := h.refused(t, client("somebody"), cancel)
 		require.Equal(t, wire.CodeInvalidMessage, f.Code, "it is not somebody's task")
-		a := h.accepted(t, asker("ci"), cancel)
+		a := h.accepted(t, client("ci"), cancel)
 		require.Equal(t, 200, a.Status)
 		require.Equal(t, wire.OutcomeFailed, read(t, a.Body).Payload.(wire.WorkResult).Status)
-		told := h.told(t, "infra-1")
+		told := h.drainInbox(t, "infra-1")
 		require.Len(t, told, 1)
 		require.Equal(t, wire.WorkTypeCancel, told[0].Payload.(wire.WorkRequest).WorkType)
 		require.Equal(t, task, told[0].Payload.(wire.WorkRequest).TaskID.String())
-		h.accepted(t, of("infra-1"), result(t, task, "cancelled", 130, "", 5))
-		require.Equal(t, models.TaskCancelled, h.ends(t, task).State)
+		h.accepted(t, agentPrincipal("infra-1"), result(t, task, "cancelled", 130, "", 5))
+		require.Equal(t, models.TaskCancelled, h.waitForEnd(t, task).State)
 	})
 }

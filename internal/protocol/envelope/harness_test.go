@@ -25,23 +25,23 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is the dialect over an orchestrator on a database of its own.
-type house struct {
+// fixture is the dialect over an orchestrator on a database of its own.
+type fixture struct {
 	*envelope.Protocol
 	work *orchestrator.Orchestrator
 	db   *storetest.DB
 }
 
-// rule runs one case on a fresh database of every kind.
-func rule(t *testing.T, name string, fn func(t *testing.T, h *house)) {
+// runCase runs one case on a fresh database of every kind.
+func runCase(t *testing.T, name string, fn func(t *testing.T, h *fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, open(t, db)) })
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, openFixture(t, db)) })
 	})
 }
 
-func open(t *testing.T, db *storetest.DB) *house {
+func openFixture(t *testing.T, db *storetest.DB) *fixture {
 	t.Helper()
 	require.NoError(t, registry.New(db.Store, nil).Bootstrap(t.Context()))
 	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{
@@ -56,11 +56,11 @@ func open(t *testing.T, db *storetest.DB) *house {
 		require.NoError(t, work.Stop(context.Background()))
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-	return &house{envelope.New(work, nil), work, db}
+	return &fixture{envelope.New(work, nil), work, db}
 }
 
 // agent registers an agent of a type that offers the capabilities.
-func (h *house) agent(t *testing.T, id, kind string, capabilities ...string) {
+func (h *fixture) agent(t *testing.T, id, kind string, capabilities ...string) {
 	t.Helper()
 	now, parent, sphere, budget := h.db.Now(), "orch-my-team", 8, int64(50_000)
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
@@ -73,19 +73,19 @@ func (h *house) agent(t *testing.T, id, kind string, capabilities ...string) {
 }
 
 // worker is an agent that is there.
-func (h *house) worker(t *testing.T, id, kind string, capabilities ...string) {
+func (h *fixture) worker(t *testing.T, id, kind string, capabilities ...string) {
 	t.Helper()
 	h.agent(t, id, kind, capabilities...)
 	_, err := h.work.Join(t.Context(), id, orchestrator.JoinRequest{Dialect: envelope.Name, Link: "websocket", Places: 4})
 	require.NoError(t, err)
 }
 
-// asker is a token that belongs to no agent, of the agent a token that belongs to it.
-func asker(name string) models.Principal {
+// client is a token that belongs to no agent, of the agent a token that belongs to it.
+func client(name string) models.Principal {
 	return models.Principal{TokenID: name, Name: name, Scopes: []models.Scope{models.ScopeMessagesSend}}
 }
 
-func of(agent string, scopes ...models.Scope) models.Principal {
+func agentPrincipal(agent string, scopes ...models.Scope) models.Principal {
 	return models.Principal{TokenID: "token-of-" + agent, Name: agent, Scopes: scopes, AgentID: &agent}
 }
 
@@ -113,25 +113,25 @@ func request(t *testing.T, to, work string, hints, over map[string]any) (raw []b
 	return message(t, "orchestrator", to, wire.TypeWorkRequest, payload, over), task
 }
 
-// says hands a message in.
-func (h *house) says(t *testing.T, who models.Principal, raw []byte) protocol.Reply {
+// receive hands a message in.
+func (h *fixture) receive(t *testing.T, who models.Principal, raw []byte) protocol.Reply {
 	t.Helper()
 	return h.Receive(t.Context(), who, raw, 0)
 }
 
 // accepted is says for a message that is.
-func (h *house) accepted(t *testing.T, who models.Principal, raw []byte) protocol.Reply {
+func (h *fixture) accepted(t *testing.T, who models.Principal, raw []byte) protocol.Reply {
 	t.Helper()
-	a := h.says(t, who, raw)
+	a := h.receive(t, who, raw)
 	require.False(t, a.IsError, "%s", a.Body)
 	require.Contains(t, []int{200, 202}, a.Status)
 	return a
 }
 
 // refused is says for a message that is not, and returns the error.
-func (h *house) refused(t *testing.T, who models.Principal, raw []byte) (wire.Failure, protocol.Reply) {
+func (h *fixture) refused(t *testing.T, who models.Principal, raw []byte) (wire.Failure, protocol.Reply) {
 	t.Helper()
-	a := h.says(t, who, raw)
+	a := h.receive(t, who, raw)
 	require.True(t, a.IsError, "%d %s", a.Status, a.Body)
 	e := read(t, a.Body)
 	f, ok := e.Payload.(wire.Failure)
@@ -146,8 +146,8 @@ func read(t *testing.T, raw []byte) wire.Envelope {
 	return e
 }
 
-// told returns what an agent is to be told, and acknowledges it.
-func (h *house) told(t *testing.T, id string) (out []wire.Envelope) {
+// drainInbox returns what an agent is to be told, and acknowledges it.
+func (h *fixture) drainInbox(t *testing.T, id string) (out []wire.Envelope) {
 	t.Helper()
 	all, err := h.work.Messages(t.Context(), id, 100)
 	require.NoError(t, err)
@@ -165,8 +165,8 @@ func (h *house) told(t *testing.T, id string) (out []wire.Envelope) {
 	return out
 }
 
-// ends waits for a task to end.
-func (h *house) ends(t *testing.T, id string) models.Task {
+// waitForEnd waits for a task to end.
+func (h *fixture) waitForEnd(t *testing.T, id string) models.Task {
 	t.Helper()
 	task, err := h.work.Wait(t.Context(), "", id, time.Minute)
 	require.NoError(t, err)

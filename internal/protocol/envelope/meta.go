@@ -37,26 +37,26 @@ func metaOf(e wire.Envelope, h wire.Hints) ([]byte, error) {
 	})
 }
 
-// asked is a task as this protocol sees it, whichever door it came by.
-type asked struct {
+// task is a task as this protocol sees it, whichever door it came by.
+type task struct {
 	orchestrator.TaskWithInput
-	meta    meta
-	task    uuid.UUID
-	trace   uuid.UUID
-	request uuid.UUID
+	meta      meta
+	id        uuid.UUID
+	traceID   uuid.UUID
+	requestID uuid.UUID
 }
 
-// askedOf reads a task. One that came by another door gets ids that are always the same:
+// taskOf reads a task. One that came by another door gets ids that are always the same:
 // its request_id is its own id, and its trace_id that of its W3C trace where it has one.
-func askedOf(o orchestrator.TaskWithInput) (asked, error) {
-	a := asked{TaskWithInput: o}
+func taskOf(o orchestrator.TaskWithInput) (task, error) {
+	a := task{TaskWithInput: o}
 	var err error
-	if a.task, err = uuid.Parse(o.Task.ID); err != nil {
-		a.task = uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+o.Task.ID))
+	if a.id, err = uuid.Parse(o.Task.ID); err != nil {
+		a.id = uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+o.Task.ID))
 	}
-	a.trace, a.request = traceID(o.Input.Trace), a.task
-	if a.trace == uuid.Nil {
-		a.trace = a.task
+	a.traceID, a.requestID = parseTraceID(o.Input.Trace), a.id
+	if a.traceID == uuid.Nil {
+		a.traceID = a.id
 	}
 	if o.Task.Class != Class {
 		return a, nil
@@ -64,16 +64,16 @@ func askedOf(o orchestrator.TaskWithInput) (asked, error) {
 	if err := json.Unmarshal(o.Input.Meta, &a.meta); err != nil {
 		return a, err
 	}
-	if a.trace, err = uuid.Parse(a.meta.Trace); err != nil {
+	if a.traceID, err = uuid.Parse(a.meta.Trace); err != nil {
 		return a, err
 	}
-	a.request, err = uuid.Parse(a.meta.Request)
+	a.requestID, err = uuid.Parse(a.meta.Request)
 	return a, err
 }
 
-// traceID is the trace of a W3C traceparent as the protocol writes it: both are the same
+// parseTraceID is the trace of a W3C traceparent as the protocol writes it: both are the same
 // 16 bytes. It is uuid.Nil where there is none.
-func traceID(traceparent string) uuid.UUID {
+func parseTraceID(traceparent string) uuid.UUID {
 	const from, to = 3, 35
 	if len(traceparent) < to {
 		return uuid.Nil
@@ -112,7 +112,7 @@ func fingerprint(e wire.Envelope) string {
 }
 
 // capability is the name of the work in the protocol: the first thing the task needs.
-func (a asked) workType() string {
+func (a task) workType() string {
 	if len(a.Input.Capabilities) == 0 {
 		return "any"
 	}

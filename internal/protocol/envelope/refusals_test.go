@@ -18,7 +18,7 @@ func submissionOf(capability string) orchestrator.Submission {
 	return orchestrator.Submission{Capabilities: []string{capability}, Priority: models.DefaultPriority}
 }
 
-func said(t *testing.T, f wire.Failure) map[string]any {
+func contextOf(t *testing.T, f wire.Failure) map[string]any {
 	t.Helper()
 	var out map[string]any
 	require.NoError(t, json.Unmarshal(f.Context, &out))
@@ -29,7 +29,7 @@ func said(t *testing.T, f wire.Failure) map[string]any {
 // (Chiffon §Authentication).
 func TestWhoMaySayWhat(t *testing.T) {
 	t.Parallel()
-	rule(t, "ATokenThatDoesNotFitIs5004", func(t *testing.T, h *house) {
+	runCase(t, "ATokenThatDoesNotFitIs5004", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		h.agent(t, "plain", "", "run_playbook")
 		ask := func(from string) []byte {
@@ -43,20 +43,20 @@ func TestWhoMaySayWhat(t *testing.T) {
 			who models.Principal
 			raw []byte
 		}{
-			"the orchestrator's name with an agent's token": {of("infra-1", models.ScopeMessagesSend), ask("orchestrator")},
-			"another type":                            {of("infra-1"), beat("code", "infra-1")},
-			"an agent's name without its token":       {asker("ci"), ask("infra")},
+			"the orchestrator's name with an agent's token": {agentPrincipal("infra-1", models.ScopeMessagesSend), ask("orchestrator")},
+			"another type":                            {agentPrincipal("infra-1"), beat("code", "infra-1")},
+			"an agent's name without its token":       {client("ci"), ask("infra")},
 			"a token that may not send":               {nobody, ask("orchestrator")},
-			"an agent that may not ask":               {of("infra-1"), ask("infra")},
-			"an agent without a type":                 {of("plain"), beat("infra", "plain")},
-			"an agent that is not registered":         {of("ghost"), beat("infra", "ghost")},
-			"a heartbeat of another agent":            {of("infra-1"), beat("infra", "plain")},
-			"a heartbeat of somebody who is no agent": {asker("ci"), beat("orchestrator", "infra-1")},
+			"an agent that may not ask":               {agentPrincipal("infra-1"), ask("infra")},
+			"an agent without a type":                 {agentPrincipal("plain"), beat("infra", "plain")},
+			"an agent that is not registered":         {agentPrincipal("ghost"), beat("infra", "ghost")},
+			"a heartbeat of another agent":            {agentPrincipal("infra-1"), beat("infra", "plain")},
+			"a heartbeat of somebody who is no agent": {client("ci"), beat("orchestrator", "infra-1")},
 		} {
 			f, a := h.refused(t, c.who, c.raw)
 			require.Equal(t, wire.CodeAuthenticationFailed, f.Code, name)
 			require.Equal(t, 401, a.Status, name)
-			require.Equal(t, "invalid", said(t, f)["token_status"], name)
+			require.Equal(t, "invalid", contextOf(t, f)["token_status"], name)
 			sent := read(t, c.raw)
 			e := read(t, a.Body)
 			require.Equal(t, sent.TraceID, e.TraceID, name)
@@ -69,7 +69,7 @@ func TestWhoMaySayWhat(t *testing.T) {
 // status of the document's table (Chiffon §Error Codes; docs/protocol-envelope.md).
 func TestALinksRefusal(t *testing.T) {
 	t.Parallel()
-	rule(t, "HasTheStatusOfItsCode", func(t *testing.T, h *house) {
+	runCase(t, "HasTheStatusOfItsCode", func(t *testing.T, h *fixture) {
 		for name, c := range map[string]struct {
 			err    error
 			code   wire.Code
@@ -102,90 +102,90 @@ func TestALinksRefusal(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "AnUnknownWorkTypeIs5006AndNamesTheKnownOnes", func(t *testing.T, h *house) {
+	runCase(t, "AnUnknownWorkTypeIs5006AndNamesTheKnownOnes", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook", "deploy_service")
 		h.worker(t, "code-1", "code", "generate_code")
 		raw, task := request(t, "infra", "generate_code", nil, nil)
-		f, a := h.refused(t, asker("ci"), raw)
+		f, a := h.refused(t, client("ci"), raw)
 		require.Equal(t, wire.CodeUnsupportedWorkType, f.Code)
 		require.Equal(t, 422, a.Status)
-		require.Equal(t, map[string]any{"work_type_requested": "generate_code", "supported_types": []any{"deploy_service", "run_playbook"}}, said(t, f))
+		require.Equal(t, map[string]any{"work_type_requested": "generate_code", "supported_types": []any{"deploy_service", "run_playbook"}}, contextOf(t, f))
 		_, err := h.work.Task(t.Context(), task)
 		require.Error(t, err, "nothing is left of it")
 	})
 
-	rule(t, "ABudgetThatDoesNotCoverItIs5005", func(t *testing.T, h *house) {
+	runCase(t, "ABudgetThatDoesNotCoverItIs5005", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		raw, _ := request(t, "infra", "run_playbook", map[string]any{"max_tokens": 60_000}, nil)
-		f, a := h.refused(t, asker("ci"), raw)
+		f, a := h.refused(t, client("ci"), raw)
 		require.Equal(t, wire.CodeResourceLimit, f.Code)
 		require.Equal(t, 429, a.Status)
-		require.Equal(t, map[string]any{"limit_name": "token_budget", "available": 50_000.0, "required": 60_000.0}, said(t, f))
+		require.Equal(t, map[string]any{"limit_name": "token_budget", "available": 50_000.0, "required": 60_000.0}, contextOf(t, f))
 	})
 
-	rule(t, "ARequestIDStandsForOneRequestOfOnePrincipal", func(t *testing.T, h *house) {
+	runCase(t, "ARequestIDStandsForOneRequestOfOnePrincipal", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		raw, task := request(t, "infra", "run_playbook", nil, nil)
 		sent := read(t, raw)
-		h.accepted(t, asker("ci"), raw)
+		h.accepted(t, client("ci"), raw)
 		var again map[string]any
 		require.NoError(t, json.Unmarshal(raw, &again))
 		again["message_id"], again["trace_id"], again["timestamp"] = uuid.NewString(), uuid.NewString(), "2026-01-19T04:22:00Z"
 		text, err := json.Marshal(again)
 		require.NoError(t, err)
-		require.Equal(t, "/api/v1/tasks/"+task, h.accepted(t, asker("ci"), text).Location, "the same, sent again")
-		require.Len(t, h.told(t, "infra-1"), 1)
+		require.Equal(t, "/api/v1/tasks/"+task, h.accepted(t, client("ci"), text).Location, "the same, sent again")
+		require.Len(t, h.drainInbox(t, "infra-1"), 1)
 
 		other, _ := request(t, "infra", "run_playbook", nil, map[string]any{"request_id": sent.RequestID})
-		f, _ := h.refused(t, asker("ci"), other)
+		f, _ := h.refused(t, client("ci"), other)
 		require.Equal(t, wire.CodeInvalidMessage, f.Code)
-		require.Equal(t, "request_id", said(t, f)["field_name"])
-		h.accepted(t, asker("cd"), other)
+		require.Equal(t, "request_id", contextOf(t, f)["field_name"])
+		h.accepted(t, client("cd"), other)
 
 		taken := message(t, "orchestrator", "infra", wire.TypeWorkRequest, map[string]any{"task_id": task, "work_type": "run_playbook", "parameters": map[string]any{}}, nil)
-		f, a := h.refused(t, asker("ci"), taken)
+		f, a := h.refused(t, client("ci"), taken)
 		require.Equal(t, wire.CodeInvalidMessage, f.Code)
 		require.Equal(t, 400, a.Status)
-		require.Equal(t, "payload.task_id", said(t, f)["field_name"])
+		require.Equal(t, "payload.task_id", contextOf(t, f)["field_name"])
 	})
 
-	rule(t, "AReportOnATaskThatIsNotTheAgentsIs5003", func(t *testing.T, h *house) {
+	runCase(t, "AReportOnATaskThatIsNotTheAgentsIs5003", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		h.worker(t, "infra-2", "infra")
 		raw, task := request(t, "infra", "run_playbook", nil, nil)
-		h.accepted(t, asker("ci"), raw)
+		h.accepted(t, client("ci"), raw)
 		for _, message := range [][]byte{status(t, task, 5, nil), result(t, task, "success", 0, "", 0), status(t, uuid.NewString(), 5, nil)} {
-			f, _ := h.refused(t, of("infra-2"), message)
+			f, _ := h.refused(t, agentPrincipal("infra-2"), message)
 			require.Equal(t, wire.CodeInvalidMessage, f.Code)
-			require.Equal(t, "payload.task_id", said(t, f)["field_name"])
+			require.Equal(t, "payload.task_id", contextOf(t, f)["field_name"])
 		}
-		f, _ := h.refused(t, asker("ci"), message(t, "orchestrator", "infra", wire.TypeWorkStatus, map[string]any{"task_id": task, "status": "running", "progress_percent": 1}, nil))
-		require.Equal(t, "from_agent", said(t, f)["field_name"])
-		f, _ = h.refused(t, of("infra-1"), message(t, "infra", "code", wire.TypeWorkStatus, map[string]any{"task_id": task, "status": "running", "progress_percent": 1}, nil))
-		require.Equal(t, "to_agent", said(t, f)["field_name"])
+		f, _ := h.refused(t, client("ci"), message(t, "orchestrator", "infra", wire.TypeWorkStatus, map[string]any{"task_id": task, "status": "running", "progress_percent": 1}, nil))
+		require.Equal(t, "from_agent", contextOf(t, f)["field_name"])
+		f, _ = h.refused(t, agentPrincipal("infra-1"), message(t, "infra", "code", wire.TypeWorkStatus, map[string]any{"task_id": task, "status": "running", "progress_percent": 1}, nil))
+		require.Equal(t, "to_agent", contextOf(t, f)["field_name"])
 	})
 
-	rule(t, "AnAgentsErrorEndsItsAttempt", func(t *testing.T, h *house) {
+	runCase(t, "AnAgentsErrorEndsItsAttempt", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		for code, want := range map[wire.Code]int{wire.CodeInvalidMessage: 400, wire.CodeUnsupportedWorkType: 422} {
 			raw, task := request(t, "infra", "run_playbook", nil, nil)
-			h.accepted(t, asker("ci"), raw)
-			told := h.told(t, "infra-1")
+			h.accepted(t, client("ci"), raw)
+			told := h.drainInbox(t, "infra-1")
 			contexts := map[wire.Code]map[string]any{
 				wire.CodeInvalidMessage:      {"validation_error": "no playbook", "field_name": "parameters.playbook"},
 				wire.CodeUnsupportedWorkType: {"work_type_requested": "run_playbook", "supported_types": []string{}},
 			}
-			h.accepted(t, of("infra-1"), message(t, "infra", "orchestrator", wire.TypeError, map[string]any{
+			h.accepted(t, agentPrincipal("infra-1"), message(t, "infra", "orchestrator", wire.TypeError, map[string]any{
 				"error_code": code, "error_message": "no", "error_context": contexts[code],
 			}, map[string]any{"request_id": told[0].RequestID}))
-			require.Equal(t, models.TaskFailed, h.ends(t, task).State)
-			f, a := h.refused(t, asker("ci"), raw)
+			require.Equal(t, models.TaskFailed, h.waitForEnd(t, task).State)
+			f, a := h.refused(t, client("ci"), raw)
 			require.Equal(t, code, f.Code)
 			require.Equal(t, want, a.Status)
 		}
-		f, _ := h.refused(t, of("infra-1"), message(t, "infra", "orchestrator", wire.TypeError, map[string]any{
+		f, _ := h.refused(t, agentPrincipal("infra-1"), message(t, "infra", "orchestrator", wire.TypeError, map[string]any{
 			"error_code": 5005, "error_message": "no", "error_context": map[string]any{"limit_name": "gpu_vram_mb", "available": 128, "required": 512},
 		}, nil))
-		require.Equal(t, "request_id", said(t, f)["field_name"])
+		require.Equal(t, "request_id", contextOf(t, f)["field_name"])
 	})
 }

@@ -59,7 +59,7 @@ func (d *Protocol) refuse(e wire.Envelope, err error) protocol.Reply {
 	if f.Code == wire.CodeUnavailable && own == nil && !errors.As(err, new(refusal)) {
 		d.log.Error("a message could not be handled", "error", err, "message_id", answer.MessageID)
 	}
-	answer, err = d.write(answer, wire.Reply(e, newID(), d.clock(), f))
+	answer, err = d.replyWith(answer, wire.Reply(e, newID(), d.clock(), f))
 	if err != nil {
 		d.log.Error("an error could not be written", "error", err)
 	}

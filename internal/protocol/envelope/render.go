@@ -24,7 +24,7 @@ func (d *Protocol) Render(ctx context.Context, agent models.Agent, m models.Inbo
 	if err != nil {
 		return nil, err
 	}
-	a, err := askedOf(order)
+	a, err := taskOf(order)
 	if err != nil {
 		return nil, err
 	}
@@ -35,21 +35,21 @@ func (d *Protocol) Render(ctx context.Context, agent models.Agent, m models.Inbo
 		}
 		return d.assignment(ctx, agent, a, m, limit)
 	case models.MessageCancel:
-		return d.lines(agent, a, m, wire.WorkRequest{TaskID: a.task, WorkType: wire.WorkTypeCancel, Parameters: orNothing(m.Data)})
+		return d.renderMessage(agent, a, m, wire.WorkRequest{TaskID: a.id, WorkType: wire.WorkTypeCancel, Parameters: objectOrEmpty(m.Data)})
 	case models.MessageTaskEnded:
-		return d.ending(ctx, agent, a, m, limit)
+		return d.renderEnd(ctx, agent, a, m, limit)
 	}
 	return nil, nil // the protocol has no words for it
 }
 
 // assignment is the work_request. One that is too long for the agent's line is failed at
 // once, for another agent to do: it would only be silent about it.
-func (d *Protocol) assignment(ctx context.Context, agent models.Agent, a asked, m models.InboxMessage, limit int) ([][]byte, error) {
+func (d *Protocol) assignment(ctx context.Context, agent models.Agent, a task, m models.InboxMessage, limit int) ([][]byte, error) {
 	asked, err := d.request(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	lines, err := d.lines(agent, a, m, asked)
+	lines, err := d.renderMessage(agent, a, m, asked)
 	if err != nil || limit <= 0 || len(lines[0]) <= limit {
 		return lines, err
 	}
@@ -65,7 +65,7 @@ func (d *Protocol) assignment(ctx context.Context, agent models.Agent, a asked, 
 
 // request is the work_request of an attempt. Every attempt at a task has the same
 // request_id, so that an agent does the work once.
-func (d *Protocol) request(ctx context.Context, a asked) (wire.WorkRequest, error) {
+func (d *Protocol) request(ctx context.Context, a task) (wire.WorkRequest, error) {
 	h := wire.Hints{MaxDurationSeconds: a.meta.MaxDuration, MaxMemoryMB: a.meta.MaxMemory, Other: a.meta.Hints}
 	if a.Task.Budget != nil {
 		h.MaxTokens = max(*a.Task.Budget-a.Task.Tokens, 1)
@@ -84,20 +84,20 @@ func (d *Protocol) request(ctx context.Context, a asked) (wire.WorkRequest, erro
 			h.Other = append(h.Other[:len(h.Other):len(h.Other)], wire.Member{Name: "simplify", Value: json.RawMessage("true")})
 		}
 	}
-	return wire.WorkRequest{TaskID: a.task, WorkType: a.workType(), Parameters: orNothing(a.Input.Parameters), Hints: h}, nil
+	return wire.WorkRequest{TaskID: a.id, WorkType: a.workType(), Parameters: objectOrEmpty(a.Input.Parameters), Hints: h}, nil
 }
 
-func orNothing(raw json.RawMessage) json.RawMessage {
+func objectOrEmpty(raw json.RawMessage) json.RawMessage {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '{' {
 		return json.RawMessage("{}")
 	}
 	return raw
 }
 
-// ending tells an agent that asked for a task how it ended: a long result in chunks
+// renderEnd tells an agent that asked for a task how it ended: a long result in chunks
 // first, then the result without it (Chiffon §Large Payloads).
-func (d *Protocol) ending(ctx context.Context, agent models.Agent, a asked, m models.InboxMessage, limit int) ([][]byte, error) {
-	payload, err := d.end(ctx, a)
+func (d *Protocol) renderEnd(ctx context.Context, agent models.Agent, a task, m models.InboxMessage, limit int) ([][]byte, error) {
+	payload, err := d.endPayload(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (d *Protocol) ending(ctx context.Context, agent models.Agent, a asked, m mo
 	if limit > 0 {
 		inline = min(inline, int64(limit)/8) // a byte may be written as six
 	}
-	if is && a.Task.OutputBytes > maxTold {
+	if is && a.Task.OutputBytes > maxChunked {
 		is, result.Output = false, ""
 		payload = result
 	}
@@ -118,7 +118,7 @@ func (d *Protocol) ending(ctx context.Context, agent models.Agent, a asked, m mo
 		}
 		for i, c := range split(text, limit) {
 			step := wire.Step{Number: 1, Name: "output", Output: c.Text, Chunk: c.Range}
-			line, err := wire.Format(d.envelope(agent, a, chunkID(m.ID, i), wire.WorkStatus{TaskID: a.task, Status: wire.StatusRunning, Progress: 100, Step: &step}))
+			line, err := wire.Format(d.envelope(agent, a, chunkID(m.ID, i), wire.WorkStatus{TaskID: a.id, Status: wire.StatusRunning, Progress: 100, Step: &step}))
 			if err != nil {
 				return nil, err
 			}
@@ -127,7 +127,7 @@ func (d *Protocol) ending(ctx context.Context, agent models.Agent, a asked, m mo
 		result.Output = ""
 		payload = result
 	}
-	last, err := d.lines(agent, a, m, payload)
+	last, err := d.renderMessage(agent, a, m, payload)
 	return append(out, last...), err
 }
 
@@ -137,8 +137,8 @@ func chunkID(id string, n int) uuid.UUID {
 	return uuid.NewSHA1(uuid.NameSpaceURL, fmt.Appendf(nil, "comet:message:%s:%d", id, n))
 }
 
-// lines writes the one message that an inbox message is.
-func (d *Protocol) lines(agent models.Agent, a asked, m models.InboxMessage, p wire.Payload) ([][]byte, error) {
+// renderMessage writes the one message that an inbox message is.
+func (d *Protocol) renderMessage(agent models.Agent, a task, m models.InboxMessage, p wire.Payload) ([][]byte, error) {
 	id, err := uuid.Parse(m.ID)
 	if err != nil {
 		return nil, err
@@ -150,15 +150,15 @@ func (d *Protocol) lines(agent models.Agent, a asked, m models.InboxMessage, p w
 	return [][]byte{line}, nil
 }
 
-func (d *Protocol) envelope(agent models.Agent, a asked, id uuid.UUID, p wire.Payload) wire.Envelope {
+func (d *Protocol) envelope(agent models.Agent, a task, id uuid.UUID, p wire.Payload) wire.Envelope {
 	return wire.Envelope{
 		ProtocolVersion: wire.Version, MessageID: id, From: wire.Orchestrator, To: agent.Type, Timestamp: d.clock().UTC(),
-		TraceID: a.trace, RequestID: a.request, Type: p.Type(), Payload: p, Custom: a.meta.Custom,
+		TraceID: a.traceID, RequestID: a.requestID, Type: p.Type(), Payload: p, Custom: a.meta.Custom,
 	}
 }
 
-// maxTold is the longest result that is told in chunks; a longer one is fetched.
-const maxTold = 8 << 20
+// maxChunked is the longest result that is told in chunks; a longer one is fetched.
+const maxChunked = 8 << 20
 
 // split cuts an output into chunks whose messages are not longer than limit bytes, where
 // that is not 0. A byte may be written as six (\u0007).

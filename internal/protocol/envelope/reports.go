@@ -13,8 +13,8 @@ import (
 
 // requireAgent refuses reports on work from somebody who is no agent, and those that are
 // not meant for us.
-func requireAgent(s speaker, e wire.Envelope) error {
-	if s.agent == "" {
+func requireAgent(s sender, e wire.Envelope) error {
+	if s.agentID == "" {
 		return refusal{wire.InvalidMessage(wire.Problem{
 			Field: "from_agent", Detail: "from_agent: only an agent sends " + string(e.Type) + ", with a token of its own",
 		}), nil}
@@ -29,7 +29,7 @@ func requireAgent(s speaker, e wire.Envelope) error {
 
 // progress takes a work_status (Chiffon §work_status). The first one says that the agent
 // has the work, each one that it is alive.
-func (d *Protocol) progress(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkStatus) (protocol.Reply, error) {
+func (d *Protocol) progress(ctx context.Context, s sender, e wire.Envelope, p wire.WorkStatus) (protocol.Reply, error) {
 	if err := requireAgent(s, e); err != nil {
 		return protocol.Reply{}, err
 	}
@@ -45,7 +45,7 @@ func (d *Protocol) progress(ctx context.Context, s speaker, e wire.Envelope, p w
 			}
 		}
 	}
-	t, err := d.work.Progress(ctx, s.agent, p.TaskID.String(), report)
+	t, err := d.work.Progress(ctx, s.agentID, p.TaskID.String(), report)
 	if err != nil {
 		return protocol.Reply{}, taskError(err)
 	}
@@ -54,21 +54,21 @@ func (d *Protocol) progress(ctx context.Context, s speaker, e wire.Envelope, p w
 
 // heartbeat takes a sign of life. It brings back an agent that was away, and one that
 // has never been here.
-func (d *Protocol) heartbeat(ctx context.Context, s speaker, p wire.Heartbeat) (protocol.Reply, error) {
-	if p.AgentID != s.agent || s.agent == "" {
+func (d *Protocol) heartbeat(ctx context.Context, s sender, p wire.Heartbeat) (protocol.Reply, error) {
+	if p.AgentID != s.agentID || s.agentID == "" {
 		return protocol.Reply{}, errs.New(errs.Unauthenticated, "a heartbeat of another agent")
 	}
 	if p.Status == wire.PresenceOffline {
-		return accepted(""), d.work.Leave(ctx, s.agent, false)
+		return accepted(""), d.work.Leave(ctx, s.agentID, false)
 	}
 	beat := orchestrator.Heartbeat{State: models.WorkerOnline, Load: p.Load}
 	if p.Status == wire.PresenceBusy {
 		beat.State = models.WorkerBusy
 	}
-	_, err := d.work.Heartbeat(ctx, s.agent, beat)
+	_, err := d.work.Heartbeat(ctx, s.agentID, beat)
 	if errs.Is(err, errs.NotFound) {
-		if _, err = d.work.Join(ctx, s.agent, orchestrator.JoinRequest{Dialect: Name, Link: "poll"}); err == nil {
-			_, err = d.work.Heartbeat(ctx, s.agent, beat)
+		if _, err = d.work.Join(ctx, s.agentID, orchestrator.JoinRequest{Dialect: Name, Link: "poll"}); err == nil {
+			_, err = d.work.Heartbeat(ctx, s.agentID, beat)
 		}
 	}
 	a := accepted("")
@@ -78,7 +78,7 @@ func (d *Protocol) heartbeat(ctx context.Context, s speaker, p wire.Heartbeat) (
 
 // complete takes a work_result (Chiffon §work_result). One that comes when the task has
 // ended otherwise is taken too: what it used is charged, and the agent has done its part.
-func (d *Protocol) complete(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkResult) (protocol.Reply, error) {
+func (d *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, p wire.WorkResult) (protocol.Reply, error) {
 	if err := requireAgent(s, e); err != nil {
 		return protocol.Reply{}, err
 	}
@@ -96,38 +96,38 @@ func (d *Protocol) complete(ctx context.Context, s speaker, e wire.Envelope, p w
 	case wire.OutcomeCancelled:
 		r.Failure, r.Text = orchestrator.FailureWork, "the agent gave the work up"
 	}
-	t, err := d.work.Complete(ctx, s.agent, p.TaskID.String(), r)
+	t, err := d.work.Complete(ctx, s.agentID, p.TaskID.String(), r)
 	if err != nil && !errs.Is(err, errs.TaskState) {
 		return protocol.Reply{}, taskError(err)
 	}
 	return accepted(t.ID), nil
 }
 
-// failed takes an agent's error (Chiffon §error). It names no task, so the request_id
+// agentError takes an agent's error (Chiffon §error). It names no task, so the request_id
 // does, which the error echoes.
-func (d *Protocol) failed(ctx context.Context, s speaker, e wire.Envelope, p wire.Failure) (protocol.Reply, error) {
+func (d *Protocol) agentError(ctx context.Context, s sender, e wire.Envelope, p wire.Failure) (protocol.Reply, error) {
 	if err := requireAgent(s, e); err != nil {
 		return protocol.Reply{}, err
 	}
-	orders, err := d.work.OpenTasksOf(ctx, s.agent)
+	orders, err := d.work.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	var found *asked
+	var found *task
 	for _, order := range orders {
-		a, err := askedOf(order)
+		a, err := taskOf(order)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
 		// Two askers may have used the same request_id; the trace tells them apart.
-		if a.request == e.RequestID && (found == nil || a.trace == e.TraceID) {
+		if a.requestID == e.RequestID && (found == nil || a.traceID == e.TraceID) {
 			found = &a
 		}
 	}
 	if found != nil {
 		return d.failTask(ctx, s, e, *found, p)
 	}
-	if heard, err := d.work.IsProcessed(ctx, s.agent, e.MessageID.String()); err != nil || heard {
+	if heard, err := d.work.IsProcessed(ctx, s.agentID, e.MessageID.String()); err != nil || heard {
 		return accepted(""), err // it has had its effect
 	}
 	return protocol.Reply{}, refusal{wire.InvalidMessage(wire.Problem{
@@ -135,7 +135,7 @@ func (d *Protocol) failed(ctx context.Context, s speaker, e wire.Envelope, p wir
 	}), nil}
 }
 
-func (d *Protocol) failTask(ctx context.Context, s speaker, e wire.Envelope, a asked, p wire.Failure) (protocol.Reply, error) {
+func (d *Protocol) failTask(ctx context.Context, s sender, e wire.Envelope, a task, p wire.Failure) (protocol.Reply, error) {
 	var c failureDetail
 	_ = json.Unmarshal(p.Context, &c) // a code of its own may have any context
 	detail, err := json.Marshal(c)
@@ -143,7 +143,7 @@ func (d *Protocol) failTask(ctx context.Context, s speaker, e wire.Envelope, a a
 		return protocol.Reply{}, err
 	}
 	r := orchestrator.Result{Failure: failureOf(p.Code), Text: p.Message, Detail: detail, MessageID: e.MessageID.String()}
-	t, err := d.work.Complete(ctx, s.agent, a.Task.ID, r)
+	t, err := d.work.Complete(ctx, s.agentID, a.Task.ID, r)
 	if err != nil && !errs.Is(err, errs.TaskState) {
 		return protocol.Reply{}, taskError(err)
 	}

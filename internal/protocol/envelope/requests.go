@@ -16,9 +16,9 @@ import (
 
 // submit takes a work_request (Chiffon §work_request). The asker hears how far the work
 // is when it was taken, or, where it waits, how it ended.
-func (d *Protocol) submit(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkRequest, wait time.Duration) (protocol.Reply, error) {
-	if !s.mayAsk() {
-		return protocol.Reply{}, d.stranger(ctx, s, e, "the token lacks the scope messages:send")
+func (d *Protocol) submit(ctx context.Context, s sender, e wire.Envelope, p wire.WorkRequest, wait time.Duration) (protocol.Reply, error) {
+	if !s.maySubmit() {
+		return protocol.Reply{}, d.rejectSender(ctx, s, e, "the token lacks the scope messages:send")
 	}
 	sub, err := submission(s, e, p)
 	if err != nil {
@@ -39,15 +39,15 @@ func (d *Protocol) submit(ctx context.Context, s speaker, e wire.Envelope, p wir
 		}
 	}
 	// Whoever waited too long, or whose server stops, is told where the task stands.
-	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyTimeout)
 	defer cancel()
-	return d.standing(told, e, p.TaskID, t)
+	return d.taskReply(told, e, p.TaskID, t)
 }
 
-// tellTimeout bounds how long it takes to read what an answer says.
-const tellTimeout = 5 * time.Second
+// replyTimeout bounds how long it takes to read what an answer says.
+const replyTimeout = 5 * time.Second
 
-func submission(s speaker, e wire.Envelope, p wire.WorkRequest) (orchestrator.Submission, error) {
+func submission(s sender, e wire.Envelope, p wire.WorkRequest) (orchestrator.Submission, error) {
 	kept, err := metaOf(e, p.Hints)
 	if err != nil {
 		return orchestrator.Submission{}, err
@@ -56,7 +56,7 @@ func submission(s speaker, e wire.Envelope, p wire.WorkRequest) (orchestrator.Su
 		ID: p.TaskID.String(), RequestID: e.RequestID.String(), Class: Class,
 		Capabilities: []string{p.WorkType}, AgentType: e.To, Parameters: p.Parameters, Priority: models.DefaultPriority,
 		Fingerprint: fingerprint(e), Meta: kept, Trace: traceparent(e),
-		Override: orchestrator.Override{TimeoutMS: p.Hints.MaxDurationSeconds * 1000, Notify: s.agent != ""},
+		Override: orchestrator.Override{TimeoutMS: p.Hints.MaxDurationSeconds * 1000, Notify: s.agentID != ""},
 	}
 	if e.To == wire.Orchestrator { // whoever can do it
 		sub.AgentType = ""
@@ -76,7 +76,7 @@ func requestError(err error, e wire.Envelope, p wire.WorkRequest) error {
 			Field: "request_id", Detail: "request_id " + e.RequestID.String() + " was used before for another request",
 		}), err}
 	case errs.Is(err, errs.UnsupportedWork):
-		return refusal{wire.UnsupportedWorkType(p.WorkType, metaTexts(err, "supported")), err}
+		return refusal{wire.UnsupportedWorkType(p.WorkType, metaStrings(err, "supported")), err}
 	case errs.Is(err, errs.BudgetExceeded):
 		return refusal{wire.ResourceLimit(limitTokens, metaNumber(err, "remaining"), metaNumber(err, "requested")), err}
 	case errs.Is(err, errs.Busy):
@@ -87,9 +87,9 @@ func requestError(err error, e wire.Envelope, p wire.WorkRequest) error {
 
 // cancel takes back a task that the same principal asked for (decisions: “Cancel is a
 // work_request”). One that has ended stays as it is.
-func (d *Protocol) cancel(ctx context.Context, s speaker, e wire.Envelope, p wire.WorkRequest) (protocol.Reply, error) {
-	if !s.mayAsk() {
-		return protocol.Reply{}, d.stranger(ctx, s, e, "the token lacks the scope messages:send")
+func (d *Protocol) cancel(ctx context.Context, s sender, e wire.Envelope, p wire.WorkRequest) (protocol.Reply, error) {
+	if !s.maySubmit() {
+		return protocol.Reply{}, d.rejectSender(ctx, s, e, "the token lacks the scope messages:send")
 	}
 	t, err := d.work.Task(ctx, p.TaskID.String())
 	if err == nil && t.Owner != s.TokenID && !s.Has(models.ScopeAdmin) {
@@ -102,16 +102,16 @@ func (d *Protocol) cancel(ctx context.Context, s speaker, e wire.Envelope, p wir
 	if err != nil && !errs.Is(err, errs.TaskState) {
 		return protocol.Reply{}, taskError(err)
 	}
-	return d.standing(ctx, e, p.TaskID, t)
+	return d.taskReply(ctx, e, p.TaskID, t)
 }
 
-// standing tells an asker where its task stands: 202 with a work_status until it has
+// taskReply tells an asker where its task stands: 202 with a work_status until it has
 // ended, then its result, or the error it ended with.
-func (d *Protocol) standing(ctx context.Context, to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Reply, error) {
+func (d *Protocol) taskReply(ctx context.Context, to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Reply, error) {
 	if !t.State.Ended() {
-		return d.underway(to, id, t)
+		return d.statusReply(to, id, t)
 	}
-	payload, err := d.end(ctx, asked{TaskWithInput: orchestrator.TaskWithInput{Task: t}, task: id})
+	payload, err := d.endPayload(ctx, task{TaskWithInput: orchestrator.TaskWithInput{Task: t}, id: id})
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -120,24 +120,24 @@ func (d *Protocol) standing(ctx context.Context, to wire.Envelope, id uuid.UUID,
 	if f, failed := payload.(wire.Failure); failed {
 		answer.Status, answer.IsError = f.Code.HTTPStatus(), true
 	}
-	return d.write(answer, wire.Reply(to, newID(), d.clock(), payload))
+	return d.replyWith(answer, wire.Reply(to, newID(), d.clock(), payload))
 }
 
-// underway answers with how far a task is.
-func (d *Protocol) underway(to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Reply, error) {
+// statusReply answers with how far a task is.
+func (d *Protocol) statusReply(to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Reply, error) {
 	p := wire.WorkStatus{TaskID: id, Status: wire.StatusRunning, Progress: t.Progress}
 	if t.StepName != "" {
 		p.Step = &wire.Step{Number: t.Step, Name: t.StepName}
 	}
 	answer := accepted(t.ID)
 	answer.SendBack = true
-	return d.write(answer, wire.Reply(to, newID(), d.clock(), p))
+	return d.replyWith(answer, wire.Reply(to, newID(), d.clock(), p))
 }
 
 const contentType = "application/json"
 
-// write puts an envelope into an answer.
-func (d *Protocol) write(answer protocol.Reply, e wire.Envelope) (protocol.Reply, error) {
+// replyWith puts an envelope into an answer.
+func (d *Protocol) replyWith(answer protocol.Reply, e wire.Envelope) (protocol.Reply, error) {
 	body, err := wire.Format(e)
 	answer.Body, answer.ContentType = body, contentType
 	return answer, err

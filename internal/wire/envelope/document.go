@@ -28,11 +28,11 @@ type document struct {
 func readDocument(data []byte) ([]member, *Problem) {
 	switch {
 	case len(data) > MaxSize:
-		return nil, broken("the message is longer than %d bytes", MaxSize)
+		return nil, problemf("the message is longer than %d bytes", MaxSize)
 	case len(bytes.TrimLeft(data, " \t\r\n")) == 0:
-		return nil, broken("the message is empty")
+		return nil, problemf("the message is empty")
 	case tooDeep(data):
-		return nil, broken("the message is nested deeper than %d levels", MaxDepth)
+		return nil, problemf("the message is nested deeper than %d levels", MaxDepth)
 	}
 	d := document{data: data, members: make([]member, 0, 10)}
 	err := json.Unmarshal(data, &d)
@@ -40,7 +40,7 @@ func readDocument(data []byte) ([]member, *Problem) {
 		return d.members, d.problem
 	}
 	rest := bytes.TrimLeft(data[d.end:], " \t\r\n")
-	return d.members, broken("there is more after the message, at byte %d", len(data)-len(rest))
+	return d.members, problemf("there is more after the message, at byte %d", len(data)-len(rest))
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -57,7 +57,7 @@ func (d *document) read(dec *jsontext.Decoder) error {
 	if dec.PeekKind() != '{' {
 		value, err := dec.ReadValue()
 		if err == nil {
-			d.problem = broken("the message must be an object, not %s", nounOf(value))
+			d.problem = problemf("the message must be an object, not %s", describeValue(value))
 		}
 		return err
 	}
@@ -73,7 +73,7 @@ func (d *document) read(dec *jsontext.Decoder) error {
 		if err != nil {
 			return err
 		}
-		if name = unquote(name); known(name) {
+		if name = unquote(name); isKnownMember(name) {
 			d.members = append(d.members, member{name, value})
 		}
 	}
@@ -92,7 +92,7 @@ func (d *document) value(dec *jsontext.Decoder) ([]byte, error) {
 	return d.data[end-len(value) : end : end], nil
 }
 
-func broken(format string, args ...any) *Problem {
+func problemf(format string, args ...any) *Problem {
 	return &Problem{Detail: fmt.Sprintf(format, args...)}
 }
 
@@ -100,7 +100,7 @@ func broken(format string, args ...any) *Problem {
 func syntaxProblem(data []byte, err error) *Problem {
 	var syntactic *jsontext.SyntacticError
 	if !errors.As(err, &syntactic) {
-		return broken("the message ends before it is complete")
+		return problemf("the message ends before it is complete")
 	}
 	offset := min(int(syntactic.ByteOffset), len(data))
 	switch {
@@ -108,11 +108,11 @@ func syntaxProblem(data []byte, err error) *Problem {
 		field := words.Field(words.Pointer(string(syntactic.JSONPointer)))
 		return &Problem{Field: field, Detail: field + " is given twice"}
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return broken("the message ends before it is complete")
+		return problemf("the message ends before it is complete")
 	case notUTF8(data[offset:]):
-		return broken("the message is not valid UTF-8 at byte %d", offset)
+		return problemf("the message is not valid UTF-8 at byte %d", offset)
 	}
-	return broken("the message is not valid JSON at byte %d: %s", offset, syntactic.Err.Error())
+	return problemf("the message is not valid JSON at byte %d: %s", offset, syntactic.Err.Error())
 }
 
 func notUTF8(rest []byte) bool {

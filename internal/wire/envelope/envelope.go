@@ -70,5 +70,5 @@ type Payload interface {
 	// Type is the type of the envelope around it.
 	Type() Type
 
-	write(w *writer)
+	writeMembers(w *writer)
 }

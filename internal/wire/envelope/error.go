@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// maxSentences is how many problems the text of one error names.
-const maxSentences = 10
+// maxProblems is how many problems the text of one error names.
+const maxProblems = 10
 
 // Error is why Parse or Format refused a message.
 type Error struct {
@@ -28,17 +28,17 @@ type Problem struct {
 
 // Error implements error.
 func (e *Error) Error() string {
-	return fmt.Sprintf("%d %s: %s", e.Failure.Code, e.Failure.Code.Name(), sentences(e.Problems))
+	return fmt.Sprintf("%d %s: %s", e.Failure.Code, e.Failure.Code.Name(), joinProblems(e.Problems))
 }
 
 func invalid(problems ...Problem) *Error {
 	return &Error{Problems: problems, Failure: InvalidMessage(problems...)}
 }
 
-func sentences(problems []Problem) string {
+func joinProblems(problems []Problem) string {
 	var b strings.Builder
 	for i, p := range problems {
-		if i == maxSentences {
+		if i == maxProblems {
 			fmt.Fprintf(&b, "; and %d more", len(problems)-i)
 			break
 		}

@@ -35,7 +35,7 @@ func Unavailable(agentID string, lastHeartbeat *time.Time) Failure {
 // InvalidMessage is 5003. The first problem names the field; the sentences of all
 // are in the context.
 func InvalidMessage(problems ...Problem) Failure {
-	text, field := sentences(problems), ""
+	text, field := joinProblems(problems), ""
 	if len(problems) > 0 {
 		field = problems[0].Field
 	}
@@ -94,7 +94,7 @@ func UnsupportedVersion(requested string, supported []string) Failure {
 // failure makes the content of an error message. Texts that a message cannot hold are
 // mended rather than refused: an error about an error helps nobody.
 func failure(code Code, message string, context func(w *writer)) Failure {
-	raw, _ := written{fill: context, mend: true}.bytes() // nothing but mended texts, numbers and times
-	message = strings.ReplaceAll(mended(message), "\x00", replacement)
+	raw, _ := objectWriter{fill: context, replaceInvalid: true}.bytes() // nothing but mended texts, numbers and times
+	message = strings.ReplaceAll(validUTF8(message), "\x00", replacement)
 	return Failure{Code: code, Message: message, Context: raw}
 }

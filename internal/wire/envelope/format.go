@@ -14,7 +14,7 @@ func Format(e Envelope) ([]byte, error) {
 	if e.Timestamp.IsZero() {
 		return nil, invalid(Problem{Field: "timestamp", Detail: "timestamp is required"})
 	}
-	data, problem := written{fill: e.write}.bytes()
+	data, problem := objectWriter{fill: e.writeMembers}.bytes()
 	if problem != nil {
 		return nil, invalid(*problem)
 	}
@@ -25,7 +25,7 @@ func Format(e Envelope) ([]byte, error) {
 	return data, nil
 }
 
-func (e Envelope) write(w *writer) {
+func (e Envelope) writeMembers(w *writer) {
 	w.string("protocol_version", e.ProtocolVersion)
 	w.uuid("message_id", e.MessageID)
 	w.string("from_agent", e.From)
@@ -35,20 +35,20 @@ func (e Envelope) write(w *writer) {
 	w.uuid("request_id", e.RequestID)
 	w.string("type", string(e.Type))
 	w.begin("payload")
-	e.Payload.write(w)
+	e.Payload.writeMembers(w)
 	w.end()
 	w.raw("x_custom_fields", e.Custom)
 }
 
-func (p WorkRequest) write(w *writer) {
+func (p WorkRequest) writeMembers(w *writer) {
 	w.uuid("task_id", p.TaskID)
 	w.string("work_type", p.WorkType)
 	w.raw("parameters", p.Parameters)
 	if h := p.Hints; !h.empty() {
 		w.begin("hints")
-		w.given("max_duration_seconds", h.MaxDurationSeconds)
-		w.given("max_memory_mb", h.MaxMemoryMB)
-		w.given("max_tokens", h.MaxTokens)
+		w.integerIfSet("max_duration_seconds", h.MaxDurationSeconds)
+		w.integerIfSet("max_memory_mb", h.MaxMemoryMB)
+		w.integerIfSet("max_tokens", h.MaxTokens)
 		for _, m := range h.Other {
 			w.raw(m.Name, m.Value)
 		}
@@ -60,7 +60,7 @@ func (h Hints) empty() bool {
 	return h.MaxDurationSeconds == 0 && h.MaxMemoryMB == 0 && h.MaxTokens == 0 && len(h.Other) == 0
 }
 
-func (p WorkStatus) write(w *writer) {
+func (p WorkStatus) writeMembers(w *writer) {
 	w.uuid("task_id", p.TaskID)
 	w.string("status", string(p.Status))
 	w.integer("progress_percent", int64(p.Progress))
@@ -77,7 +77,7 @@ func (p WorkStatus) write(w *writer) {
 	w.end()
 }
 
-func (p Heartbeat) write(w *writer) {
+func (p Heartbeat) writeMembers(w *writer) {
 	w.string("agent_id", p.AgentID)
 	w.string("status", string(p.Status))
 	if p.Load != nil {
@@ -88,7 +88,7 @@ func (p Heartbeat) write(w *writer) {
 	}
 }
 
-func (p WorkResult) write(w *writer) {
+func (p WorkResult) writeMembers(w *writer) {
 	w.uuid("task_id", p.TaskID)
 	w.string("status", string(p.Status))
 	w.integer("exit_code", p.ExitCode)
@@ -97,11 +97,11 @@ func (p WorkResult) write(w *writer) {
 	w.integer("duration_seconds", p.Resources.DurationSeconds)
 	w.integer("gpu_vram_mb", p.Resources.GPUVRAMMB)
 	w.integer("cpu_time_ms", p.Resources.CPUTimeMS)
-	w.given("tokens", p.Resources.Tokens)
+	w.integerIfSet("tokens", p.Resources.Tokens)
 	w.end()
 }
 
-func (f Failure) write(w *writer) {
+func (f Failure) writeMembers(w *writer) {
 	w.integer("error_code", int64(f.Code))
 	w.string("error_message", f.Message)
 	w.raw("error_context", f.Context)

@@ -55,9 +55,9 @@ func FuzzParse(f *testing.F) {
 		e.Raw, again.Raw = nil, nil
 		require.Equal(t, spaceless(e), again)
 
-		token := e.TakeToken()
+		token := e.RemoveToken()
 		e.PutToken(token)
-		require.Equal(t, token, e.TakeToken())
+		require.Equal(t, token, e.RemoveToken())
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 	"comet/internal/words"
 )
 
-// reader collects what is wrong with a message.
-type reader struct {
+// parser collects what is wrong with a message.
+type parser struct {
 	problems []Problem
 }
 
@@ -22,7 +22,7 @@ type reader struct {
 // methods reads one member, and reports what does not fit; the order of the calls is
 // the order of the problems.
 type object struct {
-	r *reader
+	parser *parser
 	// path is what stands before the name of a member: "" or "payload.step.".
 	path    string
 	members []member
@@ -33,17 +33,17 @@ type member struct {
 	value []byte
 }
 
-// need is whether a member may be missing.
-type need bool
+// presence is whether a member may be missing.
+type presence bool
 
 const (
-	required need = true
-	optional need = false
+	required presence = true
+	optional presence = false
 )
 
-// known reports whether a member of that name means anything in protocol 1.0. Others
+// isKnownMember reports whether a member of that name means anything in protocol 1.0. Others
 // are not kept: a message may have very many.
-func known(name []byte) bool {
+func isKnownMember(name []byte) bool {
 	switch string(name) {
 	case "protocol_version", "message_id", "from_agent", "to_agent", "timestamp", "trace_id", "request_id", "type", "payload", "x_custom_fields",
 		"task_id", "work_type", "parameters", "hints", "max_duration_seconds", "max_memory_mb", "max_tokens",
@@ -57,10 +57,10 @@ func known(name []byte) bool {
 }
 
 // open returns the object in value, whose own path is given.
-func (r *reader) open(path string, value []byte) object {
-	o := object{r: r, path: path + ".", members: make([]member, 0, 6)}
+func (r *parser) open(path string, value []byte) object {
+	o := object{parser: r, path: path + ".", members: make([]member, 0, 6)}
 	for name, v := range members(value) {
-		if known(name) {
+		if isKnownMember(name) {
 			o.members = append(o.members, member{name, v})
 		}
 	}
@@ -69,7 +69,7 @@ func (r *reader) open(path string, value []byte) object {
 
 func (o *object) report(name, format string, args ...any) {
 	field := o.path + name
-	o.r.problems = append(o.r.problems, Problem{Field: field, Detail: field + " " + fmt.Sprintf(format, args...)})
+	o.parser.problems = append(o.parser.problems, Problem{Field: field, Detail: field + " " + fmt.Sprintf(format, args...)})
 }
 
 // find returns the value of a member, nil where it is missing.
@@ -84,20 +84,20 @@ func (o *object) find(name string) []byte {
 
 // value returns the value of a member if it is of the kind that begins with first
 // ('0' for numbers), else nil.
-func (o *object) value(name string, n need, first byte) []byte {
+func (o *object) value(name string, n presence, first byte) []byte {
 	value := o.find(name)
 	switch {
 	case value == nil && n == required:
 		o.report(name, "is required")
 	case value != nil && kindOf(value) != first:
-		o.report(name, "must be %s, not %s", noun(first), nounOf(value))
+		o.report(name, "must be %s, not %s", describeKind(first), describeValue(value))
 		return nil
 	}
 	return value
 }
 
 // text returns a string, "" where there is none.
-func (o *object) text(name string, n need) string {
+func (o *object) text(name string, n presence) string {
 	value := o.value(name, n, '"')
 	if value == nil {
 		return ""
@@ -105,9 +105,9 @@ func (o *object) text(name string, n need) string {
 	return string(unquote(value))
 }
 
-// line returns a string that a person reads in a list: no NUL, which not every
+// nulFreeText returns a string that a person reads in a list: no NUL, which not every
 // database can keep.
-func (o *object) line(name string) string {
+func (o *object) nulFreeText(name string) string {
 	text := o.text(name, required)
 	for i := range len(text) {
 		if text[i] == 0 {
@@ -118,8 +118,8 @@ func (o *object) line(name string) string {
 	return text
 }
 
-// word returns a required string that ok accepts; what says how such a string looks.
-func (o *object) word(name, what string, ok func(text []byte) bool) string {
+// matching returns a required string that ok accepts; what says how such a string looks.
+func (o *object) matching(name, what string, ok func(text []byte) bool) string {
 	value := o.value(name, required, '"')
 	if value == nil {
 		return ""
@@ -144,11 +144,11 @@ func oneOf[T ~string](o *object, name string, allowed ...T) T {
 			return a
 		}
 	}
-	o.report(name, "must be one of %s, not %s", list(allowed), words.Quote(string(text)))
+	o.report(name, "must be one of %s, not %s", joinStrings(allowed), words.Quote(string(text)))
 	return ""
 }
 
-func list[T ~string](all []T) string {
+func joinStrings[T ~string](all []T) string {
 	var b bytes.Buffer
 	for i, s := range all {
 		if i > 0 {
@@ -160,7 +160,7 @@ func list[T ~string](all []T) string {
 }
 
 // integer returns a whole number from lowest to highest, 0 where there is none.
-func (o *object) integer(name string, n need, lowest, highest int64) int64 {
+func (o *object) integer(name string, n presence, lowest, highest int64) int64 {
 	value := o.value(name, n, '0')
 	if value == nil {
 		return 0
@@ -220,15 +220,15 @@ func (o *object) time(name string) time.Time {
 }
 
 // raw returns an object as it was received, nil where there is none.
-func (o *object) raw(name string, n need) []byte { return slices.Clip(o.value(name, n, '{')) }
+func (o *object) raw(name string, n presence) []byte { return slices.Clip(o.value(name, n, '{')) }
 
 // inner opens an object inside this one; ok is false where there is none.
-func (o *object) inner(name string, n need) (in object, ok bool) {
+func (o *object) inner(name string, n presence) (in object, ok bool) {
 	value := o.value(name, n, '{')
 	if value == nil {
 		return object{}, false
 	}
-	return o.r.open(o.path+name, value), true
+	return o.parser.open(o.path+name, value), true
 }
 
 // kindOf returns the character its kind of value begins with, '0' for all numbers
@@ -243,9 +243,9 @@ func kindOf(value []byte) byte {
 	return '0'
 }
 
-func nounOf(value []byte) string { return noun(kindOf(value)) }
+func describeValue(value []byte) string { return describeKind(kindOf(value)) }
 
-func noun(kind byte) string {
+func describeKind(kind byte) string {
 	switch kind {
 	case '"':
 		return "a string"

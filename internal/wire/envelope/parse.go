@@ -16,8 +16,8 @@ import (
 // changed as long as they are used.
 func Parse(data []byte) (Envelope, error) {
 	members, problem := readDocument(data)
-	r := &reader{}
-	top := object{r: r, members: members}
+	r := &parser{}
+	top := object{parser: r, members: members}
 	e := top.envelope()
 	if problem != nil {
 		return e, invalid(*problem)
@@ -45,7 +45,7 @@ func (o *object) envelope() Envelope {
 	kind := o.find("type")
 	isError := kind != nil && kindOf(kind) == '"' && string(unquote(kind)) == string(TypeError)
 	return Envelope{
-		ProtocolVersion: o.word("protocol_version", "two numbers with a full stop between them, such as "+Version, isVersion),
+		ProtocolVersion: o.matching("protocol_version", "two numbers with a full stop between them, such as "+Version, isVersion),
 		MessageID:       o.uuid("message_id", false),
 		From:            o.agentType("from_agent"),
 		To:              o.agentType("to_agent"),
@@ -57,7 +57,7 @@ func (o *object) envelope() Envelope {
 }
 
 func (o *object) agentType(name string) string {
-	return o.word(name, "an agent type (orchestrator, infra, desktop, code, research or another word of lower-case letters, digits, - and _)", isAgentType)
+	return o.matching(name, "an agent type (orchestrator, infra, desktop, code, research or another word of lower-case letters, digits, - and _)", isAgentType)
 }
 
 func (o *object) custom() json.RawMessage { return o.raw("x_custom_fields", optional) }

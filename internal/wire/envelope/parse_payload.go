@@ -8,7 +8,7 @@ import (
 func (o *object) workRequest() WorkRequest {
 	p := WorkRequest{
 		TaskID:   o.taskID(),
-		WorkType: o.word("work_type", "the name of a capability (at most 128 letters, digits and _.:/-)", isWorkType),
+		WorkType: o.matching("work_type", "the name of a capability (at most 128 letters, digits and _.:/-)", isWorkType),
 	}
 	p.Parameters = o.raw("parameters", p.WorkType != WorkTypeCancel)
 	if hints, ok := o.inner("hints", optional); ok {
@@ -48,7 +48,7 @@ func (o *object) workStatus() WorkStatus {
 func (o *object) step() *Step {
 	s := &Step{
 		Number: int(o.integer("number", required, 0, MaxStep)),
-		Name:   o.line("name"),
+		Name:   o.nulFreeText("name"),
 		Output: o.text("output", optional),
 	}
 	if value := o.value("output_chunk", optional, '"'); value != nil {
@@ -62,7 +62,7 @@ func (o *object) step() *Step {
 
 func (o *object) heartbeat() Heartbeat {
 	return Heartbeat{
-		AgentID: o.word("agent_id", "an agent's id (at most 64 lower-case letters and digits with single hyphens between them)", isAgentID),
+		AgentID: o.matching("agent_id", "an agent's id (at most 64 lower-case letters and digits with single hyphens between them)", isAgentID),
 		Status:  oneOf(o, "status", PresenceOnline, PresenceOffline, PresenceBusy),
 		Load:    o.count("load", 100),
 		Queue:   o.count("queue", MaxHint),
@@ -90,10 +90,10 @@ func (o *object) workResult() WorkResult {
 // exitCode reads the exit code, which must not contradict the status: nobody could
 // say then whether the work was done.
 func (o *object) exitCode(status Outcome) int64 {
-	before := len(o.r.problems)
+	before := len(o.parser.problems)
 	code := o.integer("exit_code", required, 0, MaxExitCode)
 	switch {
-	case len(o.r.problems) > before:
+	case len(o.parser.problems) > before:
 	case status == OutcomeFailed && code == 0:
 		o.report("exit_code", "must not be 0 where the status is %s", status)
 	case (status == OutcomeSuccess || status == OutcomeCompleted) && code != 0:
@@ -105,14 +105,14 @@ func (o *object) exitCode(status Outcome) int64 {
 func (o *object) failure() Failure {
 	f := Failure{
 		Code:    Code(o.integer("error_code", required, int64(MinCode), int64(MaxCode))),
-		Message: o.line("error_message"),
+		Message: o.nulFreeText("error_message"),
 	}
 	fields := f.Code.context()
 	f.Context = o.raw("error_context", len(fields) > 0)
 	if f.Context == nil {
 		return f
 	}
-	context := o.r.open(o.path+"error_context", f.Context)
+	context := o.parser.open(o.path+"error_context", f.Context)
 	for _, field := range fields {
 		context.check(field)
 	}
@@ -134,7 +134,7 @@ func (o *object) check(f contextField) {
 		}
 		for value := range elements(array) {
 			if kindOf(value) != '"' {
-				o.report(f.name, "must hold strings only, not %s", nounOf(value))
+				o.report(f.name, "must hold strings only, not %s", describeValue(value))
 				return
 			}
 		}

@@ -2,13 +2,13 @@ package envelope
 
 import "bytes"
 
-// maxTaskOf is the longest task_id that TaskOf returns, in bytes.
-const maxTaskOf = 64
+// maxTaskID is the longest task_id that TaskOf returns, in bytes.
+const maxTaskID = 64
 
-// TaskOf is what stands behind the first member task_id, whichever object it is of, ""
+// FindTaskID is what stands behind the first member task_id, whichever object it is of, ""
 // where there is none. It is for telling quickly which messages belong together; the
 // message need not be valid.
-func TaskOf(raw []byte) string {
+func FindTaskID(raw []byte) string {
 	_, rest, found := bytes.Cut(raw, []byte(`"task_id"`))
 	if !found {
 		return ""
@@ -18,7 +18,7 @@ func TaskOf(raw []byte) string {
 		return ""
 	}
 	id, _, found := bytes.Cut(rest[1:], []byte{'"'})
-	if !found || len(id) > maxTaskOf {
+	if !found || len(id) > maxTaskID {
 		return ""
 	}
 	return string(id)

@@ -21,6 +21,6 @@ func TestTaskOf(t *testing.T) {
 		``:                                                "",
 		`{"task_id":"` + strings.Repeat("x", 65) + `"}`: "",
 	} {
-		require.Equal(t, want, envelope.TaskOf([]byte(raw)), raw)
+		require.Equal(t, want, envelope.FindTaskID([]byte(raw)), raw)
 	}
 }

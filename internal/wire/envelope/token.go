@@ -11,9 +11,9 @@ import (
 // header for it (Chiffon §Authentication, "message field").
 const tokenMember = "auth_token"
 
-// TakeToken removes the bearer token from the custom fields and returns it, "" where
+// RemoveToken removes the bearer token from the custom fields and returns it, "" where
 // there is none. The other custom fields stay as they are.
-func (e *Envelope) TakeToken() string {
+func (e *Envelope) RemoveToken() string {
 	token, found := "", false
 	var rest bytes.Buffer
 	for name, value := range e.customFields() {
@@ -34,7 +34,7 @@ func (e *Envelope) TakeToken() string {
 // PutToken adds the bearer token to the custom fields, in the place of one that is
 // there.
 func (e *Envelope) PutToken(token string) {
-	e.TakeToken()
+	e.RemoveToken()
 	var all bytes.Buffer
 	for name, value := range e.customFields() {
 		writeMember(&all, name, value)
@@ -83,7 +83,7 @@ func CutToken(data []byte) (token string, rest []byte) {
 	for name, value := range members(data) {
 		if string(name) == "x_custom_fields" && kindOf(value) == '{' {
 			e := Envelope{Custom: value}
-			if t := e.TakeToken(); len(e.Custom) != len(value) {
+			if t := e.RemoveToken(); len(e.Custom) != len(value) {
 				token, value, found = t, e.Custom, true
 			}
 		}

@@ -23,7 +23,7 @@ func TestTakeTokenLeavesTheOtherCustomFields(t *testing.T) {
 		{``, "", ``},
 	} {
 		e := envelope.Envelope{Custom: json.RawMessage(c.custom)}
-		require.Equal(t, c.token, e.TakeToken(), c.custom)
+		require.Equal(t, c.token, e.RemoveToken(), c.custom)
 		require.Equal(t, c.left, string(e.Custom))
 	}
 }
@@ -37,8 +37,8 @@ func TestPutTokenIsTakenAgain(t *testing.T) {
 		written, err := envelope.Format(e)
 		require.NoError(t, err)
 		again := parse(t, string(written))
-		require.Equal(t, "secret\"", again.TakeToken())
+		require.Equal(t, "secret\"", again.RemoveToken())
 		require.NotContains(t, string(again.Custom), "auth_token")
-		require.Empty(t, again.TakeToken())
+		require.Empty(t, again.RemoveToken())
 	}
 }

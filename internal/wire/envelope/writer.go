@@ -15,21 +15,21 @@ import (
 // writer writes the members of objects. After the first error it writes nothing more.
 type writer struct {
 	enc *jsontext.Encoder
-	// mend replaces what is not UTF-8 in texts, which is an error otherwise.
-	mend bool
-	err  error
+	// replaceInvalid replaces what is not UTF-8 in texts, which is an error otherwise.
+	replaceInvalid bool
+	err            error
 }
 
-// written is an object that fill writes. It is written within json.Marshal, which has
+// objectWriter is an object that fill writes. It is written within json.Marshal, which has
 // encoders at hand that need not grow again.
-type written struct {
-	fill func(w *writer)
-	mend bool
+type objectWriter struct {
+	fill           func(w *writer)
+	replaceInvalid bool
 }
 
 // MarshalJSONTo implements json.MarshalerTo.
-func (o written) MarshalJSONTo(enc *jsontext.Encoder) error {
-	w := writer{enc: enc, mend: o.mend}
+func (o objectWriter) MarshalJSONTo(enc *jsontext.Encoder) error {
+	w := writer{enc: enc, replaceInvalid: o.replaceInvalid}
 	w.token(jsontext.BeginObject)
 	o.fill(&w)
 	w.end()
@@ -37,14 +37,14 @@ func (o written) MarshalJSONTo(enc *jsontext.Encoder) error {
 }
 
 // bytes returns the object on one line, or says which member cannot be written.
-func (o written) bytes() ([]byte, *Problem) {
+func (o objectWriter) bytes() ([]byte, *Problem) {
 	data, err := json.Marshal(o, jsontext.PreserveRawStrings(true))
 	if err == nil {
 		return data, nil
 	}
 	var syntactic *jsontext.SyntacticError
 	if !errors.As(err, &syntactic) {
-		return nil, broken("the message cannot be written: %s", err)
+		return nil, problemf("the message cannot be written: %s", err)
 	}
 	field := words.Field(words.Pointer(string(syntactic.JSONPointer)))
 	return nil, &Problem{Field: field, Detail: field + " cannot be written: " + syntactic.Err.Error()}
@@ -69,8 +69,8 @@ func (w *writer) string(name, value string) {
 }
 
 func (w *writer) text(value string) {
-	if w.mend {
-		value = mended(value)
+	if w.replaceInvalid {
+		value = validUTF8(value)
 	}
 	w.token(jsontext.String(value))
 }
@@ -78,7 +78,7 @@ func (w *writer) text(value string) {
 // replacement stands where a text had what it must not.
 const replacement = "\uFFFD"
 
-func mended(text string) string { return strings.ToValidUTF8(text, replacement) }
+func validUTF8(text string) string { return strings.ToValidUTF8(text, replacement) }
 
 func (w *writer) strings(name string, values []string) {
 	w.token(jsontext.String(name))
@@ -94,8 +94,8 @@ func (w *writer) integer(name string, value int64) {
 	w.token(jsontext.Int(value))
 }
 
-// given writes a number unless it is 0.
-func (w *writer) given(name string, value int64) {
+// integerIfSet writes a number unless it is 0.
+func (w *writer) integerIfSet(name string, value int64) {
 	if value != 0 {
 		w.integer(name, value)
 	}
