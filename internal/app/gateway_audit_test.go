@@ -17,14 +17,14 @@ import (
 // auditLine is a line of the audit trail.
 type auditLine struct {
 	ID, Source, Actor, Tool, Class, Outcome, Error string
-	TokenID                                      string  `json:"token_id"`
-	AgentID                                      string  `json:"agent_id"`
-	Digest                                       string  `json:"arguments_digest"`
-	DurationMS                                   float64 `json:"duration_ms"`
-	Tokens                                       int64
-	ParentID                                     string `json:"parent_id"`
-	TaskID                                       string `json:"task_id"`
-	TraceID                                      string `json:"trace_id"`
+	TokenID                                        string  `json:"token_id"`
+	AgentID                                        string  `json:"agent_id"`
+	Digest                                         string  `json:"arguments_digest"`
+	DurationMS                                     float64 `json:"duration_ms"`
+	Tokens                                         int64
+	ParentID                                       string `json:"parent_id"`
+	TaskID                                         string `json:"task_id"`
+	TraceID                                        string `json:"trace_id"`
 }
 
 // calls is the audit trail that the client sees, the newest first.
