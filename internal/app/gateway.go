@@ -54,7 +54,7 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	t.hub = tools.New(tools.Parts{
 		Store: a.store, Registry: reg, Usage: ledger, Work: work, Feed: feed, Upstreams: t.upstreams, Index: t.index, Sandbox: t.sandbox,
 	}, a.toolsOptions(func(c tools.Change) { t.gateway.Changed(c) }))
-	t.gateway = mcp.New(t.hub, &mcp.Options{Version: version, Logger: a.log})
+	t.gateway = mcp.New(t.hub, &mcp.Options{Version: version, Clock: a.opts.Clock, Logger: a.log})
 	t.door, err = mcp.NewHandler(t.gateway, a.tokens, &mcp.HandlerOptions{
 		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
 		MaxBody: a.cfg.MCP.MaxBodyBytes, Admit: admit,
@@ -76,7 +76,7 @@ func (a *App) toolsOptions(changed func(tools.Change)) *tools.Options {
 		Names: tools.NameStyle(a.cfg.Tools.Names), Expose: tools.Expose(a.cfg.Tools.Expose), Pinned: a.cfg.Tools.Pinned,
 		TrustChanges: a.cfg.Tools.TrustChanges, AnswerAfterAudit: a.cfg.Tools.WaitForAudit, Retention: a.cfg.Tools.AuditRetention,
 		File: a.cfg.MCP.Servers, NoCommands: !a.cfg.MCP.AddCommands, Parent: a.cfg.MCP.Parent, Sphere: a.cfg.MCP.Sphere,
-		Changed: changed, Registerer: a.metrics.Registerer(), Logger: a.log,
+		Changed: changed, Clock: a.opts.Clock, Registerer: a.metrics.Registerer(), Logger: a.log,
 	}
 }
 

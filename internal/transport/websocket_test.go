@@ -14,9 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	"comet/internal/protocol/envelope"
+	"comet/internal/protocol/v5"
 	"comet/internal/transport"
 	"comet/models"
 	"comet/store"
+	"comet/store/storetest"
 )
 
 func TestAWebSocketBegins(t *testing.T) {
@@ -429,5 +433,19 @@ func TestABreakerThatWaitsForASignOfLife(t *testing.T) {
 		h.poll(t, token, "")
 		pause(t, h)
 		requireClosed(t, h, func() { h.poll(t, token, "") })
+	})
+}
+
+// TestASubprotocolThatThereIsNot is refused with what was offered and what there is.
+func TestASubprotocolThatThereIsNot(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		h := openFixture(t, newBackend(t, db), nil, func(c *transport.Core) {
+			c.Protocols = []protocol.Protocol{envelope.New(c.Work, nil), v5.New(c.Work, nil)}
+		})
+		a := h.do(t, "GET", "/api/agent/connect", h.agent(t, "ada"), "",
+			"Upgrade", "websocket", "Connection", "Upgrade", "Sec-WebSocket-Protocol", "v6, envelope.v9")
+		require.Equal(t, http.StatusBadRequest, a.StatusCode)
+		require.Contains(t, a.body, `none of the subprotocols that were offered is spoken here: there is envelope.v1, v5, and \"v6, envelope.v9\" was offered`)
 	})
 }
