@@ -108,6 +108,10 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.As(err, &mistake) && mistake.Code == errs.InvalidRequest:
 		return exitUsage
+	case errors.As(err, &mistake) && mistake.Code == errs.NotFound:
+		return exitNotFound
+	case errors.As(err, &mistake) && mistake.Code == errs.Conflict:
+		return exitConflict
 	case errors.As(err, &unreachable):
 		return exitUnavailable
 	case errors.As(err, &invalid):
@@ -166,7 +170,7 @@ func report(w io.Writer, err error) int {
 		say(w, `  Does it run? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
 	case errors.Is(err, context.Canceled):
 		say(w, "comet: interrupted")
-	case errors.As(err, &mistake) && mistake.Code == errs.InvalidRequest: // in what the server was started with
+	case errors.As(err, &mistake) && exitCode(err) != exitFailure: // in what a command on this machine was given
 		say(w, "comet: %s", mistake.Detail)
 	default:
 		say(w, "comet: %s", err.Error())
