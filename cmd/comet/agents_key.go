@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"io"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -117,4 +120,21 @@ func showKey(s *session, body []byte) error {
 		return s.out.fields("Agent", k.AgentID, "Number", k.V5Id, "Key", k.Fingerprint, "Required", yesNo(k.Required),
 			"Created", moment(&k.CreatedAt)+" by "+k.CreatedBy)
 	})
+}
+
+// readKey reads a key from a file, or from standard input if path is "-". One trailing line
+// break is not part of the key.
+func readKey(in io.Reader, path string) (string, error) {
+	data, err := readInput(in, path)
+	if err != nil {
+		return "", err
+	}
+	key := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	switch {
+	case !utf8.ValidString(key): // JSON cannot hold it unchanged
+		return "", usagef("the key must be text in UTF-8")
+	case key == "":
+		return "", usagef("the file %s holds no key", path)
+	}
+	return key, nil
 }

@@ -38,7 +38,7 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	t.upstreams = upstream.New(&upstream.Options{
 		Logger: a.log, Version: version, Lookup: lookup, Protected: inDir(a.cfg.Data), Changed: func(c upstream.Change) { t.hub.UpstreamChanged(c) },
 	})
-	index := &toolsearch.Options{Logger: a.log, Changed: func(c toolsearch.Change) { t.hub.GraphChanged(c) }}
+	index := &toolsearch.Options{Logger: a.log, OnChange: func(c toolsearch.Change) { t.hub.GraphChanged(c) }}
 	if index.Embedder, err = a.embedder(); err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	if a.cfg.Tools.NoCache {
 		cache = -1
 	}
-	index.Cache = cache
+	index.CacheSize = cache
 	t.index = toolsearch.New(a.store, index)
 	if t.sandbox, err = sandbox.New(a.sandboxOptions(cache)); err != nil {
 		return nil, err

@@ -154,7 +154,7 @@ func TestGatewaySubmitsTasks(t *testing.T) {
 	hubs(t, func(t *testing.T, database string) {
 		h := openHub(t, database, nil)
 		work := &jobs{tokens: 7}
-		work.work(t, h.url, h.infra(t, "worker", "job"), 4, comet.DialectEnvelope)
+		work.work(t, h.url, h.infra(t, "worker", "job"), 4)
 		b := &babel{client: h.client}
 		eventually(t, func() bool { return b.online(t, "worker") }, "the worker is there")
 

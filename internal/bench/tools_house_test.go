@@ -66,7 +66,7 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 	messages, err := bus.New(nil)
 	require.NoError(b, err)
 	upstreams := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { w.tools.UpstreamChanged(c) }})
-	index := toolsearch.New(w.store, &toolsearch.Options{Changed: func(c toolsearch.Change) { w.tools.GraphChanged(c) }})
+	index := toolsearch.New(w.store, &toolsearch.Options{OnChange: func(c toolsearch.Change) { w.tools.GraphChanged(c) }})
 	box, err := sandbox.New(&sandbox.Options{Warm: warm})
 	require.NoError(b, err)
 	metrics := telemetry.NewMetrics(telemetry.Build{})

@@ -3,11 +3,15 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/coder/websocket"
+	"github.com/google/uuid"
 
 	"comet/internal/wire/envelope"
 )
@@ -67,9 +71,39 @@ func (a *Agent) hold(ctx context.Context) error {
 	}
 }
 
+// dial opens a connection and waits for the server's hello.
+func (a *Agent) dial(ctx context.Context) (*websocket.Conn, Hello, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	query := url.Values{"versions": {envelope.Version}, "concurrency": {strconv.Itoa(a.opts.Concurrency)}}
+	conn, resp, err := websocket.Dial(ctx, a.url+"/api/agent/connect?"+query.Encode(), &websocket.DialOptions{ //nolint:bodyclose // it need not be, says its documentation
+		HTTPClient: a.opts.Client, HTTPHeader: http.Header{"Authorization": {"Bearer " + a.token}}, Subprotocols: []string{subprotocol},
+	})
+	if err != nil {
+		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+			return nil, Hello{}, newRefused(resp)
+		}
+		if inURL := (*url.Error)(nil); errors.As(err, &inURL) {
+			err = inURL.Err // the address is known
+		}
+		return nil, Hello{}, err
+	}
+	conn.SetReadLimit(readLimit)
+	_, data, err := conn.Read(ctx)
+	var h Hello
+	if err == nil {
+		h, err = readHello(data)
+	}
+	if err != nil {
+		_ = conn.Close(websocket.StatusProtocolError, "a hello was expected")
+		return nil, h, err
+	}
+	return conn, h, nil
+}
+
 // line opens one line and returns why it ended. greeted is called when it stands.
 func (a *Agent) line(ctx context.Context, greeted func()) error {
-	conn, hello, err := a.speech.dial(ctx)
+	conn, hello, err := a.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -100,7 +134,6 @@ func (a *Agent) welcome(life context.Context, h Hello) {
 	a.lost = nil
 	a.mu.Unlock()
 	for _, k := range lost {
-		a.speech.recall(k)
 		a.refuse(life, envelope.Envelope{RequestID: k.Request}, envelope.Unavailable(h.AgentID, nil))
 	}
 	a.log.Info("connected", "agent_id", h.AgentID, "type", h.AgentType)
@@ -114,12 +147,31 @@ func (a *Agent) read(ctx, life context.Context, conn *websocket.Conn) error {
 	for {
 		_, data, err := conn.Read(ctx)
 		if err != nil {
-			return endOfLine(err)
+			return err
 		}
-		if err := a.speech.hear(life, data); err != nil {
+		if err := a.handleFrame(life, data); err != nil {
 			return err
 		}
 	}
+}
+
+// handleFrame handles a frame from the server. It never waits; an error ends the connection.
+func (a *Agent) handleFrame(life context.Context, data []byte) error {
+	f, err := readFrame(data)
+	switch {
+	case err != nil:
+		return err
+	case f.Type != nil:
+		a.receive(life, data)
+	case f.Bye != nil:
+		a.log.Info("the server ends the connection", "reason", f.Bye.Reason)
+		if f.Bye.Reason == byeReplaced {
+			return errReplaced
+		}
+	default:
+		a.outbox.acknowledge(f.Ack)
+	}
+	return nil
 }
 
 // write sends what there is until the line ends.
@@ -172,7 +224,6 @@ func (a *Agent) sendAll(ctx context.Context, conn *websocket.Conn) error {
 		if !ok {
 			return nil
 		}
-		a.speech.sending(p)
 		if err := a.put(ctx, conn, p.data); err != nil {
 			return err
 		}
@@ -188,20 +239,11 @@ func (a *Agent) acknowledgeAll(ctx context.Context, conn *websocket.Conn) error 
 	if len(ids) == 0 {
 		return nil
 	}
-	for _, data := range a.speech.receipts(ids) {
-		if err := a.put(ctx, conn, data); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.put(ctx, conn, ackFrame(ids))
 }
 
 // put sends a message.
 func (a *Agent) put(ctx context.Context, conn *websocket.Conn, data []byte) error {
-	data, err := a.speech.seal(data)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return conn.Write(ctx, websocket.MessageText, data)
@@ -215,7 +257,14 @@ func ping(ctx context.Context, conn *websocket.Conn) error {
 
 // beat sends a heartbeat. It is not kept: the next one is as good.
 func (a *Agent) beat(ctx context.Context, conn *websocket.Conn) error {
-	data, err := a.speech.beat(a.presence())
+	p := a.presence()
+	a.mu.Lock()
+	from := a.hello.AgentType
+	a.mu.Unlock()
+	data, err := envelope.Format(envelope.Envelope{
+		ProtocolVersion: envelope.Version, MessageID: uuid.New(), From: from, To: envelope.Orchestrator, Timestamp: time.Now(),
+		TraceID: uuid.New(), RequestID: uuid.New(), Type: p.Type(), Payload: p,
+	})
 	if err != nil {
 		return err
 	}
