@@ -29,8 +29,8 @@ type taskRequest struct {
 	Parameters   any      `json:"parameters"` // An object.
 	TimeoutMS    *int64   `json:"timeout_ms" example:"30000"`
 	Retries      *int     `json:"retries" example:"3"`
-	// How many agents do it at a time, and what becomes of their results; null for one.
-	Parallel *models.Parallel `json:"parallel"`
+	// How many agents do it at the same time; null for one.
+	Workers *int `json:"workers" example:"3"`
 	// What follows where its budget does not cover it; null for its end.
 	Overrun     *models.Overrun `json:"overrun"`
 	Traceparent *string         `json:"traceparent" example:"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`
@@ -110,7 +110,7 @@ func newTaskRequest(in models.TaskInput) (taskRequest, error) {
 	err := json.Unmarshal(in.Policy, &set)
 	v := taskRequest{
 		Capabilities: in.Capabilities, AgentType: orNull(in.AgentType), AgentID: orNull(in.RequestedAgentID), SphereID: orNull(in.Sphere),
-		Parameters: jsontext.Value(in.Parameters), TimeoutMS: orNull(set.TimeoutMS), Retries: set.Retries, Parallel: set.Parallel, Overrun: set.Overrun, Traceparent: orNull(in.Trace),
+		Parameters: jsontext.Value(in.Parameters), TimeoutMS: orNull(set.TimeoutMS), Retries: set.Retries, Workers: orNull(set.Workers), Overrun: set.Overrun, Traceparent: orNull(in.Trace),
 	}
 	if v.Capabilities == nil {
 		v.Capabilities = []string{}

@@ -17,7 +17,7 @@ import (
 // pair has a and b, or whoever else there is, do two parts of a whole that wants both.
 func (h *house) pair(t *testing.T) (whole models.Task, a, b models.Task) {
 	t.Helper()
-	whole = h.submit(t, "work", inParallel(2, models.AggregateAll))
+	whole = h.submit(t, "work", byWorkers(2))
 	shares := h.shares(t, whole.ID)
 	require.Len(t, shares, 2)
 	return whole, shares["a"], shares["b"]
@@ -38,27 +38,6 @@ func TestNoAgentHasTwoParts(t *testing.T) {
 		again := h.pass(t, b.ID, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID != "" })
 		require.Equal(t, "b", again.AgentID, "a is free and had the other part, so b gets its own again")
 		requireSound(t, h)
-	})
-	rule(t, "WhoHasAnotherByNowIsPaidForALateSuccessAndNotHeard", func(t *testing.T, h *house) {
-		h.trio(t)
-		_, a, b := h.pair(t)
-		h.give(t, b, orchestrator.Result{Output: []byte("b's")})
-		h.pass(t, a.ID, 30*time.Second, waits(models.WaitForRetry))
-		_, err := h.past.ExecContext(t.Context(), "UPDATE attempts SET agent_id = 'a' WHERE task_id = '"+b.ID+"'") // as it could be once
-		require.NoError(t, err)
-		h.pass(t, a.ID, time.Second, func(t models.Task) bool { return t.AgentID == "c" })
-		for range 2 {
-			task, err := h.Complete(t.Context(), "a", a.ID, orchestrator.Result{Output: []byte("a's"), Tokens: 7})
-			require.NoError(t, err)
-			require.Equal(t, models.TaskNew, task.State, "c goes on")
-			require.Equal(t, "c", task.AgentID)
-			require.EqualValues(t, 7, task.Tokens)
-		}
-		requireUsed(t, h, "a", 7)
-		task, err := h.Complete(t.Context(), "c", a.ID, orchestrator.Result{Output: []byte("c's")})
-		require.NoError(t, err)
-		require.Equal(t, models.TaskDone, task.State)
-		require.Equal(t, "c's", h.output(t, a.ID, models.StreamResult))
 	})
 	onFresh(t, "WhereTwoReplicasChooseTheSameAtATime", func(t *testing.T, db *storetest.DB) {
 		here, there := open(t, db, nil), open(t, other(t, db), nil)
@@ -119,7 +98,7 @@ func TestAPartThatWaits(t *testing.T) {
 		h.give(t, b, orchestrator.Result{Failure: orchestrator.FailureResource})
 		busy = h.submit(t, "work", func(s *orchestrator.Submission) { patient(s); s.Agent = "b" })
 		part = h.pass(t, b.ID, time.Second, waits(models.WaitForWorker))
-		h.give(t, a, orchestrator.Result{})
+		h.give(t, a, orchestrator.Result{Failure: orchestrator.FailureWork})
 		return part, busy
 	}
 	rule(t, "KeepsNobodyElseWaitingAndIsServed", func(t *testing.T, h *house) {
@@ -189,7 +168,7 @@ func TestWhatWasHandedOff(t *testing.T) {
 		source := h.submit(t, "work", nil)
 		before := everything(t, h)
 		sub := orchestrator.Submission{Capabilities: []string{"work"}}
-		inParallel(2, models.AggregateAll)(&sub)
+		byWorkers(2)(&sub)
 		_, err := h.HandOff(t.Context(), ops(), source.AgentID, source.ID, sub)
 		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err), "%v", err)
 		requireUnchanged(t, h, before, "HandOff")
@@ -210,7 +189,7 @@ func TestTheBoundOfAWhole(t *testing.T) {
 		rule(t, name, func(t *testing.T, h *house) {
 			h.trio(t)
 			whole := h.submit(t, "work", func(s *orchestrator.Submission) {
-				inParallel(3, models.AggregateMerge)(s)
+				byWorkers(3)(s)
 				s.Budget, s.Override.Retries = &c.budget, new(2)
 				s.Override.Overrun = &models.Overrun{Action: models.OverrunRaise, MaxBudget: c.most}
 			})
@@ -232,22 +211,9 @@ func TestTheBoundOfAWhole(t *testing.T) {
 	rule(t, "ThereIsATokenForEachAtLeast", func(t *testing.T, h *house) {
 		h.trio(t)
 		sub := orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(2))}
-		inParallel(3, models.AggregateAll)(&sub)
+		byWorkers(3)(&sub)
 		_, err := h.Submit(t.Context(), ops(), sub, nil)
 		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
 		require.True(t, slices.ContainsFunc(errs.From(err).Fields, func(f errs.Field) bool { return f.Pointer == "/budget" && f.Rule == "min" }), "%v", err)
-	})
-}
-
-// TestAMajorityOfTooFew is none.
-func TestAMajorityOfTooFew(t *testing.T) {
-	t.Parallel()
-	rule(t, "TwoThatAgreeAreNotMostOfFive", func(t *testing.T, h *house) {
-		h.worker(t, "a", 1, "work")
-		h.worker(t, "b", 1, "work")
-		task := h.submit(t, "work", inParallel(5, models.AggregateMajority))
-		h.give(t, h.shares(t, task.ID)["a"], orchestrator.Result{Output: []byte("42")})
-		failed := h.until(t, task.ID, ended)
-		require.Equal(t, "no majority: 2 of 5 workers agree at most", failed.Error)
 	})
 }

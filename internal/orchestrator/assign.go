@@ -27,13 +27,13 @@ const ReasonOverBudget selection.Reason = "over_budget"
 // nobody else does. The verdict is Chosen, or why nobody was; the selection's answer is
 // stored on the task either way.
 func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
-	apart, err := s.apart(*t, in)
+	siblings, err := s.siblingAgents(*t, in)
 	if err != nil {
 		return "", err
 	}
-	d := s.index.Select(request(t.Depth, in, p, slices.Concat(exclude, apart)))
+	d := s.index.Select(request(t.Depth, in, p, slices.Concat(exclude, siblings)))
 	if d.Verdict == selection.Excluded {
-		d = s.index.Select(request(t.Depth, in, p, apart)) // better one that failed than none
+		d = s.index.Select(request(t.Depth, in, p, siblings)) // better one that failed than none
 	}
 	if d.Verdict == selection.Chosen && t.WaitingFor != models.WaitForWorker { // who comes now does not overtake who waits
 		ahead, err := s.tx.WaitsAhead(t.QueueKey, t.Priority)
@@ -63,7 +63,7 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 		if eligible <= selection.MaxListed || len(exclude)-tried >= maxTried {
 			break
 		}
-		more := s.index.Select(request(t.Depth, in, p, slices.Concat(exclude, apart))) // those that were not listed
+		more := s.index.Select(request(t.Depth, in, p, slices.Concat(exclude, siblings))) // those that were not listed
 		if more.Verdict != selection.Chosen {
 			break
 		}
@@ -130,11 +130,13 @@ func (s *step) take(t *models.Task, in models.TaskInput, agentID string) (select
 	if err != nil || !ok {
 		return selection.ReasonSaturated, err
 	}
-	if reason, err := s.refuses(*t, in, agentID); err != nil {
+	siblings, err := s.siblingAgents(*t, in) // again with the lock: another replica may have assigned a subtask
+	if err != nil {
 		return "", err
-	} else if reason != "" {
+	}
+	if slices.Contains(siblings, agentID) {
 		w.InFlight--
-		return reason, s.tx.SaveWorker(&w)
+		return selection.ReasonExcluded, s.tx.SaveWorker(&w)
 	}
 	t.AgentID = agentID
 	reservation := ""

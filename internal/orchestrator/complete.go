@@ -107,16 +107,8 @@ func (s *step) conclude(before models.Task, t *models.Task, a models.Attempt, r 
 	return s.save(before, t)
 }
 
-// adopt takes a success that came after its attempt was given up. That of an agent that
-// has another part of the same whole by then is only charged.
+// adopt takes a success that came after its attempt was given up.
 func (s *step) adopt(before models.Task, t *models.Task, a *models.Attempt, r Result, rep report, p Policy) error {
-	another, err := s.hasAnother(*t, a.AgentID)
-	if err != nil {
-		return err
-	}
-	if another {
-		return s.lateCharge(t, a, rep)
-	}
 	if t.AgentID != "" && (t.WaitingFor == models.NotWaiting || t.WaitingFor == models.WaitForReply) {
 		other, err := s.tx.Attempt(t.ID, t.Attempt)
 		if err != nil {
@@ -158,8 +150,8 @@ func (s *step) lateCharge(t *models.Task, a *models.Attempt, r report) error {
 	if err := s.tx.AddTokens(t.ID, r.tokens); err != nil { // the task may have ended
 		return err
 	}
-	if t.ParentID != nil { // whose tokens are those of its parts, where several do it
-		late := models.Job{Kind: partKind, Key: t.ID + lateMark + strconv.Itoa(a.Attempt)} // its end may be looked at just now
+	if t.ParentID != nil { // the tokens of a parallel task are those of its subtasks
+		late := models.Job{Kind: subtaskKind, Key: t.ID + lateMark + strconv.Itoa(a.Attempt)} // the job of its end may be running now
 		if _, err := s.tx.Enqueue(late); err != nil {
 			return err
 		}

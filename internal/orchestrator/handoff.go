@@ -23,9 +23,9 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 	if err := sub.complete(o.opts.Classes); err != nil {
 		return Submitted{}, err
 	}
-	if sub.Override.Parallel != nil {
+	if sub.Override.Workers != 0 {
 		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/parallel", "conflict", "a task is handed off to one agent, not to several")
+		v.Add(errs.InvalidRequest, "/workers", "conflict", "a task is handed off to one agent, not to several")
 		return Submitted{}, v.Err()
 	}
 	sub.Override.Notify = true

@@ -180,7 +180,7 @@ const timerKind = "task.timer"
 // Register has the runner keep the orchestrator's timers.
 func (o *Orchestrator) Register(r *jobs.Runner) {
 	r.Handle(timerKind, o.timer, jobs.Policy{MaxBackoff: 10 * time.Second})
-	r.Handle(partKind, o.gather, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Handle(subtaskKind, o.updateParent, jobs.Policy{MaxBackoff: 10 * time.Second})
 	r.Handle(breakerKind, o.probe, jobs.Policy{MaxBackoff: 10 * time.Second})
 }
 

@@ -1,9 +1,7 @@
 package orchestrator_test
 
 import (
-	"bytes"
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,10 +14,8 @@ import (
 	"comet/store/storetest"
 )
 
-func inParallel(workers int, how models.Aggregate) func(*orchestrator.Submission) {
-	return func(s *orchestrator.Submission) {
-		s.Override.Parallel = &models.Parallel{Workers: workers, Aggregate: how}
-	}
+func byWorkers(n int) func(*orchestrator.Submission) {
+	return func(s *orchestrator.Submission) { s.Override.Workers = n }
 }
 
 // shares returns the parts of a task by the agents that have them.
@@ -56,7 +52,7 @@ func TestSeveralWorkers(t *testing.T) {
 
 	rule(t, "TheFirstSuccessIsTakenAndTheOthersAreTakenBack", func(t *testing.T, h *house) {
 		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateFirst))
+		task := h.submit(t, "work", byWorkers(3))
 		require.Equal(t, models.TaskRunning, task.State)
 		shares := h.shares(t, task.ID)
 		require.Len(t, shares, 3)
@@ -72,53 +68,9 @@ func TestSeveralWorkers(t *testing.T) {
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
-	rule(t, "AllAreListedInTheOrderInWhichTheyWereChosen", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateAll))
-		shares := h.shares(t, task.ID)
-		require.Len(t, shares, 2)
-		h.give(t, shares["b"], orchestrator.Result{Output: []byte(`{"n":2}`)})
-		half := h.until(t, task.ID, func(t models.Task) bool { return t.Progress > 0 })
-		require.Equal(t, 50, half.Progress)
-		h.give(t, shares["a"], orchestrator.Result{Output: []byte("one")})
-		require.Equal(t, models.TaskDone, h.until(t, task.ID, ended).State)
-		require.JSONEq(t, `[{"agent_id":"a","output":"one"},{"agent_id":"b","output":{"n":2}}]`, h.output(t, task.ID, models.StreamResult))
-	})
-	rule(t, "WhatMostSayIsTakenWithoutTheSpaceAroundIt", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateMajority))
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Output: []byte("42\n")})
-		h.give(t, shares["b"], orchestrator.Result{Output: []byte("41")})
-		h.give(t, shares["c"], orchestrator.Result{Output: []byte(" 42")})
-		require.Equal(t, models.TaskDone, h.until(t, task.ID, ended).State)
-		require.Equal(t, "42\n", h.output(t, task.ID, models.StreamResult))
-	})
-	rule(t, "WithoutAMajorityItFails", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateMajority))
-		for id, part := range h.shares(t, task.ID) {
-			h.give(t, part, orchestrator.Result{Output: []byte(id)})
-		}
-		failed := h.until(t, task.ID, ended)
-		require.Equal(t, models.TaskFailed, failed.State)
-		require.Equal(t, "failed", failed.ErrorCode)
-		require.Regexp(t, "^no majority: [12] of 3 workers agree at most$", failed.Error)
-	})
-	rule(t, "AMergeDoesWithoutWhoFailed", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateMerge))
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Output: []byte(`[1]`)})
-		h.db.Clock.Advance(time.Second)
-		h.give(t, shares["b"], orchestrator.Result{Failure: orchestrator.FailureWork, Text: "no idea"})
-		h.give(t, shares["c"], orchestrator.Result{Output: []byte(`[2]`)})
-		require.Equal(t, models.TaskDone, h.until(t, task.ID, ended).State)
-		require.Equal(t, "[1,2]", h.output(t, task.ID, models.StreamResult))
-	})
 	rule(t, "WhereAllFailItHasTheFailureOfTheLast", func(t *testing.T, h *house) {
 		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateFirst))
+		task := h.submit(t, "work", byWorkers(2))
 		shares := h.shares(t, task.ID)
 		h.give(t, shares["a"], orchestrator.Result{Failure: orchestrator.FailureWork, Text: "one"})
 		h.until(t, task.ID, func(t models.Task) bool { return t.Progress == 50 })
@@ -126,7 +78,7 @@ func TestSeveralWorkers(t *testing.T) {
 		h.give(t, shares["b"], orchestrator.Result{Failure: orchestrator.FailureInvalid, Text: "two", Detail: []byte(`{"x":1}`)})
 		failed := h.until(t, task.ID, ended)
 		require.Equal(t, string(orchestrator.FailureInvalid), failed.ErrorCode)
-		require.Equal(t, "two (the last 2 workers: b)", failed.Error)
+		require.Equal(t, "two (b, the last of 2 workers)", failed.Error)
 		require.JSONEq(t, `{"x":1}`, string(failed.Detail))
 	})
 }
@@ -135,43 +87,22 @@ func TestSeveralWorkers(t *testing.T) {
 func TestPartsThatEnd(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "WhiteSpaceCountsNothingHoweverLong", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateMajority))
-		shares := h.shares(t, task.ID)
-		long := append([]byte(" x"), bytes.Repeat([]byte{'\n'}, 9<<20)...)
-		h.give(t, shares["a"], orchestrator.Result{Output: long})
-		h.give(t, shares["b"], orchestrator.Result{Output: append(long, 'y')})
-		h.give(t, shares["c"], orchestrator.Result{Output: []byte("x")})
-		require.Equal(t, models.TaskDone, h.until(t, task.ID, ended).State)
-		require.Equal(t, string(long), h.output(t, task.ID, models.StreamResult))
-	})
-	rule(t, "WhatIsTooLongTogetherFails", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateAll))
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Output: bytes.Repeat([]byte{'x'}, 5<<20)})
-		h.give(t, shares["b"], orchestrator.Result{Output: bytes.Repeat([]byte{'x'}, 5<<20)})
-		failed := h.until(t, task.ID, ended)
-		require.Equal(t, models.TaskFailed, failed.State)
-		require.Equal(t, "the results together are too long", failed.Error)
-	})
 	rule(t, "APartIsKeptAsLongAsItsWhole", func(t *testing.T, h *house) {
 		h.trio(t)
 		task := h.submit(t, "work", func(s *orchestrator.Submission) {
-			inParallel(3, models.AggregateMajority)(s)
+			byWorkers(3)(s)
 			s.Override.TimeoutMS = (7 * 24 * time.Hour).Milliseconds()
 		})
 		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Output: []byte("42")})
-		h.give(t, shares["b"], orchestrator.Result{Output: []byte("41")})
+		h.give(t, shares["a"], orchestrator.Result{Failure: orchestrator.FailureWork})
+		h.give(t, shares["b"], orchestrator.Result{Failure: orchestrator.FailureWork})
 		h.until(t, task.ID, func(t models.Task) bool { return t.Progress == 66 })
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 			n, err := tx.PurgeTasks(h.db.Now().Add(time.Hour), 100)
 			require.Zero(t, n)
 			return err
 		}))
-		h.give(t, shares["c"], orchestrator.Result{Output: []byte("13")})
+		h.give(t, shares["c"], orchestrator.Result{Failure: orchestrator.FailureWork})
 		require.Equal(t, models.TaskFailed, h.until(t, task.ID, ended).State)
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 			n, err := tx.PurgeTasks(h.db.Now().Add(time.Hour), 100)
@@ -181,7 +112,7 @@ func TestPartsThatEnd(t *testing.T) {
 	})
 	rule(t, "WhatTheOthersHaveUsedCountsToo", func(t *testing.T, h *house) {
 		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateFirst))
+		task := h.submit(t, "work", byWorkers(3))
 		shares := h.shares(t, task.ID)
 		h.give(t, shares["a"], orchestrator.Result{Tokens: 7})
 		h.until(t, task.ID, ended)
@@ -194,7 +125,7 @@ func TestPartsThatEnd(t *testing.T) {
 	})
 	rule(t, "WhatAPartAsksIsAskedOfTheWhole", func(t *testing.T, h *house) {
 		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateFirst))
+		task := h.submit(t, "work", byWorkers(2))
 		part := h.shares(t, task.ID)["b"]
 		_, err := h.Clarify(t.Context(), "b", part.ID, orchestrator.Question{Text: "which?"})
 		require.NoError(t, err)
@@ -215,12 +146,12 @@ func TestWhoGetsAPart(t *testing.T) {
 
 	rule(t, "WhereFewerAreFreeItIsThose", func(t *testing.T, h *house) {
 		h.trio(t)
-		require.Len(t, h.shares(t, h.submit(t, "work", inParallel(16, models.AggregateAll)).ID), 3)
+		require.Len(t, h.shares(t, h.submit(t, "work", byWorkers(16)).ID), 3)
 	})
 	rule(t, "WhereNobodyIsFreeOneIsWaitedFor", func(t *testing.T, h *house) {
 		h.worker(t, "a", 1, "work")
 		busy := h.submit(t, "work", nil)
-		task := h.submit(t, "work", inParallel(2, models.AggregateFirst))
+		task := h.submit(t, "work", byWorkers(2))
 		require.Len(t, h.shares(t, task.ID), 1)
 		h.give(t, busy, orchestrator.Result{})
 		require.Eventually(t, func() bool { return len(h.inbox(t, "a")) == 1 }, time.Minute, time.Millisecond)
@@ -229,7 +160,7 @@ func TestWhoGetsAPart(t *testing.T) {
 	})
 	rule(t, "WhoHasOneDoesNotGetAnotherOneThatIsTriedAgain", func(t *testing.T, h *house) {
 		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateAll))
+		task := h.submit(t, "work", byWorkers(2))
 		shares := h.shares(t, task.ID)
 		h.give(t, shares["a"], orchestrator.Result{Failure: orchestrator.FailureResource})
 		again := h.pass(t, shares["a"].ID, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID != "" })
@@ -238,12 +169,12 @@ func TestWhoGetsAPart(t *testing.T) {
 	rule(t, "EachHasItsPartOfTheBudget", func(t *testing.T, h *house) {
 		h.trio(t)
 		task := h.submit(t, "work", func(s *orchestrator.Submission) {
-			inParallel(3, models.AggregateAll)(s)
+			byWorkers(3)(s)
 			s.Budget = new(int64(1000))
 		})
 		for id, part := range h.shares(t, task.ID) {
 			requireHeld(t, h, id, 333)
-			h.give(t, part, orchestrator.Result{Tokens: 100})
+			h.give(t, part, orchestrator.Result{Failure: orchestrator.FailureWork, Tokens: 100})
 		}
 		require.EqualValues(t, 300, h.until(t, task.ID, ended).Tokens)
 		requireSound(t, h)
@@ -256,14 +187,14 @@ func TestWhoGetsAPart(t *testing.T) {
 			errs.InvalidRequest:  func(s *orchestrator.Submission) { s.Agent = "a" },
 		} {
 			sub := orchestrator.Submission{Capabilities: []string{"work"}}
-			inParallel(2, models.AggregateFirst)(&sub)
+			byWorkers(2)(&sub)
 			change(&sub)
 			_, err := h.Submit(t.Context(), ops(), sub, nil)
 			require.Equal(t, code, errs.CodeOf(err), "%v", err)
 		}
 		requireUnchanged(t, h, before, "a submission that is refused")
 		sub := orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(1_000_000))}
-		inParallel(2, models.AggregateFirst)(&sub)
+		byWorkers(2)(&sub)
 		_, err := h.Submit(t.Context(), ops(), sub, nil)
 		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err), "%v", err)
 		requireNone(t, h, "of what no budget covers nothing is left", "SELECT id FROM tasks")
@@ -273,11 +204,11 @@ func TestWhoGetsAPart(t *testing.T) {
 		_, err := h.OpenSession(t.Context(), ops(), "s", nil)
 		require.NoError(t, err)
 		task := h.submit(t, "work", func(s *orchestrator.Submission) {
-			inParallel(3, models.AggregateAll)(s)
+			byWorkers(3)(s)
 			s.Session = "s"
 		})
 		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{})
+		h.give(t, shares["a"], orchestrator.Result{Failure: orchestrator.FailureWork})
 		_, err = h.Cancel(t.Context(), task.ID, "enough", nil)
 		require.NoError(t, err)
 		require.Equal(t, models.TaskCancelled, h.until(t, shares["b"].ID, ended).State)
@@ -287,7 +218,7 @@ func TestWhoGetsAPart(t *testing.T) {
 	onFresh(t, "APartThatEndedBeforeTheServerDidIsSeenAfterItsStart", func(t *testing.T, db *storetest.DB) {
 		h, stop := boot(t, db, nil)
 		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateFirst))
+		task := h.submit(t, "work", byWorkers(2))
 		shares := h.shares(t, task.ID)
 		stop()
 		part := shares["a"] // its end is committed, and nobody is there to look at the whole
@@ -375,14 +306,14 @@ func TestABoundIsNotBelowTheBudget(t *testing.T) {
 	})
 }
 
-// TestParallelIsChecked by itself.
-func TestParallelIsChecked(t *testing.T) {
+// TestWorkersAreChecked covers the bounds of Override.Workers.
+func TestWorkersAreChecked(t *testing.T) {
 	t.Parallel()
-	rule(t, "TwoToSixteenInAKnownWay", func(t *testing.T, h *house) {
-		for _, p := range []models.Parallel{{Workers: 1, Aggregate: "all"}, {Workers: 17, Aggregate: "all"}, {Workers: 2}, {Workers: 2, Aggregate: "best"}} {
-			_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Override: orchestrator.Override{Parallel: &p}}, nil)
+	rule(t, "TwoToSixteen", func(t *testing.T, h *house) {
+		for _, n := range []int{-1, 1, 17} {
+			_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Override: orchestrator.Override{Workers: n}}, nil)
 			require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
-			require.True(t, slices.ContainsFunc(errs.From(err).Fields, func(f errs.Field) bool { return f.Rule == "range" || f.Rule == "oneof" }), "%v", err)
+			require.Equal(t, "/workers", errs.From(err).Fields[0].Pointer)
 		}
 	})
 }

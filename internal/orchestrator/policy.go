@@ -110,10 +110,10 @@ type Override struct {
 	FirstOption *bool `json:"first_option,omitempty"`
 	// Notify has the agent that asked told of the end, in its inbox.
 	Notify bool `json:"notify,omitempty"`
-	// Parallel has several workers do it, nil one.
-	Parallel *models.Parallel `json:"parallel,omitempty"`
-	// Part says that it is what one of several workers does.
-	Part bool `json:"part,omitempty"`
+	// Workers is how many workers do the task at the same time, 2 to MaxParallel; 0 is one.
+	Workers int `json:"workers,omitempty"`
+	// Subtask is set for the subtasks of such a task.
+	Subtask bool `json:"subtask,omitempty"`
 	// Overrun says what follows where its budget does not cover it, nil its end.
 	Overrun *models.Overrun `json:"overrun,omitempty"`
 }

@@ -120,7 +120,7 @@ func requireSound(t *testing.T, h *house) {
 		WHERE i.kind IN ('assign', 'answer') AND a.state >= 2`)
 	requireNone(t, h, "a session counts its open tasks", `SELECT s.id FROM sessions s WHERE s.open_tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id AND t.state < 2)
 		OR s.tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id)`)
-	const apart = ` AND NOT EXISTS (SELECT 1 FROM task_inputs i WHERE i.task_id = t.id AND i.policy LIKE '%"parallel"%')` // whose parts have used it
+	const apart = ` AND NOT EXISTS (SELECT 1 FROM task_inputs i WHERE i.task_id = t.id AND i.policy LIKE '%"workers":%')` // whose parts have used it
 	requireNone(t, h, "a task has used what its attempts have", `SELECT t.id, t.tokens FROM tasks t
 		WHERE t.tokens <> (SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id)`+apart)
 	requireNone(t, h, "what an attempt has used is charged to its agent, once", `SELECT t.id FROM tasks t WHERE
@@ -128,7 +128,7 @@ func requireSound(t *testing.T, h *house) {
 	requireNone(t, h, "and to nobody else", `SELECT f.task_id, f.agent_id FROM usage_facts f WHERE f.task_id <> ''
 		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = f.task_id AND a.agent_id = f.agent_id AND a.tokens > 0)`)
 	requireNone(t, h, "nobody has, or had, two parts of one whole", `SELECT t.parent_id, a.agent_id FROM attempts a JOIN tasks t ON t.id = a.task_id
-		JOIN task_inputs i ON i.task_id = t.id AND i.policy LIKE '%"part":true%' WHERE a.agent_id <> '' GROUP BY t.parent_id, a.agent_id HAVING count(DISTINCT t.id) > 1`)
+		JOIN task_inputs i ON i.task_id = t.id AND i.policy LIKE '%"subtask":true%' WHERE a.agent_id <> '' GROUP BY t.parent_id, a.agent_id HAVING count(DISTINCT t.id) > 1`)
 	require.Equal(t, h.look(t, "SELECT agent_id, count(*) FROM attempts WHERE agent_id <> '' AND state >= 2 GROUP BY agent_id ORDER BY agent_id"),
 		h.look(t, "SELECT agent_id, count(*) FROM outcomes GROUP BY agent_id ORDER BY agent_id"), "each attempt that has ended has one outcome")
 	v, err := h.ledger.Verify(t.Context())

@@ -88,11 +88,11 @@ func (s *step) offer(route string, t models.Task) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	apart, err := s.apart(t, in)
+	siblings, err := s.siblingAgents(t, in)
 	if err != nil {
 		return false, err
 	}
-	needs := request(t.Depth, in, p, apart)
+	needs := request(t.Depth, in, p, siblings)
 	s.lines.needs.Add(route, needs)
 	if !free(s.index.Select(needs).Verdict) {
 		return false, nil // nothing has changed for it

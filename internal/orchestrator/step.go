@@ -130,8 +130,8 @@ func (s *step) ended(t models.Task) error {
 	}
 	s.traceTask(t, in)
 	o, err := override(in)
-	if err == nil && o.Part {
-		_, err = s.tx.Enqueue(models.Job{Kind: partKind, Key: t.ID})
+	if err == nil && o.Subtask {
+		_, err = s.tx.Enqueue(models.Job{Kind: subtaskKind, Key: t.ID})
 	}
 	if err != nil || t.OwnerAgent == "" || !o.Notify {
 		return err

@@ -41,7 +41,7 @@ func (sub *Submission) check() error {
 	if r := sub.Override.Retries; r != nil && (*r < 0 || *r > maxRetries) {
 		wrong("/retries", "range", "retries must be 0 to %d", maxRetries)
 	}
-	sub.checkParallel(wrong)
+	sub.checkWorkers(wrong)
 	sub.checkOverrun(wrong)
 	if len(sub.ID) > maxSubmitID {
 		wrong("/id", "max", "id must have at most %d bytes", maxSubmitID)

@@ -175,8 +175,8 @@ func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
 		}
 		sub.Parameters = sub.resolved
 	}
-	if sub.Override.Parallel != nil {
-		return s.spread(by, sub)
+	if sub.Override.Workers != 0 {
+		return s.submitParallel(by, sub)
 	}
 	t, in, err := sub.task(by, s.tx.Now())
 	if err != nil {
@@ -285,8 +285,8 @@ func (sub Submission) route(in models.TaskInput) string {
 	if sub.depth != 0 {
 		needs = append(needs, "depth", strconv.Itoa(sub.depth))
 	}
-	if sub.Override.Part {
-		needs = append(needs, "part", sub.ID)
+	if sub.Override.Subtask {
+		needs = append(needs, "subtask", sub.ID)
 	}
 	sum := sha256.Sum256([]byte(strings.Join(needs, "\x00")))
 	return hex.EncodeToString(sum[:16])

@@ -75,7 +75,7 @@ func (s *step) due(ctx context.Context, t models.Task) error {
 		err = s.unanswered(ctx, &t, p)
 	case models.NotWaiting:
 		if t.AgentID == "" {
-			return s.expired(t)
+			return s.failParent(before, t, FailureWork, "its subtasks have not ended in time")
 		}
 		err = s.giveUp(&t, report{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: models.OutcomeTimeout}, p)
 	}
@@ -86,11 +86,6 @@ func (s *step) due(ctx context.Context, t models.Task) error {
 		return err
 	}
 	return s.arm(t) // the old timer is used up
-}
-
-// expired gives up a whole whose parts have not ended.
-func (s *step) expired(t models.Task) error {
-	return s.gathered(t, nil, outcome{over: true, text: "its parts have not ended in time"})
 }
 
 // unanswered takes the first option of a question that nobody has answered, where the

@@ -121,7 +121,7 @@ func (f *fair) submit(i, n int) {
 		sub.Budget = new(100 + rand.Int64N(400))
 	}
 	if rand.IntN(6) == 0 {
-		sub.Override.Parallel = &models.Parallel{Workers: 2 + rand.IntN(3), Aggregate: models.Aggregates()[rand.IntN(4)]}
+		sub.Override.Workers = 2 + rand.IntN(3)
 	}
 	if i%2 == 0 { // two repeat each other
 		sub = orchestrator.Submission{Capabilities: []string{"work"}, RequestID: fmt.Sprintf("r%d-%d", i/4, n), Budget: new(int64(200)), Session: "s0"}

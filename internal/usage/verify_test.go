@@ -125,7 +125,7 @@ func TestVerify(t *testing.T) {
 		})
 	}
 
-	rule(t, "TellsWhatItHasLookedAt", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "TellsWhatItHasLookedAt", func(t *testing.T, f *fixture) {
 		f.busy(t)
 		v, err := f.Verify(t.Context())
 		require.NoError(t, err)

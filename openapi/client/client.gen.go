@@ -475,54 +475,6 @@ func (e HeartbeatStatus) Valid() bool {
 	}
 }
 
-// Defines values for ParallelAggregate.
-const (
-	ParallelAggregateAll      ParallelAggregate = "all"
-	ParallelAggregateFirst    ParallelAggregate = "first"
-	ParallelAggregateMajority ParallelAggregate = "majority"
-	ParallelAggregateMerge    ParallelAggregate = "merge"
-)
-
-// Valid indicates whether the value is a known member of the ParallelAggregate enum.
-func (e ParallelAggregate) Valid() bool {
-	switch e {
-	case ParallelAggregateAll:
-		return true
-	case ParallelAggregateFirst:
-		return true
-	case ParallelAggregateMajority:
-		return true
-	case ParallelAggregateMerge:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for ParallelDraftAggregate.
-const (
-	ParallelDraftAggregateAll      ParallelDraftAggregate = "all"
-	ParallelDraftAggregateFirst    ParallelDraftAggregate = "first"
-	ParallelDraftAggregateMajority ParallelDraftAggregate = "majority"
-	ParallelDraftAggregateMerge    ParallelDraftAggregate = "merge"
-)
-
-// Valid indicates whether the value is a known member of the ParallelDraftAggregate enum.
-func (e ParallelDraftAggregate) Valid() bool {
-	switch e {
-	case ParallelDraftAggregateAll:
-		return true
-	case ParallelDraftAggregateFirst:
-		return true
-	case ParallelDraftAggregateMajority:
-		return true
-	case ParallelDraftAggregateMerge:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for ProblemCode.
 const (
 	ProblemCodeActiveChildren       ProblemCode = "active-children"
@@ -3179,42 +3131,6 @@ type NodeUsage struct {
 	UsedToday int64 `json:"used_today" yaml:"used_today"`
 }
 
-// Parallel defines model for Parallel.
-type Parallel struct {
-	// Aggregate Aggregate is what becomes of their results.
-	//
-	// Example: majority
-	Aggregate ParallelAggregate `json:"aggregate" yaml:"aggregate"`
-
-	// Workers Workers is how many, 2 to MaxParallel; where fewer are free, it is those.
-	//
-	// Example: 3
-	Workers int `json:"workers" yaml:"workers"`
-}
-
-// ParallelAggregate Aggregate is what becomes of their results.
-//
-// Example: majority
-type ParallelAggregate string
-
-// ParallelDraft defines model for ParallelDraft.
-type ParallelDraft struct {
-	// Aggregate What becomes of their results: the first success (default), all of them in a list, the one that more than half have given, or all that succeeded made one.
-	//
-	// Example: majority
-	Aggregate *ParallelDraftAggregate `json:"aggregate,omitempty" yaml:"aggregate,omitempty"`
-
-	// Workers How many; where fewer are free, it is those.
-	//
-	// Example: 3
-	Workers *int `json:"workers,omitempty" yaml:"workers,omitempty"`
-}
-
-// ParallelDraftAggregate What becomes of their results: the first success (default), all of them in a list, the one that more than half have given, or all that succeeded made one.
-//
-// Example: majority
-type ParallelDraftAggregate string
-
 // Problem defines model for Problem.
 type Problem struct {
 	// Code Example: invalid-request
@@ -3819,9 +3735,6 @@ type TaskDraft struct {
 	// Overrun What follows where an agent says that the budget does not cover the work. Absent or null for the end of the task.
 	Overrun *BudgetOverrunDraft `json:"overrun,omitempty" yaml:"overrun,omitempty"`
 
-	// Parallel Has several agents do it at a time. Absent or null for one.
-	Parallel *ParallelDraft `json:"parallel,omitempty" yaml:"parallel,omitempty"`
-
 	// Parameters What the agent is given, an object.
 	Parameters *map[string]interface{} `json:"parameters,omitempty" yaml:"parameters,omitempty"`
 
@@ -3852,6 +3765,11 @@ type TaskDraft struct {
 	//
 	// Example: 30000
 	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
+
+	// Workers How many agents do the task at the same time; fewer if fewer are free. The first success wins and the others are cancelled. Each does a subtask with an equal share of the budget. Absent or null for one.
+	//
+	// Example: 3
+	Workers *int `json:"workers,omitempty" yaml:"workers,omitempty"`
 }
 
 // TaskEventView defines model for TaskEventView.
@@ -3907,9 +3825,6 @@ type TaskRequest struct {
 	// Overrun What follows where its budget does not cover it; null for its end.
 	Overrun *BudgetOverrun `json:"overrun" yaml:"overrun"`
 
-	// Parallel How many agents do it at a time, and what becomes of their results; null for one.
-	Parallel *Parallel `json:"parallel" yaml:"parallel"`
-
 	// Parameters An object.
 	Parameters interface{} `json:"parameters" yaml:"parameters"`
 
@@ -3924,6 +3839,11 @@ type TaskRequest struct {
 
 	// Traceparent Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 	Traceparent *string `json:"traceparent" yaml:"traceparent"`
+
+	// Workers How many agents do it at the same time; null for one.
+	//
+	// Example: 3
+	Workers *int `json:"workers" yaml:"workers"`
 }
 
 // TaskStream defines model for TaskStream.
