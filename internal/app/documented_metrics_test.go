@@ -48,7 +48,7 @@ func TestTheDocumentedMetrics(t *testing.T) {
 				`comet_workers{state="online"} 1`, `comet_worker_places{use="taken"} 1`, `comet_worker_breakers{state="closed"} 1`,
 				`comet_ledger_facts_total 1`, `comet_ledger_tokens_total 70`, `comet_ledger_reservations_total{result="granted"} 3`,
 			)
-			require.Regexp(t, `(?m)^comet_link_redeliveries_total\{link="poll"\} [1-9]`, text)
+			require.Regexp(t, `(?m)^comet_transport_redeliveries_total\{transport="poll"\} [1-9]`, text)
 		})
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/auth"
-	"comet/internal/tokencount"
 	"comet/internal/upstream"
 	"comet/models"
 )
@@ -109,7 +108,7 @@ func (h *Service) make(ctx context.Context, c *call, name string) (*mcp.CallTool
 	if err != nil {
 		return nil, h.refuse(c, name, err)
 	}
-	promised := tokencount.Estimate(len(c.args))
+	promised := estimateTokens(len(c.args))
 	var payer *account
 	if c.by.Door != DoorTask { // what a task costs is settled with it
 		if payer, err = h.meter.admit(ctx, c.by.payer(), promised); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/tokencount"
 	"comet/models"
 )
 
@@ -120,7 +119,7 @@ func saidOf(args json.RawMessage, res *mcp.CallToolResult) (s said) {
 		}
 	}
 	if size > 0 {
-		s.estimate = tokencount.Estimate(size)
+		s.estimate = estimateTokens(size)
 	}
 	return s
 }

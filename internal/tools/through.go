@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"comet/internal/tokencount"
 	"comet/models"
 )
 
@@ -26,7 +25,7 @@ func (h *Service) passThrough(ctx context.Context, by Caller, server, name strin
 	if !p.permits(server, name, args) {
 		return h.refuse(c, name, refusal(CodePermissionDenied, "the token %q may not ask for %s so", by.Principal.Name, clip(name)))
 	}
-	promised := tokencount.Estimate(len(args))
+	promised := estimateTokens(len(args))
 	payer, err := h.meter.admit(ctx, by.payer(), promised)
 	if err != nil {
 		return toError(h.refuse(c, name, err))
@@ -38,7 +37,7 @@ func (h *Service) passThrough(ctx context.Context, by Caller, server, name strin
 	}
 	charged := promised
 	if size > 0 {
-		charged += tokencount.Estimate(size)
+		charged += estimateTokens(size)
 	}
 	payer.give(promised, charged, h.opts.Clock())
 	h.end(c, ended{ToolCall: h.line(c, nil, err), texts: append([]string{string(args)}, texts...), payer: payer, charged: charged})

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"comet/internal/lifecycle"
-	"comet/internal/tokencount"
 	"comet/models"
 	"comet/store"
 )
@@ -35,7 +34,7 @@ const (
 type trail struct {
 	store *store.Store
 	meter *meter
-	count *tokencount.Counter
+	count *tokenCounter
 	log   *slog.Logger
 	loop  *lifecycle.Loop
 	mu    sync.Mutex
@@ -50,7 +49,7 @@ type trail struct {
 }
 
 func newTrail(s *store.Store, m *meter, log *slog.Logger) *trail {
-	t := &trail{store: s, meter: m, count: tokencount.New(), log: log, many: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
+	t := &trail{store: s, meter: m, count: newTokenCounter(), log: log, many: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
 	t.room = sync.NewCond(&t.mu)
 	t.loop = lifecycle.NewLoop(t.run)
 	return t
@@ -173,7 +172,7 @@ func (t *trail) price(e *ended) {
 	if e.texts == nil {
 		return
 	}
-	e.Tokens = t.count.Count(e.texts...)
+	e.Tokens = t.count.count(e.texts...)
 	if e.payer != nil {
 		e.payer.count(e.charged, e.Tokens)
 	}

@@ -191,7 +191,7 @@ func (w *worker) call(ctx context.Context, order orchestrator.TaskWithInput) (*m
 	defer news.Close()
 	res, err := w.h.Call(ctx, by, name, order.Input.Parameters, &CallOptions{Progress: news.Put})
 	said := saidOf(order.Input.Parameters, res)
-	return res, w.h.trail.count.Count(said.texts...), err
+	return res, w.h.trail.count.count(said.texts...), err
 }
 
 func (w *worker) progress(ctx context.Context, taskID string, p upstream.Progress) {

@@ -51,8 +51,8 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		require.Empty(t, h.poll(t, token, ""))
 		h.db.Clock.Advance(time.Second)
 		require.Equal(t, append(first, rest...), h.poll(t, token, ""), "the same ones with the same ids")
-		h.waitForMetric(t, 3, "comet_link_redeliveries_total", "poll")
-		h.waitForMetric(t, 6, "comet_link_messages_total", "out", "poll")
+		h.waitForMetric(t, 3, "comet_transport_redeliveries_total", "poll")
+		h.waitForMetric(t, 6, "comet_transport_messages_total", "out", "poll")
 	})
 	runCase(t, "forgets what is acknowledged", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
@@ -96,7 +96,7 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 		cancel()
 		<-done
-		h.waitForMetric(t, 0, "comet_link_lines", "poll")
+		h.waitForMetric(t, 0, "comet_transport_connections", "poll")
 		h.db.Clock.Advance(time.Minute)
 		h.waitForWorker(t, "ada", offline)
 		h.poll(t, token, "")
@@ -106,7 +106,7 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		token := h.agent(t, "ada")
 		got := h.doAsync(t.Context(), "GET", "/api/agent/inbox?wait=60", token, "")
 		h.waitForWorker(t, "ada", online)
-		h.waitForMetric(t, 1, "comet_link_lines", "poll")
+		h.waitForMetric(t, 1, "comet_transport_connections", "poll")
 		h.transports.Drain()
 		require.Empty(t, inboxNotes(t, <-got))
 		require.Equal(t, http.StatusServiceUnavailable, h.do(t, "GET", "/api/agent/inbox", token, "").StatusCode)

@@ -178,7 +178,7 @@ func TestPushing(t *testing.T) {
 		require.Equal(t, "assign", n.Do)
 		require.NotEmpty(t, task.ID)
 		require.Equal(t, pushRequest{"POST", "Bearer " + secret, "application/json", "comet/test", got.body}, got)
-		h.waitForMetric(t, 1, "comet_link_messages_total", "out", "push")
+		h.waitForMetric(t, 1, "comet_transport_messages_total", "out", "push")
 	})
 	runCase(t, "takes a POST of nothing for a probe where HEAD is not understood", shortIntervals(), func(t *testing.T, h *fixture) {
 		m, token := newPushReceiver(t), h.agent(t, "ada")

@@ -85,7 +85,7 @@ func TestAPlainLine(t *testing.T) {
 		g := h.joinOver(t, way, h.firstAgent(t, "ada"), "")
 		h.enqueue(t, "ada", 1)
 		h.waitForWorker(t, "ada", offline)
-		h.waitForMetric(t, 0, "comet_link_lines", way)
+		h.waitForMetric(t, 0, "comet_transport_connections", way)
 		text, err := g.read()
 		require.Error(t, err, "the line is over, and what was written of it is no message")
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -139,7 +139,7 @@ func TestAPlainLine(t *testing.T) {
 		g := h.joinOver(t, way, h.firstAgent(t, "ada"), "")
 		h.transports.Drain()
 		require.Empty(t, g.readUntilClosed())
-		h.waitForMetric(t, 0, "comet_link_lines", way)
+		h.waitForMetric(t, 0, "comet_transport_connections", way)
 	})
 	runV5Case(t, "replaces the older one, whichever way either is", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		token := h.firstAgent(t, "ada")

@@ -170,8 +170,8 @@ func TestTextsOverHTTP(t *testing.T) {
 			status     int
 			data       string
 		}{
-			{"text/plain", "", 400, "desc=there is no message; each is a line"},
-			{"text/plain", "\n\r\n\n", 400, "desc=there is no message; each is a line"},
+			{"text/plain", "", 400, "desc=there is no message; send one per line"},
+			{"text/plain", "\n\r\n\n", 400, "desc=there is no message; send one per line"},
 			{"application/json", "{}", 415, "desc=the body must be text/plain, not "},
 			{"nonsense;;", "x", 415, "desc=the body must be text/plain, not "},
 			{"text/plain", strings.Repeat("x", 1<<20+1), 413, "desc=the messages are over the limit of 1048576 bytes"},

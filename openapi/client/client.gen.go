@@ -1764,7 +1764,7 @@ func (e GetPromptParamsName) Valid() bool {
 
 // Acknowledged defines model for Acknowledged.
 type Acknowledged struct {
-	// Acknowledged How many of them were in the inbox.
+	// Acknowledged How many of the messages were in the inbox.
 	//
 	// Example: 1
 	Acknowledged int64 `json:"acknowledged" yaml:"acknowledged"`
@@ -3179,12 +3179,13 @@ type ProblemType struct {
 
 // PushDraft defines model for PushDraft.
 type PushDraft struct {
-	// Concurrency How many tasks the agent takes at a time, 1 where it is not said.
+	// Concurrency How many tasks the agent runs at a time, 1 by default.
 	//
 	// Example: 2
 	Concurrency *int `json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 
-	// URL Where to push to: an address of at most 2,048 bytes, without user, password or fragment.
+	// URL The address that receives the messages, at most 2,048 bytes, without user, password or
+	// fragment.
 	//
 	// Example: https://agent.example/in
 	URL string `json:"url" yaml:"url"`
@@ -3198,7 +3199,7 @@ type PushRegistration struct {
 	// CreatedAt Example: 2026-01-19T04:21:04Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// Secret What comet shows the agent as its bearer token; it is told this once, by PUT.
+	// Secret The bearer token that comet sends with each push. Only the response to PUT has it.
 	//
 	// Example: 5f0c1d7e9b3a48d2a6c4e8f01b27d935
 	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
@@ -5443,40 +5444,40 @@ type UnsupportedMediaType = Problem
 
 // ConnectAgentParams defines parameters for ConnectAgent.
 type ConnectAgentParams struct {
-	// Concurrency How many tasks the agent takes at a time
+	// Concurrency How many tasks the agent runs at a time
 	Concurrency *int `form:"concurrency,omitempty" json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 
-	// Versions The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken
+	// Versions The protocol versions that the agent supports, separated by commas; the lowest common version is used
 	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
 }
 
 // PollInboxParams defines parameters for PollInbox.
 type PollInboxParams struct {
-	// Wait For how many seconds the answer may wait for a message
+	// Wait How many seconds to wait for a message
 	Wait *int `form:"wait,omitempty" json:"wait,omitempty" yaml:"wait,omitempty"`
 
-	// Limit How many messages to answer with at most
+	// Limit The maximum number of messages to return
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Concurrency How many tasks the agent takes at a time
+	// Concurrency How many tasks the agent runs at a time
 	Concurrency *int `form:"concurrency,omitempty" json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 
-	// Versions The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken
+	// Versions The protocol versions that the agent supports, separated by commas; the lowest common version is used
 	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
 }
 
 // SendMessageParams defines parameters for SendMessage.
 type SendMessageParams struct {
-	// Prefer For how many seconds the answer may wait for the end of the work, 60 at most; what cannot be read is passed over (RFC 7240)
+	// Prefer How many seconds to wait for the end of the task, 60 at most; a malformed value is ignored (RFC 7240)
 	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
 }
 
 // StreamInboxParams defines parameters for StreamInbox.
 type StreamInboxParams struct {
-	// Concurrency How many tasks the agent takes at a time
+	// Concurrency How many tasks the agent runs at a time
 	Concurrency *int `form:"concurrency,omitempty" json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 
-	// Versions The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken
+	// Versions The protocol versions that the agent supports, separated by commas; the lowest common version is used
 	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
 }
 
@@ -6070,10 +6071,10 @@ type SendV5MessagesTextBody = string
 
 // SendV5MessagesParams defines parameters for SendV5Messages.
 type SendV5MessagesParams struct {
-	// Prefer For how many seconds each answer may wait for the end of the work, 60 at most altogether (RFC 7240)
+	// Prefer How many seconds to wait for the end of the tasks, 60 at most in total (RFC 7240)
 	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
 
-	// Traceparent The W3C trace context that the tasks asked for belong to; one that is not valid is ignored
+	// Traceparent The W3C trace context of the submitted tasks; an invalid one is ignored
 	Traceparent *string `json:"traceparent,omitempty" yaml:"traceparent,omitempty"`
 }
 
@@ -6651,25 +6652,25 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
-	// ConnectAgent Hold a WebSocket
+	// ConnectAgent Open a WebSocket
 	//
-	// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 	//
-	// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+	// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
 	ConnectAgent(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PollInbox Ask for the inbox
+	// PollInbox Poll the inbox
 	//
-	// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
 	PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AcknowledgeInboxWithBody Acknowledge messages
 	//
-	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6678,7 +6679,7 @@ type ClientInterface interface {
 
 	// AcknowledgeInbox Acknowledge messages
 	//
-	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6687,11 +6688,11 @@ type ClientInterface interface {
 
 	// SendMessageWithBody Send a message
 	//
-	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
-	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6700,52 +6701,52 @@ type ClientInterface interface {
 
 	// SendMessage Send a message
 	//
-	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
-	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
 	SendMessage(ctx context.Context, params *SendMessageParams, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeletePushRegistration End pushing
+	// DeletePushRegistration Delete the push address
 	//
-	// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+	// The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with DELETE /api/agent/push (the `DeletePushRegistration` operationId).
 	DeletePushRegistration(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetPushRegistration Get the address that is pushed to
+	// GetPushRegistration Get the push address
 	//
-	// Without its secret. For tokens that are bound to an agent; any other is 5004.
+	// Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/push (the `GetPushRegistration` operationId).
 	GetPushRegistration(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutPushRegistrationWithBody Register an address to push to
+	// PutPushRegistrationWithBody Register a push address
 	//
-	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
 	PutPushRegistrationWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutPushRegistration Register an address to push to
+	// PutPushRegistration Register a push address
 	//
-	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
 	PutPushRegistration(ctx context.Context, body PutPushRegistrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// StreamInbox Follow the inbox
+	// StreamInbox Stream the inbox
 	//
-	// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+	// Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
 	StreamInbox(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7804,31 +7805,31 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SendV5MessagesWithBody Send lines of PROTOCOL_V5
+	// SendV5MessagesWithBody Send PROTOCOL_V5 messages
 	//
-	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+	// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
 	SendV5MessagesWithBody(ctx context.Context, params *SendV5MessagesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SendV5MessagesWithTextBody Send lines of PROTOCOL_V5
+	// SendV5MessagesWithTextBody Send PROTOCOL_V5 messages
 	//
-	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+	// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 	//
 	// Takes a body of the `text/plain` content type.
 	//
 	// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
 	SendV5MessagesWithTextBody(ctx context.Context, params *SendV5MessagesParams, body SendV5MessagesTextRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetPrompt A system prompt
+	// GetPrompt Get a system prompt
 	//
-	// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+	// Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
 	//
 	// Corresponds with GET /api/v5/prompts/{name} (the `GetPrompt` operationId).
 	GetPrompt(ctx context.Context, name GetPromptParamsName, params *GetPromptParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7892,11 +7893,11 @@ type ClientInterface interface {
 	GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
-// ConnectAgent Hold a WebSocket
+// ConnectAgent Open a WebSocket
 //
-// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 //
-// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
 func (c *Client) ConnectAgent(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7911,9 +7912,9 @@ func (c *Client) ConnectAgent(ctx context.Context, params *ConnectAgentParams, r
 	return c.Client.Do(req)
 }
 
-// PollInbox Ask for the inbox
+// PollInbox Poll the inbox
 //
-// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
 func (c *Client) PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7930,7 +7931,7 @@ func (c *Client) PollInbox(ctx context.Context, params *PollInboxParams, reqEdit
 
 // AcknowledgeInboxWithBody Acknowledge messages
 //
-// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7949,7 +7950,7 @@ func (c *Client) AcknowledgeInboxWithBody(ctx context.Context, contentType strin
 
 // AcknowledgeInbox Acknowledge messages
 //
-// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7968,11 +7969,11 @@ func (c *Client) AcknowledgeInbox(ctx context.Context, body AcknowledgeInboxJSON
 
 // SendMessageWithBody Send a message
 //
-// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
-// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7991,11 +7992,11 @@ func (c *Client) SendMessageWithBody(ctx context.Context, params *SendMessagePar
 
 // SendMessage Send a message
 //
-// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
-// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8012,9 +8013,9 @@ func (c *Client) SendMessage(ctx context.Context, params *SendMessageParams, bod
 	return c.Client.Do(req)
 }
 
-// DeletePushRegistration End pushing
+// DeletePushRegistration Delete the push address
 //
-// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+// The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with DELETE /api/agent/push (the `DeletePushRegistration` operationId).
 func (c *Client) DeletePushRegistration(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8029,9 +8030,9 @@ func (c *Client) DeletePushRegistration(ctx context.Context, reqEditors ...Reque
 	return c.Client.Do(req)
 }
 
-// GetPushRegistration Get the address that is pushed to
+// GetPushRegistration Get the push address
 //
-// Without its secret. For tokens that are bound to an agent; any other is 5004.
+// Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/push (the `GetPushRegistration` operationId).
 func (c *Client) GetPushRegistration(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8046,9 +8047,9 @@ func (c *Client) GetPushRegistration(ctx context.Context, reqEditors ...RequestE
 	return c.Client.Do(req)
 }
 
-// PutPushRegistrationWithBody Register an address to push to
+// PutPushRegistrationWithBody Register a push address
 //
-// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8065,9 +8066,9 @@ func (c *Client) PutPushRegistrationWithBody(ctx context.Context, contentType st
 	return c.Client.Do(req)
 }
 
-// PutPushRegistration Register an address to push to
+// PutPushRegistration Register a push address
 //
-// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8084,9 +8085,9 @@ func (c *Client) PutPushRegistration(ctx context.Context, body PutPushRegistrati
 	return c.Client.Do(req)
 }
 
-// StreamInbox Follow the inbox
+// StreamInbox Stream the inbox
 //
-// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+// Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
 func (c *Client) StreamInbox(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10195,11 +10196,11 @@ func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorke
 	return c.Client.Do(req)
 }
 
-// SendV5MessagesWithBody Send lines of PROTOCOL_V5
+// SendV5MessagesWithBody Send PROTOCOL_V5 messages
 //
-// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 //
 // Takes any type of body and a specified content type.
 //
@@ -10216,11 +10217,11 @@ func (c *Client) SendV5MessagesWithBody(ctx context.Context, params *SendV5Messa
 	return c.Client.Do(req)
 }
 
-// SendV5MessagesWithTextBody Send lines of PROTOCOL_V5
+// SendV5MessagesWithTextBody Send PROTOCOL_V5 messages
 //
-// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 //
 // Takes a body of the `text/plain` content type.
 //
@@ -10237,9 +10238,9 @@ func (c *Client) SendV5MessagesWithTextBody(ctx context.Context, params *SendV5M
 	return c.Client.Do(req)
 }
 
-// GetPrompt A system prompt
+// GetPrompt Get a system prompt
 //
-// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+// Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
 //
 // Corresponds with GET /api/v5/prompts/{name} (the `GetPrompt` operationId).
 func (c *Client) GetPrompt(ctx context.Context, name GetPromptParamsName, params *GetPromptParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16159,20 +16160,20 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
-	// ConnectAgentWithResponse Hold a WebSocket
+	// ConnectAgentWithResponse Open a WebSocket
 	//
-	// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 	//
-	// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+	// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
 	ConnectAgentWithResponse(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*ConnectAgentResponse, error)
 
-	// PollInboxWithResponse Ask for the inbox
+	// PollInboxWithResponse Poll the inbox
 	//
-	// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16181,7 +16182,7 @@ type ClientWithResponsesInterface interface {
 
 	// AcknowledgeInboxWithBodyWithResponse Acknowledge messages
 	//
-	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16190,7 +16191,7 @@ type ClientWithResponsesInterface interface {
 
 	// AcknowledgeInboxWithResponse Acknowledge messages
 	//
-	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16199,11 +16200,11 @@ type ClientWithResponsesInterface interface {
 
 	// SendMessageWithBodyWithResponse Send a message
 	//
-	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
-	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16212,56 +16213,56 @@ type ClientWithResponsesInterface interface {
 
 	// SendMessageWithResponse Send a message
 	//
-	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
-	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
 	SendMessageWithResponse(ctx context.Context, params *SendMessageParams, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*SendMessageResponse, error)
 
-	// DeletePushRegistrationWithResponse End pushing
+	// DeletePushRegistrationWithResponse Delete the push address
 	//
-	// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+	// The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /api/agent/push (the `DeletePushRegistration` operationId).
 	DeletePushRegistrationWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeletePushRegistrationResponse, error)
 
-	// GetPushRegistrationWithResponse Get the address that is pushed to
+	// GetPushRegistrationWithResponse Get the push address
 	//
-	// Without its secret. For tokens that are bound to an agent; any other is 5004.
+	// Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/agent/push (the `GetPushRegistration` operationId).
 	GetPushRegistrationWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPushRegistrationResponse, error)
 
-	// PutPushRegistrationWithBodyWithResponse Register an address to push to
+	// PutPushRegistrationWithBodyWithResponse Register a push address
 	//
-	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
 	PutPushRegistrationWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutPushRegistrationResponse, error)
 
-	// PutPushRegistrationWithResponse Register an address to push to
+	// PutPushRegistrationWithResponse Register a push address
 	//
-	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
 	PutPushRegistrationWithResponse(ctx context.Context, body PutPushRegistrationJSONRequestBody, reqEditors ...RequestEditorFn) (*PutPushRegistrationResponse, error)
 
-	// StreamInboxWithResponse Follow the inbox
+	// StreamInboxWithResponse Stream the inbox
 	//
-	// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+	// Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17422,31 +17423,31 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorkerWithResponse(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*GetWorkerResponse, error)
 
-	// SendV5MessagesWithBodyWithResponse Send lines of PROTOCOL_V5
+	// SendV5MessagesWithBodyWithResponse Send PROTOCOL_V5 messages
 	//
-	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+	// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
 	SendV5MessagesWithBodyWithResponse(ctx context.Context, params *SendV5MessagesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendV5MessagesResponse, error)
 
-	// SendV5MessagesWithTextBodyWithResponse Send lines of PROTOCOL_V5
+	// SendV5MessagesWithTextBodyWithResponse Send PROTOCOL_V5 messages
 	//
-	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+	// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 	//
 	// Takes a body of the `text/plain` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
 	SendV5MessagesWithTextBodyWithResponse(ctx context.Context, params *SendV5MessagesParams, body SendV5MessagesTextRequestBody, reqEditors ...RequestEditorFn) (*SendV5MessagesResponse, error)
 
-	// GetPromptWithResponse A system prompt
+	// GetPromptWithResponse Get a system prompt
 	//
-	// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+	// Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -25253,11 +25254,11 @@ func (r GetReadinessResponse) ContentType() string {
 	return ""
 }
 
-// ConnectAgentWithResponse Hold a WebSocket
+// ConnectAgentWithResponse Open a WebSocket
 //
-// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 //
-// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25270,9 +25271,9 @@ func (c *ClientWithResponses) ConnectAgentWithResponse(ctx context.Context, para
 	return ParseConnectAgentResponse(rsp)
 }
 
-// PollInboxWithResponse Ask for the inbox
+// PollInboxWithResponse Poll the inbox
 //
-// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25287,7 +25288,7 @@ func (c *ClientWithResponses) PollInboxWithResponse(ctx context.Context, params 
 
 // AcknowledgeInboxWithBodyWithResponse Acknowledge messages
 //
-// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25302,7 +25303,7 @@ func (c *ClientWithResponses) AcknowledgeInboxWithBodyWithResponse(ctx context.C
 
 // AcknowledgeInboxWithResponse Acknowledge messages
 //
-// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25317,11 +25318,11 @@ func (c *ClientWithResponses) AcknowledgeInboxWithResponse(ctx context.Context, 
 
 // SendMessageWithBodyWithResponse Send a message
 //
-// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
-// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25336,11 +25337,11 @@ func (c *ClientWithResponses) SendMessageWithBodyWithResponse(ctx context.Contex
 
 // SendMessageWithResponse Send a message
 //
-// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
-// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25353,9 +25354,9 @@ func (c *ClientWithResponses) SendMessageWithResponse(ctx context.Context, param
 	return ParseSendMessageResponse(rsp)
 }
 
-// DeletePushRegistrationWithResponse End pushing
+// DeletePushRegistrationWithResponse Delete the push address
 //
-// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+// The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25368,9 +25369,9 @@ func (c *ClientWithResponses) DeletePushRegistrationWithResponse(ctx context.Con
 	return ParseDeletePushRegistrationResponse(rsp)
 }
 
-// GetPushRegistrationWithResponse Get the address that is pushed to
+// GetPushRegistrationWithResponse Get the push address
 //
-// Without its secret. For tokens that are bound to an agent; any other is 5004.
+// Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25383,9 +25384,9 @@ func (c *ClientWithResponses) GetPushRegistrationWithResponse(ctx context.Contex
 	return ParseGetPushRegistrationResponse(rsp)
 }
 
-// PutPushRegistrationWithBodyWithResponse Register an address to push to
+// PutPushRegistrationWithBodyWithResponse Register a push address
 //
-// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25398,9 +25399,9 @@ func (c *ClientWithResponses) PutPushRegistrationWithBodyWithResponse(ctx contex
 	return ParsePutPushRegistrationResponse(rsp)
 }
 
-// PutPushRegistrationWithResponse Register an address to push to
+// PutPushRegistrationWithResponse Register a push address
 //
-// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25413,9 +25414,9 @@ func (c *ClientWithResponses) PutPushRegistrationWithResponse(ctx context.Contex
 	return ParsePutPushRegistrationResponse(rsp)
 }
 
-// StreamInboxWithResponse Follow the inbox
+// StreamInboxWithResponse Stream the inbox
 //
-// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+// Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27206,11 +27207,11 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 	return ParseGetWorkerResponse(rsp)
 }
 
-// SendV5MessagesWithBodyWithResponse Send lines of PROTOCOL_V5
+// SendV5MessagesWithBodyWithResponse Send PROTOCOL_V5 messages
 //
-// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -27223,11 +27224,11 @@ func (c *ClientWithResponses) SendV5MessagesWithBodyWithResponse(ctx context.Con
 	return ParseSendV5MessagesResponse(rsp)
 }
 
-// SendV5MessagesWithTextBodyWithResponse Send lines of PROTOCOL_V5
+// SendV5MessagesWithTextBodyWithResponse Send PROTOCOL_V5 messages
 //
-// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 //
 // Takes a body of the `text/plain` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -27240,9 +27241,9 @@ func (c *ClientWithResponses) SendV5MessagesWithTextBodyWithResponse(ctx context
 	return ParseSendV5MessagesResponse(rsp)
 }
 
-// GetPromptWithResponse A system prompt
+// GetPromptWithResponse Get a system prompt
 //
-// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+// Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
 //
 // Returns a wrapper object for the known response body format(s).
 //
