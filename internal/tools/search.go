@@ -22,8 +22,8 @@ const searchSchema = `{"type":"object","properties":{
 "include_stubs":{"type":"boolean","default":false,"description":"Add a TypeScript declaration of each tool"}},
 "required":["query"],"additionalProperties":false}`
 
-// searchName is the name of the tool that finds others.
-const searchName = "search_tools"
+// searchToolName is the name of the tool that finds others.
+const searchToolName = "search_tools"
 
 // SearchQuery is what agentcards:search_tools is asked.
 type SearchQuery struct {
@@ -68,14 +68,14 @@ type FoundMeta struct {
 // searchTools is agentcards:search_tools.
 func (h *Service) searchTools(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var q SearchQuery
-	if err := c.read(&q); err != nil {
+	if err := c.decodeArguments(&q); err != nil {
 		return nil, err
 	}
 	found, err := h.search(ctx, c.policy, q)
 	if err != nil {
 		return nil, err
 	}
-	return answerOf(found)
+	return jsonResult(found)
 }
 
 // Search is a call of agentcards:search_tools by a door that knows what it asks: authorised,
@@ -85,7 +85,7 @@ func (h *Service) Search(ctx context.Context, by Caller, q SearchQuery) (found F
 	if err != nil {
 		return found, err
 	}
-	res, err := h.Call(ctx, by, toolID(agentCards, searchName), args, nil)
+	res, err := h.Call(ctx, by, toolID(agentCardsServer, searchToolName), args, nil)
 	if err != nil {
 		return found, err
 	}
@@ -109,10 +109,10 @@ func (h *Service) search(ctx context.Context, may *policy, q SearchQuery) (Found
 	}
 	answer, err := h.index.Search(ctx, toolsearch.Query{
 		Text: q.Query, Limit: limit, ContextTools: used, IncludeRelated: q.IncludeRelated,
-		Allowed: func(id string) bool { t := all.find(id); return t != nil && t.shown(may) },
+		Allowed: func(id string) bool { t := all.find(id); return t != nil && t.visibleTo(may) },
 	})
 	if errs.Is(err, errs.InvalidRequest) {
-		return Found{}, badParameters("%s", problemOf(err))
+		return Found{}, badParameters("%s", detailOf(err))
 	}
 	if err != nil {
 		return Found{}, err
@@ -130,7 +130,7 @@ func (h *Service) search(ctx context.Context, may *policy, q SearchQuery) (Found
 		if f.RelatedTools == nil {
 			f.RelatedTools = []string{}
 		}
-		if q.IncludeStubs && t.server != agentCards { // code cannot call what runs it
+		if q.IncludeStubs && t.server != agentCardsServer { // code cannot call what runs it
 			f.Stub = stubOf(t)
 		}
 		out.Tools = append(out.Tools, f)
