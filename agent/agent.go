@@ -31,7 +31,6 @@ type Agent struct {
 	opts  Options
 	log   *slog.Logger
 
-	speech   speech
 	handlers map[string]Handler
 	outbox   *outbox
 	acks     *acks
@@ -64,14 +63,12 @@ func New(server, token string, opts *Options) (*Agent, error) {
 		return nil, fmt.Errorf("agent: a token is needed, one that is bound to an agent")
 	}
 	o := opts.orDefaults()
-	a := &Agent{
+	return &Agent{
 		url: strings.TrimSuffix(u.String(), "/"), token: token, opts: o, log: o.Logger,
 		handlers: map[string]Handler{}, jobs: map[Key]*job{},
 		outbox: newOutbox(o.MaxPending, o.MaxPendingBytes), acks: newAcks(), seen: newSeen(seenMessages),
 		places: make(chan struct{}, o.Concurrency), changed: make(chan struct{}, 1), retry: make(chan struct{}, 1),
-	}
-	a.speech, err = newSpeech(a)
-	return a, err
+	}, nil
 }
 
 // Handle registers the function that does a type of work, a capability of the agent in

@@ -2,13 +2,16 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,12 +58,7 @@ type Reply struct {
 type Client struct {
 	server, token string
 	http          *http.Client
-	signer        *signer // nil for none
 }
-
-// SignWith has lines of PROTOCOL_V5 signed with the key of the agent that the token is bound
-// to (§11), which has to be who asks (LineRequest.From). Call it before anything is asked.
-func (c *Client) SignWith(key string) { c.signer = newSigner(key) }
 
 // NewClient returns a client of the server at an address such as http://127.0.0.1:8080.
 // The token needs the scope messages:send. hc may be nil; it must not have a time limit
@@ -219,4 +217,39 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// fill makes the ids that were not given.
+func (r *Request) fill() {
+	for _, id := range []*uuid.UUID{&r.TaskID, &r.RequestID, &r.TraceID} {
+		if *id == uuid.Nil {
+			*id = uuid.New()
+		}
+	}
+}
+
+func (r *Request) envelope(workType string, request uuid.UUID, parameters json.RawMessage, hints envelope.Hints) envelope.Envelope {
+	return envelope.Envelope{
+		ProtocolVersion: envelope.Version, MessageID: uuid.New(),
+		From: cmp.Or(r.From, envelope.Orchestrator), To: cmp.Or(r.To, envelope.Orchestrator), Timestamp: time.Now(),
+		TraceID: r.TraceID, RequestID: request, Type: envelope.TypeWorkRequest,
+		Payload: envelope.WorkRequest{TaskID: r.TaskID, WorkType: workType, Parameters: parameters, Hints: hints},
+	}
+}
+
+func (r *Request) parameters() json.RawMessage {
+	if len(r.Parameters) == 0 {
+		return json.RawMessage("{}")
+	}
+	return r.Parameters
+}
+
+func (r *Request) hints() envelope.Hints {
+	h := envelope.Hints{
+		MaxDurationSeconds: int64((r.Hints.MaxDuration + time.Second - 1) / time.Second), MaxMemoryMB: r.Hints.MaxMemoryMB, MaxTokens: r.Hints.MaxTokens,
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Hints.Other)) {
+		h.Other = append(h.Other, envelope.Member{Name: name, Value: r.Hints.Other[name]})
+	}
+	return h
 }

@@ -20,8 +20,7 @@
 //
 // The token is one that is bound to an agent: comet tokens create NAME --agent ID.
 //
-// What is spoken on the line is the envelope protocol, or PROTOCOL_V5 (Options.Dialect);
-// functions do not notice.
+// Agents and clients of this package speak the envelope protocol.
 //
 // A Client is the other side: it asks for work and follows it.
 package agent

@@ -9,15 +9,6 @@ import (
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// Dialect is what is spoken on the line, DialectEnvelope or DialectV5; default the
-	// first. In DialectV5 there are no hints but the budget, and the ids of tasks are this
-	// package's own, made of the short names that the line has for them.
-	Dialect string
-	// Key signs what is said in DialectV5 (PROTOCOL_V5 §11), as those agents have to whose
-	// key is required; "" for none. Once the server has signed too, what it says without a
-	// signature is not acted upon. That it is the server from the beginning, and that
-	// nobody reads along, is for https.
-	Key string
 	// Concurrency is how many pieces of work may run at once, default 1. As many more
 	// may wait here for a place.
 	Concurrency int

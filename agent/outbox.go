@@ -29,7 +29,6 @@ type parcel struct {
 	request uuid.UUID
 	data    []byte
 	at      time.Time // when it was sent last
-	line    *line     // what a line of PROTOCOL_V5 is about, nil for an envelope
 }
 
 func newOutbox(maxMessages, maxBytes int) *outbox {

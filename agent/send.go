@@ -34,7 +34,7 @@ func (a *Agent) reply(life context.Context, j *job, out answer) {
 		}
 		asked = *next
 	}
-	for _, p := range a.speech.payloads(out, j.work.asked, last) {
+	for _, p := range out.payloads(j.work.asked, last) {
 		e := a.envelope(asked, p)
 		if p.Type() == envelope.TypeWorkResult {
 			e.Custom = out.custom()
@@ -71,14 +71,9 @@ func (a *Agent) envelope(asked envelope.Envelope, p envelope.Payload) envelope.E
 
 // post puts a message into the outbox.
 func (a *Agent) post(ctx context.Context, e envelope.Envelope) error {
-	parcels, err := a.speech.parcels(e)
+	data, err := envelope.Format(e)
 	if err != nil {
 		return err
 	}
-	for _, p := range parcels {
-		if err := a.outbox.put(ctx, p); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.outbox.put(ctx, parcel{id: e.MessageID, request: e.RequestID, data: data})
 }

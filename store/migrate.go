@@ -34,7 +34,7 @@ func OpenMigrator(opts Options) (*Migrator, error) {
 		if err := createSQLiteFile(opts.Dir); err != nil {
 			return nil, err
 		}
-		db, err := openSQLitePool(opts.Dir, 1)
+		db, err := openSQLitePool(opts, 1)
 		if err != nil {
 			return nil, err
 		}

@@ -40,7 +40,7 @@ func openPostgresPool(opts Options, special map[string]string) (*sql.DB, error) 
 			cfg.RuntimeParams[name] = value
 		}
 	}
-	db := stdlib.OpenDB(*cfg)
+	db := opts.openPool(stdlib.GetConnector(*cfg))
 	db.SetMaxOpenConns(opts.MaxConnections)
 	db.SetMaxIdleConns(opts.MaxConnections)
 	db.SetConnMaxIdleTime(5 * time.Minute)

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 
 	gormsqlite "gorm.io/driver/sqlite"
-	_ "modernc.org/sqlite" // the pure Go driver, registered as "sqlite"
+	"modernc.org/sqlite" // the pure Go driver
 )
 
 // sqliteFile is the database's name inside the data directory.
@@ -31,7 +31,12 @@ func sqliteDSN(dir string, pragmas ...string) string {
 	}, pragmas...) {
 		q.Add("_pragma", p)
 	}
-	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(filepath.Join(dir, sqliteFile)), RawQuery: q.Encode()}).String()
+	return sqliteURI(filepath.Join(dir, sqliteFile), q)
+}
+
+// sqliteURI names a database file with parameters of SQLite and of its driver.
+func sqliteURI(path string, parameters url.Values) string {
+	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(path), RawQuery: parameters.Encode()}).String()
 }
 
 // createSQLiteFile creates the database file with mode 0600 where it is missing; SQLite itself
@@ -55,11 +60,12 @@ func createSQLiteFile(dir string) error {
 }
 
 // openSQLitePool opens connections to a database whose file createSQLiteFile has created.
-func openSQLitePool(dir string, size int, pragmas ...string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", sqliteDSN(dir, pragmas...))
+func openSQLitePool(opts Options, size int, pragmas ...string) (*sql.DB, error) {
+	connector, err := sqlite.NewConnector(sqliteDSN(opts.Dir, pragmas...))
 	if err != nil {
 		return nil, fmt.Errorf("open SQLite: %w", err)
 	}
+	db := opts.openPool(connector)
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db, nil
@@ -70,7 +76,7 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	if err := createSQLiteFile(opts.Dir); err != nil {
 		return err
 	}
-	writeDB, err := openSQLitePool(opts.Dir, 1)
+	writeDB, err := openSQLitePool(opts, 1)
 	if err != nil {
 		return err
 	}
@@ -79,7 +85,7 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 		_ = writeDB.Close()
 		return fmt.Errorf("open %s: %w", filepath.Join(opts.Dir, sqliteFile), err)
 	}
-	if s.reads, err = openSQLitePool(opts.Dir, opts.ReadConnections, "query_only(1)", "temp_store(file)"); err != nil {
+	if s.reads, err = openSQLitePool(opts, opts.ReadConnections, "query_only(1)", "temp_store(file)"); err != nil {
 		return err
 	}
 	if s.orm, err = openORM(gormsqlite.New(gormsqlite.Config{DriverName: "sqlite", Conn: s.reads})); err != nil {

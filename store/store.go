@@ -17,6 +17,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,6 +52,17 @@ type Options struct {
 	// OnCommit hears of every commit of Write: how many callers shared it and how
 	// long their transaction took; default nobody. It must return at once.
 	OnCommit func(callers int, took time.Duration)
+	// Connector wraps what opens the connections of the store and of its migrations, so
+	// that a test can count statements; default nothing does.
+	Connector func(driver.Connector) driver.Connector
+}
+
+// openPool returns the pool of a connector.
+func (o *Options) openPool(c driver.Connector) *sql.DB {
+	if o.Connector != nil {
+		c = o.Connector(c)
+	}
+	return sql.OpenDB(c)
 }
 
 // Store is an open database. It is safe for concurrent use.

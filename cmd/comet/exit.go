@@ -49,7 +49,7 @@ func (e *unreachableError) Unwrap() error { return e.cause }
 // invalidError is a document that a dry run found mistakes in.
 type invalidError struct {
 	file       string
-	violations []client.Field
+	violations []client.FieldError
 }
 
 func (e *invalidError) Error() string {
@@ -108,6 +108,10 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.As(err, &mistake) && mistake.Code == errs.InvalidRequest:
 		return exitUsage
+	case errors.As(err, &mistake) && mistake.Code == errs.NotFound:
+		return exitNotFound
+	case errors.As(err, &mistake) && mistake.Code == errs.Conflict:
+		return exitConflict
 	case errors.As(err, &unreachable):
 		return exitUnavailable
 	case errors.As(err, &invalid):
@@ -166,7 +170,7 @@ func report(w io.Writer, err error) int {
 		say(w, `  Does it run? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
 	case errors.Is(err, context.Canceled):
 		say(w, "comet: interrupted")
-	case errors.As(err, &mistake) && mistake.Code == errs.InvalidRequest: // in what the server was started with
+	case errors.As(err, &mistake) && exitCode(err) != exitFailure: // in what a command on this machine was given
 		say(w, "comet: %s", mistake.Detail)
 	default:
 		say(w, "comet: %s", err.Error())
@@ -198,7 +202,7 @@ func reportProblem(w io.Writer, e *apiError) {
 }
 
 // reportFields lists each bad part: of a file as file:line, else by its place.
-func reportFields(w io.Writer, fields []client.Field, file string) {
+func reportFields(w io.Writer, fields []client.FieldError, file string) {
 	for _, f := range fields {
 		place := ""
 		for _, p := range []*string{f.Pointer, f.Parameter, f.Header} {

@@ -50,7 +50,7 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 		&cobra.Group{ID: groupClient, Title: "Commands that talk to a server:"},
 		&cobra.Group{ID: groupServer, Title: "Commands that run one:"},
 	)
-	inGroup(root, groupServer, newServeCommand(), newMCPCommand(), newMigrateCommand(), newConfigCommand(), newHealthcheckCommand())
+	inGroup(root, groupServer, newServeCommand(), newMCPCommand(), newBackupCommand(), newRestoreCommand(), newMigrateCommand(), newConfigCommand(), newHealthcheckCommand())
 	inGroup(root, groupClient, newAgentsCommand(), newHierarchyCommand(), newImportCommand(), newExportCommand(),
 		newUsageCommand(), newBudgetsCommand(), newLedgerCommand(),
 		newTasksCommand(), newSessionsCommand(), newWorkersCommand(), newTailCommand(),

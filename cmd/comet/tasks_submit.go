@@ -18,8 +18,8 @@ import (
 type submitFlags struct {
 	capabilities                                []string
 	agent, kind, session, requestID, parameters string
-	aggregate, onBudget                         string
-	sphere, priority, retries, parallel         int
+	onBudget                                    string
+	sphere, priority, retries, workers          int
 	budget, maxBudget                           int64
 	timeout                                     time.Duration
 }
@@ -35,8 +35,7 @@ func (f *submitFlags) register(cmd *cobra.Command) {
 	fs.Int64Var(&f.budget, "budget", 0, "how many tokens all attempts together may use")
 	fs.DurationVar(&f.timeout, "timeout", 0, "how long an attempt may be silent (default 30s)")
 	fs.IntVar(&f.retries, "retries", 0, "how many attempts may follow the first (default 3)")
-	fs.IntVar(&f.parallel, "parallel", 0, "how many agents do it at a time (2-16); fewer where fewer are free")
-	fs.StringVar(&f.aggregate, "aggregate", "first", "what becomes of their results: first, all, majority or merge")
+	fs.IntVar(&f.workers, "workers", 0, "how many agents do it at the same time (2-16); the first success wins")
 	fs.StringVar(&f.onBudget, "on-budget", "", "what follows where the budget does not cover it: give_up, raise or simplify")
 	fs.Int64Var(&f.maxBudget, "max-budget", 0, "what --on-budget raise raises it to at most (default what the agent needs)")
 	fs.StringVar(&f.session, "session", "", "an open `session` that the task belongs to")
@@ -52,13 +51,13 @@ func (f *submitFlags) members(cmd *cobra.Command, in io.Reader) (map[string]any,
 	}{
 		"capability": {"capabilities", f.capabilities}, "type": {"agent_type", f.kind}, "agent": {"agent_id", f.agent}, "sphere": {"sphere_id", f.sphere},
 		"priority": {"priority", f.priority}, "budget": {"budget", f.budget}, "timeout": {"timeout_ms", f.timeout.Milliseconds()},
-		"retries": {"retries", f.retries}, "session": {"session_id", f.session}, "request-id": {"request_id", f.requestID},
+		"retries": {"retries", f.retries}, "workers": {"workers", f.workers}, "session": {"session_id", f.session}, "request-id": {"request_id", f.requestID},
 	} {
 		if cmd.Flags().Changed(flag) {
 			out[v.member] = v.value
 		}
 	}
-	if err := f.choices(cmd, out); err != nil {
+	if err := f.addOverrun(cmd, out); err != nil {
 		return nil, err
 	}
 	if !cmd.Flags().Changed("parameters") {
@@ -69,16 +68,9 @@ func (f *submitFlags) members(cmd *cobra.Command, in io.Reader) (map[string]any,
 	return out, err
 }
 
-// choices adds what is decided beforehand: how many do it, and what follows where the budget
-// does not cover it.
-func (f *submitFlags) choices(cmd *cobra.Command, out map[string]any) error {
+// addOverrun adds what follows when the budget does not cover the work.
+func (f *submitFlags) addOverrun(cmd *cobra.Command, out map[string]any) error {
 	set := cmd.Flags().Changed
-	switch {
-	case set("parallel"):
-		out["parallel"] = map[string]any{"workers": f.parallel, "aggregate": f.aggregate}
-	case set("aggregate"):
-		return usagef("--aggregate needs --parallel")
-	}
 	if !set("on-budget") {
 		if set("max-budget") {
 			return usagef("--max-budget needs --on-budget raise")
@@ -152,7 +144,7 @@ put out instead; a task that is not done is exit code 1.`,
 			return s.waitAndPrint(ctx, t.ID)
 		}
 		return s.out.show(answer, func() error {
-			say(s.notes, "%s", standing(string(t.State), t.Waits))
+			say(s.notes, "%s", standing(string(t.State), t.WaitingFor))
 			say(s.out.w, "%s", t.ID)
 			return nil
 		})

@@ -16,7 +16,6 @@ import (
 
 // workerFlags are what a worker can be told.
 type workerFlags struct {
-	dialect, keyFile    string
 	kind                string
 	capabilities        []string
 	concurrency         int
@@ -64,8 +63,6 @@ for another agent. A second signal kills them at once.`,
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
-	fs.StringVar(&f.dialect, "dialect", agent.DialectEnvelope, "what is spoken on the line: envelope or v5")
-	addKeyFile(fs, &f.keyFile)
 	fs.StringVar(&f.kind, "type", "", "the agent's `type`, such as infra, desktop, code or research (default: what the registry says)")
 	fs.StringSliceVar(&f.capabilities, "capability", nil, "what the command can do, may be repeated or a `list` with commas (default: what the registry says)")
 	fs.IntVar(&f.concurrency, "concurrency", 1, "how many tasks may run at once")
@@ -87,10 +84,6 @@ for another agent. A second signal kills them at once.`,
 
 func (f workerFlags) check(command []string) error {
 	switch {
-	case f.dialect != agent.DialectEnvelope && f.dialect != agent.DialectV5:
-		return usagef("--dialect must be envelope or v5, not %q", f.dialect)
-	case f.keyFile != "" && f.dialect != agent.DialectV5:
-		return usagef("--key-file means nothing with --dialect %s", f.dialect)
 	case f.concurrency < 1 || f.concurrency > 1000:
 		return usagef("--concurrency must be from 1 to 1000, not %d", f.concurrency)
 	case f.maxOutput < 0 || f.maxOutput > 64<<20:
@@ -105,13 +98,6 @@ func (f workerFlags) check(command []string) error {
 func (s *session) work(ctx context.Context, f workerFlags, token string, command []string) error {
 	if err := f.check(command); err != nil {
 		return err
-	}
-	key := ""
-	if f.keyFile != "" {
-		var err error
-		if key, err = readKey(s.in, f.keyFile); err != nil {
-			return err
-		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 	defer stop()
@@ -133,12 +119,8 @@ func (s *session) work(ctx context.Context, f workerFlags, token string, command
 	r := newRunner(command, f, s.notes)
 	r.groups = kept.groups
 	a, err := agent.New(s.server, token, &agent.Options{
-		Dialect: f.dialect, Key: key,
 		Concurrency: f.concurrency, Cache: kept.cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
 		OnConnect: func(h agent.Hello) {
-			if f.dialect == agent.DialectV5 { // where a hello has only the number
-				h.AgentID, h.AgentType = who.ID, typeOf(who)+", "+h.AgentID
-			}
 			say(s.notes, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "place", "places"))
 		},
 		Logger: slog.New(slog.NewTextHandler(s.notes, &slog.HandlerOptions{Level: slog.LevelWarn})),

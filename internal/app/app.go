@@ -5,6 +5,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -57,6 +58,10 @@ type Options struct {
 	Build telemetry.Build
 	// Out gets what a person at the terminal needs to know, default nothing.
 	Out io.Writer
+	// Clock tells the time, default time.Now. Timers follow the real time.
+	Clock func() time.Time
+	// Connector wraps what opens the connections to the database, see store.Options.
+	Connector func(driver.Connector) driver.Connector
 }
 
 func (o *Options) orDefaults() Options {
@@ -121,7 +126,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("create the founding agents: %w", err)
 	}
-	a.tokens, a.keys = auth.New(a.store, nil), auth.NewKeys(a.store, &auth.KeysOptions{Window: a.cfg.Links.V5ReplayWindow})
+	a.tokens, a.keys = auth.New(a.store, &auth.Options{Clock: a.opts.Clock}), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Links.V5ReplayWindow})
 	if a.freshToken, err = ensureAdmin(ctx, a.tokens, a.cfg); err != nil {
 		return err
 	}
@@ -141,7 +146,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	work, wakes := a.newOrchestrator(reg, ledger, feed, motion)
 	messages := messagelog.New(a.store, &messagelog.Options{Registerer: a.metrics.Registerer(), Logger: a.log})
-	v5 := v5.New(work, &v5.Options{Keys: a.keys, MessageLog: messages, Logger: a.log})
+	v5 := v5.New(work, &v5.Options{Keys: a.keys, MessageLog: messages, Clock: a.opts.Clock, Logger: a.log})
 	var door *api.Server
 	admit := func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) }
 	tooling, err := a.newTooling(reg, ledger, work, feed, admit)
@@ -189,7 +194,7 @@ func (a *App) openStore(ctx context.Context) (err error) {
 	a.store, err = store.Open(ctx, store.Options{
 		Dir: a.cfg.Data, DatabaseURL: a.cfg.DatabaseURL,
 		ReadConnections: a.cfg.Store.ReadConnections, MaxConnections: a.cfg.Store.MaxConnections,
-		Logger: a.log, OnCommit: countCommits(a.metrics.Registerer()),
+		Clock: a.opts.Clock, Connector: a.opts.Connector, Logger: a.log, OnCommit: countCommits(a.metrics.Registerer()),
 	})
 	if err == nil {
 		a.metrics.Registerer().MustRegister(newBacklog(a.store, a.log))
@@ -230,7 +235,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 	w := &wakes{bus: motion}
 	opts := &orchestrator.Options{
 		Classes: classes(), Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
-		Retention: a.cfg.Tasks.Retention, Silence: a.silence(), Logger: a.log,
+		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.silence(), Logger: a.log,
 	}
 	if a.cfg.NATSURL != "" { // nobody else is on an embedded bus
 		opts.Waker = w
@@ -249,13 +254,14 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	r.Every(purgeTasksKind, purgeInterval, work.Purge)
 	r.Every(purgeSignedKind, purgeInterval, a.keys.Purge)
 	r.Every(purgeCallsKind, purgeInterval, hub.Purge)
-	work.Register(r)
+	work.RegisterJobs(r)
 	return r
 }
 
 func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, v5 *v5.Protocol) *api.Options {
 	return &api.Options{
 		Logger:       a.log,
+		Clock:        a.opts.Clock,
 		AccessSample: a.cfg.Log.Sample,
 		V5:           v5.Event,
 		Checks: map[string]func(context.Context) error{

@@ -16,8 +16,8 @@ import (
 	"comet/store/storetest"
 )
 
-// byHand are the kinds of workers that speak the pipe protocol by hand, over either of its
-// lines. The others are of the package agent, in both its dialects.
+// byHand are the kinds of workers that speak PROTOCOL_V5, on a WebSocket or over TCP. The other
+// kind is the package agent.
 func byHand() []string { return []string{"websocket", "tcp"} }
 
 // TestDialectsTogether: whoever asks, in whichever dialect, is served by whoever can do
@@ -25,7 +25,7 @@ func byHand() []string { return []string{"websocket", "tcp"} }
 // cases run at once, because most of what some take is a retry's pause.
 func TestDialectsTogether(t *testing.T) {
 	t.Parallel()
-	every := append([]string{"envelope", "lines"}, byHand()...)
+	every := append([]string{"envelope"}, byHand()...)
 	behaviours := []struct {
 		rule    string
 		workers []string

@@ -51,9 +51,7 @@ func (h *babel) worker(t *testing.T, kind string) *hand {
 	w := &hand{id: id, kind: kind, begun: make(chan string, 10), ended: make(chan string, 10), over: make(chan struct{})}
 	switch kind {
 	case "envelope":
-		h.goWorker(t, w, token, comet.DialectEnvelope)
-	case "lines":
-		h.goWorker(t, w, token, comet.DialectV5)
+		h.goWorker(t, w, token)
 	default:
 		h.pipeWorker(t, w, token)
 	}
@@ -62,9 +60,9 @@ func (h *babel) worker(t *testing.T, kind string) *hand {
 }
 
 // goWorker is one of the package agent.
-func (h *babel) goWorker(t *testing.T, w *hand, token, dialect string) {
+func (h *babel) goWorker(t *testing.T, w *hand, token string) {
 	t.Helper()
-	a, err := comet.New(h.url, token, &comet.Options{Dialect: dialect, Concurrency: 4, Drain: -1, KeepAlive: -1})
+	a, err := comet.New(h.url, token, &comet.Options{Concurrency: 4, Drain: -1, KeepAlive: -1})
 	require.NoError(t, err)
 	a.Handle(w.id, w.work)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -132,20 +130,32 @@ func (h *babel) dial(t *testing.T, kind, token string) pipeLine {
 		require.NoError(t, err)
 		return line
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	conn, resp, err := websocket.Dial(ctx, h.url+"/api/agent/connect", &websocket.DialOptions{
+	line, err := dialWebSocket(context.Background(), h.url, token)
+	require.NoError(t, err)
+	return line
+}
+
+func dialWebSocket(ctx context.Context, url, token string) (pipeLine, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	conn, resp, err := websocket.Dial(ctx, url+"/api/agent/connect", &websocket.DialOptions{
 		Subprotocols: []string{"v5"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
 	})
-	require.NoError(t, err)
+	if err != nil {
+		cancel()
+		return pipeLine{}, err
+	}
 	if resp.Body != nil {
 		_ = resp.Body.Close()
 	}
-	require.Equal(t, "v5", conn.Subprotocol())
+	if conn.Subprotocol() != "v5" {
+		cancel()
+		return pipeLine{}, fmt.Errorf("the server chose the subprotocol %q", conn.Subprotocol())
+	}
 	return pipeLine{
 		func(line string) error { return conn.Write(ctx, websocket.MessageText, []byte(line)) },
 		func() (string, error) { _, line, err := conn.Read(ctx); return string(line), err },
 		cancel,
-	}
+	}, nil
 }
 
 func dialText(ctx context.Context, address string) (pipeLine, error) {
@@ -165,7 +175,7 @@ func dialText(ctx context.Context, address string) (pipeLine, error) {
 func (h *babel) pipeWorker(t *testing.T, w *hand, token string) {
 	t.Helper()
 	line := h.dial(t, w.kind, token)
-	join := "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:" + w.id + ";places=4"
+	join := "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:" + w.id + ";concurrency=4"
 	if w.kind == "tcp" {
 		join += ";token=" + token
 	}

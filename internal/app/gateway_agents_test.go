@@ -96,7 +96,7 @@ func TestGatewayUpstreamIsAnAgent(t *testing.T) {
 			require.Equal(t, before+task.Tokens, h.used(t, up.AgentID), "its agent pays, as for any task")
 			calls := h.calls(t, "?task_id="+task.ID)
 			require.Len(t, calls, 1)
-			require.Equal(t, "task", calls[0].Door)
+			require.Equal(t, "task", calls[0].Source)
 			require.Equal(t, up.AgentID, calls[0].AgentID)
 		})
 
@@ -154,7 +154,7 @@ func TestGatewaySubmitsTasks(t *testing.T) {
 	hubs(t, func(t *testing.T, database string) {
 		h := openHub(t, database, nil)
 		work := &jobs{tokens: 7}
-		work.work(t, h.url, h.infra(t, "worker", "job"), 4, comet.DialectEnvelope)
+		work.work(t, h.url, h.infra(t, "worker", "job"), 4)
 		b := &babel{client: h.client}
 		eventually(t, func() bool { return b.online(t, "worker") }, "the worker is there")
 

@@ -35,7 +35,7 @@ func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.
 	return transport.New(transport.Core{
 		Work: work, Auth: a.tokens, Bus: motion,
 		Protocols: []protocol.Protocol{
-			envelope.New(work, &envelope.Options{Logger: a.log}),
+			envelope.New(work, &envelope.Options{Clock: a.opts.Clock, Logger: a.log}),
 			v5,
 		},
 	}, &transport.Options{
@@ -48,6 +48,7 @@ func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.
 		HTTPSOnly:      a.cfg.Webhooks.HTTPSOnly,
 		SingleProcess:  a.store.Database() == "sqlite",
 		UserAgent:      "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
+		Clock:          a.opts.Clock,
 		Registerer:     a.metrics.Registerer(),
 		Logger:         a.log,
 	})

@@ -37,8 +37,12 @@ func threeReplicas(t *testing.T) {
 	work := &jobs{tokens: 7}
 	agents := []string{"infra-1", "infra-2", "infra-3"}
 	for n, id := range agents {
-		dialect := []string{comet.DialectEnvelope, comet.DialectV5}[n%2]
-		work.work(t, doors[min(n, 1)].url, doors[2].infra(t, id, "job"), 4, dialect) // the first alone is on the one that is killed
+		url, token := doors[min(n, 1)].url, doors[2].infra(t, id, "job") // the first agent alone is on the server that is killed
+		if n == 1 {
+			work.workInText(t, overWebSocket(url, token), token, 4)
+		} else {
+			work.work(t, url, token, 4)
+		}
 	}
 	var jobs []*job
 	ask := func(doors []*client, many int) {

@@ -65,10 +65,9 @@ func isCutOff(t *testing.T, database setting, dialect string) {
 }
 
 // worker starts a real "comet worker" whose command is a shell's.
-func worker(t *testing.T, url, token, script string, more ...string) *process {
+func worker(t *testing.T, url, token, script string) *process {
 	t.Helper()
-	args := append([]string{"worker", "--server", url, "--state", t.TempDir()}, more...)
-	return start(t, append(args, "--", "sh", "-c", script), env("COMET_TOKEN="+token))
+	return start(t, []string{"worker", "--server", url, "--state", t.TempDir(), "--", "sh", "-c", script}, env("COMET_TOKEN="+token))
 }
 
 // TestAWorkerThatIsKilled: a command's worker is killed in the middle of the work. The
@@ -76,21 +75,16 @@ func worker(t *testing.T, url, token, script string, more ...string) *process {
 // gone too.
 func TestAWorkerThatIsKilled(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{comet.DialectEnvelope, comet.DialectV5} {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			onEveryDatabase(t, func(t *testing.T, database setting) { isKilled(t, database, dialect) })
-		})
-	}
+	onEveryDatabase(t, isKilled)
 }
 
-func isKilled(t *testing.T, database setting, dialect string) {
+func isKilled(t *testing.T, database setting) {
 	t.Helper()
 	data := t.TempDir()
 	p := serve(t, data, database)
 	c := newClient(t, p.url(t), adminToken(t, data))
 	pid := filepath.Join(t.TempDir(), "pid")
-	hung := worker(t, c.url, c.infra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600", "--dialect", dialect)
+	hung := worker(t, c.url, c.infra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600")
 	eventually(t, func() bool { return c.online(t, "infra-1") }, "the first worker is there")
 	j := newJob(1, 50)
 	j.request.Hints.MaxDuration = 2 * time.Second
@@ -104,7 +98,7 @@ func isKilled(t *testing.T, database setting, dialect string) {
 		return err == nil && command > 0
 	}, "the command runs")
 	hung.kill()
-	other := worker(t, c.url, c.infra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`, "--dialect", dialect)
+	other := worker(t, c.url, c.infra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`)
 	charged := c.tally(t, j)
 	d := charged.tasks[j.request.TaskID]
 	require.Equal(t, "done", d.State, "%+v", d)

@@ -62,10 +62,10 @@ type jobs struct {
 	tokens int64
 }
 
-// work has an agent work until its test ends, in a dialect of the package.
-func (j *jobs) work(t *testing.T, url, token string, places int, dialect string) {
+// work runs an agent of the package until its test ends.
+func (j *jobs) work(t *testing.T, url, token string, places int) {
 	t.Helper()
-	a, err := comet.New(url, token, &comet.Options{Dialect: dialect, Concurrency: places, Drain: -1})
+	a, err := comet.New(url, token, &comet.Options{Concurrency: places, Drain: -1})
 	require.NoError(t, err)
 	a.Handle("job", func(ctx context.Context, w *comet.Work) (comet.Result, error) {
 		j.runs.Add(1)

@@ -7,26 +7,26 @@ import (
 	"testing"
 	"time"
 
-	comet "comet/agent"
 	"comet/internal/wire/v5"
 )
 
-// textHand does jobs in lines of PROTOCOL_V5 over TCP, past whatever becomes of its line.
+// textHand does jobs in messages of PROTOCOL_V5, past whatever becomes of its line.
 // As the document of the protocol asks, it remembers what it has done by CTX, TID and
 // DEPTH, and says a result until it is noted.
 type textHand struct {
 	*jobs
 
-	address, token string
+	dial           func(context.Context) (pipeLine, error)
+	token          string
 	places, number int
 	done           map[string]v5.Message // results
 	unheard        map[string]bool       // those that are not noted
 }
 
-// workInText has an agent work over TCP until its test ends.
-func (j *jobs) workInText(t *testing.T, address, token string, places int) {
+// workInText runs an agent that speaks PROTOCOL_V5 until its test ends.
+func (j *jobs) workInText(t *testing.T, dial func(context.Context) (pipeLine, error), token string, places int) {
 	t.Helper()
-	h := &textHand{jobs: j, address: address, token: token, places: places, done: map[string]v5.Message{}, unheard: map[string]bool{}}
+	h := &textHand{jobs: j, dial: dial, token: token, places: places, done: map[string]v5.Message{}, unheard: map[string]bool{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -46,13 +46,13 @@ func (j *jobs) workInText(t *testing.T, address, token string, places int) {
 
 // line holds one line until it breaks.
 func (h *textHand) line(ctx context.Context) {
-	line, err := dialText(ctx, h.address)
+	line, err := h.dial(ctx)
 	if err != nil {
 		return
 	}
 	defer line.close()
 	defer context.AfterFunc(ctx, line.close)()
-	if line.send(fmt.Sprintf("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=job;places=%d;token=%s", h.places, h.token)) != nil {
+	if line.send(fmt.Sprintf("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=job;concurrency=%d;token=%s", h.places, h.token)) != nil {
 		return
 	}
 	for {
@@ -110,23 +110,28 @@ func (h *textHand) say(line pipeLine, m v5.Message) error {
 	return line.send(text)
 }
 
-// speakers are the ways in which jobs are done: the package agent in both its dialects,
-// and lines over TCP.
+// speakers are the ways in which jobs are done: the package agent, and
+// PROTOCOL_V5 on a WebSocket and over TCP.
 func (j *jobs) speakers() map[string]func(t *testing.T, url, text, token string, places int) {
 	return map[string]func(*testing.T, string, string, string, int){
 		"envelope": func(t *testing.T, url, _, token string, places int) {
 			t.Helper()
-			j.work(t, url, token, places, comet.DialectEnvelope)
+			j.work(t, url, token, places)
 		},
-		"lines": func(t *testing.T, url, _, token string, places int) {
+		"websocket": func(t *testing.T, url, _, token string, places int) {
 			t.Helper()
-			j.work(t, url, token, places, comet.DialectV5)
+			j.workInText(t, overWebSocket(url, token), token, places)
 		},
 		"tcp": func(t *testing.T, _, text, token string, places int) {
 			t.Helper()
-			j.workInText(t, text, token, places)
+			j.workInText(t, func(ctx context.Context) (pipeLine, error) { return dialText(ctx, text) }, token, places)
 		},
 	}
+}
+
+// overWebSocket dials a server's WebSocket for PROTOCOL_V5.
+func overWebSocket(url, token string) func(context.Context) (pipeLine, error) {
+	return func(ctx context.Context) (pipeLine, error) { return dialWebSocket(ctx, url, token) }
 }
 
 // doneBy is how many attempts of each agent succeeded.

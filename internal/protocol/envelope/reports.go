@@ -35,7 +35,7 @@ func (d *Protocol) progress(ctx context.Context, s sender, e wire.Envelope, p wi
 	}
 	report := orchestrator.Progress{Percent: &p.Progress, MessageID: e.MessageID.String()}
 	if p.Step != nil {
-		report.Step, report.Name = p.Step.Number, p.Step.Name
+		report.Step, report.StepName = p.Step.Number, p.Step.Name
 		if p.Step.Chunk == (wire.Range{}) {
 			report.Log = []byte(p.Step.Output)
 		} else {
@@ -67,7 +67,7 @@ func (d *Protocol) heartbeat(ctx context.Context, s sender, p wire.Heartbeat) (p
 	}
 	_, err := d.work.Heartbeat(ctx, s.agentID, beat)
 	if errs.Is(err, errs.NotFound) {
-		if _, err = d.work.Join(ctx, s.agentID, orchestrator.JoinRequest{Dialect: Name, Link: "poll"}); err == nil {
+		if _, err = d.work.Join(ctx, s.agentID, orchestrator.JoinRequest{Protocol: Name, Transport: "poll"}); err == nil {
 			_, err = d.work.Heartbeat(ctx, s.agentID, beat)
 		}
 	}

@@ -55,7 +55,7 @@ func submission(s sender, e wire.Envelope, p wire.WorkRequest) (orchestrator.Sub
 	sub := orchestrator.Submission{
 		ID: p.TaskID.String(), RequestID: e.RequestID.String(), Class: Class,
 		Capabilities: []string{p.WorkType}, AgentType: e.To, Parameters: p.Parameters, Priority: models.DefaultPriority,
-		Fingerprint: fingerprint(e), Meta: kept, Trace: traceparent(e),
+		Fingerprint: fingerprint(e), Meta: kept, Traceparent: traceparent(e),
 		Override: orchestrator.Override{TimeoutMS: p.Hints.MaxDurationSeconds * 1000, Notify: s.agentID != ""},
 	}
 	if e.To == wire.Orchestrator { // whoever can do it

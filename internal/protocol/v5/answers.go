@@ -36,8 +36,8 @@ func answerDataV4(text string) (wire.Data, error) {
 }
 
 // lastAnswer is what the worker of a task was told last, E43 for nothing.
-func (d *Protocol) lastAnswer(ctx context.Context, t models.Task) (string, error) {
-	text, err := d.orchestrator.LastReply(ctx, t)
+func (p *Protocol) lastAnswer(ctx context.Context, t models.Task) (string, error) {
+	text, err := p.orchestrator.LastReply(ctx, t)
 	if errs.Is(err, errs.NotFound) {
 		return "", errorf(wire.E43, "", "nothing was answered")
 	}

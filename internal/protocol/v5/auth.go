@@ -18,16 +18,16 @@ const keyAuth = "auth"
 // else (PROTOCOL_V5 §11). raw are the bytes as they came: what is signed are they, and not
 // what was read. A line that is signed is noted as taken when it returns, and whatever the
 // line does is done after that. The errors are E90 with the reason.
-func (d *Protocol) verifySignature(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
+func (p *Protocol) verifySignature(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
 	line := protocol.ConnectionOf(ctx)
 	if line.Verified {
 		return nil
 	}
-	if p, ok := m.Data.Pair(keyAuth); ok && !p.Flag { // with a space before it, which signs nothing
+	if pair, ok := m.Data.Pair(keyAuth); ok && !pair.Flag { // with a space before it, which signs nothing
 		return errorf(wire.E90, wire.ReasonAuth, "auth must be the last pair, without a space before it")
 	}
 	signed := m.Auth != wire.Auth{}
-	key, err := d.signingKey(ctx, agentID)
+	key, err := p.signingKey(ctx, agentID)
 	switch {
 	case err != nil:
 		return err
@@ -44,16 +44,16 @@ func (d *Protocol) verifySignature(ctx context.Context, agentID string, m wire.M
 	if m.Auth.Session != signedSession(m.Context) {
 		return errorf(wire.E90, wire.ReasonSession, "SID of auth must be %s, as CTX says", signedSession(m.Context))
 	}
-	return d.rejectReplay(ctx, agentID, m, raw)
+	return p.rejectReplay(ctx, agentID, m, raw)
 }
 
 // rejectReplay notes a line that is signed as taken. NONCE tells lines apart that are alike but
 // for their DATA; because the signature does not cover it, the signed bytes may not come
 // again either, whatever NONCE stands behind them.
-func (d *Protocol) rejectReplay(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
+func (p *Protocol) rejectReplay(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
 	body, _, _ := strings.Cut(string(raw), ";"+keyAuth+"=")
 	number, _, _ := strings.Cut(body, "|")
-	err := d.keys.TakeOnce(ctx, agentID,
+	err := p.keys.TakeOnce(ctx, agentID,
 		"line "+body+" "+strings.ToLower(m.Auth.Signature),
 		"nonce "+m.Context+" "+number+" "+strings.ToLower(m.Auth.Nonce))
 	if errs.Is(err, errs.Conflict) {
@@ -63,11 +63,11 @@ func (d *Protocol) rejectReplay(ctx context.Context, agentID string, m wire.Mess
 }
 
 // signingKey returns the key of an agent, the zero AgentKey where it has none.
-func (d *Protocol) signingKey(ctx context.Context, agentID string) (models.AgentKey, error) {
-	if d.keys == nil || agentID == "" {
+func (p *Protocol) signingKey(ctx context.Context, agentID string) (models.AgentKey, error) {
+	if p.keys == nil || agentID == "" {
 		return models.AgentKey{}, nil
 	}
-	return d.keys.Signing(ctx, agentID)
+	return p.keys.Signing(ctx, agentID)
 }
 
 // signatureError is the refusal of a line whose signature is not that of its agent, or is not read
@@ -92,10 +92,10 @@ func isSignatureError(err error) bool {
 
 // markUnauthenticated notes on the refusal of a message of somebody who has to sign that it is not
 // known to be his.
-func (d *Protocol) markUnauthenticated(ctx context.Context, from models.Principal, a protocol.Reply) protocol.Reply {
+func (p *Protocol) markUnauthenticated(ctx context.Context, from models.Principal, a protocol.Reply) protocol.Reply {
 	a.Unauthenticated = protocol.ConnectionOf(ctx).Remote
 	if from.AgentID != nil && !a.Unauthenticated {
-		key, err := d.signingKey(ctx, *from.AgentID)
+		key, err := p.signingKey(ctx, *from.AgentID)
 		a.Unauthenticated = err != nil || key.Required
 	}
 	return a
@@ -117,7 +117,7 @@ func errTokenOverNetwork() error {
 // Signer returns the agent that a join names with FROM: one that is signed and has no
 // token, which is the only kind that a line from another machine may begin with. It is ""
 // for another join. The signature is for Authenticate to look at; the error is for Refuse.
-func (d *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err error) {
+func (p *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err error) {
 	m, err := wire.Parse(string(raw))
 	if err != nil {
 		return "", err
@@ -135,7 +135,7 @@ func (d *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err 
 	if !ok {
 		return "", errorf(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
 	}
-	agentID, err = d.orchestrator.AgentOfNumber(ctx, int64(n))
+	agentID, err = p.orchestrator.AgentByNumber(ctx, int64(n))
 	if errs.Is(err, errs.NotFound) { // nobody is told which numbers there are
 		err = errorf(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
 	}
@@ -145,23 +145,23 @@ func (d *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err 
 // Authenticate does with the first message of a line what Receive does with every other:
 // it looks at its signature, and notes it as taken. The error is for Refuse; that of a
 // signature that is wrong is errs.Unauthenticated.
-func (d *Protocol) Authenticate(ctx context.Context, agentID string, raw []byte) error {
+func (p *Protocol) Authenticate(ctx context.Context, agentID string, raw []byte) error {
 	m, err := wire.Parse(string(raw))
 	if err != nil {
 		return err
 	}
-	return d.verifySignature(ctx, agentID, m, raw)
+	return p.verifySignature(ctx, agentID, m, raw)
 }
 
 // MustSign reports whether every message of an agent has to be signed, wherever it is.
-func (d *Protocol) MustSign(ctx context.Context, agentID string) (bool, error) {
-	key, err := d.signingKey(ctx, agentID)
+func (p *Protocol) MustSign(ctx context.Context, agentID string) (bool, error) {
+	key, err := p.signingKey(ctx, agentID)
 	return key.Required, err
 }
 
 // HasKey returns errs.Unauthenticated for an agent that has no key to sign with.
-func (d *Protocol) HasKey(ctx context.Context, agentID string) error {
-	key, err := d.signingKey(ctx, agentID)
+func (p *Protocol) HasKey(ctx context.Context, agentID string) error {
+	key, err := p.signingKey(ctx, agentID)
 	if err == nil && key.Secret == "" {
 		err = errs.New(errs.Unauthenticated, "the agent %q has no key", agentID).With("tokenless", true)
 	}

@@ -24,18 +24,18 @@ type storedBroadcast struct {
 // told, all of *, W* and G<n>, the agents of sphere n, or one. The document has it from O1
 // alone. Only an admin may speak in its place, and in no conversation. The same line of one
 // token has its effect once in a day.
-func (d *Protocol) handleBroadcast(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+func (p *Protocol) handleBroadcast(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	if err := checkBroadcast(s, m); err != nil {
 		return protocol.Reply{}, err
 	}
-	a := orchestrator.Broadcast{Dialect: Name, Priority: corePriority(m.Priority), MessageID: broadcastKey(s, m)}
+	a := orchestrator.Broadcast{Protocol: Name, Priority: corePriority(m.Priority), MessageID: broadcastKey(s, m)}
 	var err error
 	switch m.To.Role {
 	case wire.Everyone, wire.Workers:
 	case wire.Group:
-		a.Sphere = int(m.To.Number)
+		a.SphereID = int(m.To.Number)
 	case wire.Worker:
-		if a.Agent, err = d.agentByAddress(ctx, m.To); err != nil {
+		if a.AgentID, err = p.agentByAddress(ctx, m.To); err != nil {
 			return protocol.Reply{}, err
 		}
 	default:
@@ -44,14 +44,14 @@ func (d *Protocol) handleBroadcast(ctx context.Context, s sender, m wire.Message
 	if a.Data, err = json.Marshal(storedBroadcast{To: m.To.String(), Data: m.Data}); err != nil {
 		return protocol.Reply{}, err
 	}
-	n, err := d.orchestrator.Broadcast(ctx, a)
+	n, err := p.orchestrator.Broadcast(ctx, a)
 	if errs.Is(err, errs.NotFound) {
 		err = errorf(wire.E30, "", "%s is not there, or speaks another protocol", m.To)
 	}
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.reply(m, wire.Ack, m.State, ackData("sent", m).Number("count", int64(n)), true)
+	return p.reply(m, wire.Ack, m.State, ackData("sent", m).Number("count", int64(n)), true)
 }
 
 // checkBroadcast refuses a broadcast of whoever is no admin, and one about a task or in a
@@ -73,13 +73,13 @@ func broadcastKey(s sender, m wire.Message) string {
 }
 
 // broadcastMessage is the line of a broadcast as an agent gets it.
-func (d *Protocol) broadcastMessage(m models.InboxMessage) (wire.Message, error) {
+func (p *Protocol) broadcastMessage(m models.InboxMessage) (wire.Message, error) {
 	var n storedBroadcast
 	if err := json.Unmarshal(m.Data, &n); err != nil {
 		return wire.Message{}, fmt.Errorf("read a broadcast: %w", err)
 	}
 	to, err := wire.ParseAddress(n.To)
 	return wire.Message{
-		Number: d.numbers.next(""), From: self, To: to, Type: wire.Broadcast, Priority: wirePriority(m.Priority), Data: n.Data,
+		Number: p.numbers.next(""), From: self, To: to, Type: wire.Broadcast, Priority: wirePriority(m.Priority), Data: n.Data,
 	}, err
 }

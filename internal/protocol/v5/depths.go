@@ -16,18 +16,18 @@ import (
 
 // queriedTask is the task that a Q is about: at DEPTH 0 the one that it names, deeper a part of
 // that. A part that is none of the speaker's is E40.
-func (d *Protocol) queriedTask(ctx context.Context, s sender, m wire.Message) (models.Task, error) {
-	t, err := d.namedTask(ctx, m)
+func (p *Protocol) queriedTask(ctx context.Context, s sender, m wire.Message) (models.Task, error) {
+	t, err := p.namedTask(ctx, m)
 	if err != nil || m.Depth == 0 {
 		return t, err
 	}
-	parts, err := d.subtasksAt(ctx, t, m.Depth)
+	parts, err := p.subtasksAt(ctx, t, m.Depth)
 	if err != nil {
 		return t, err
 	}
-	for _, p := range parts {
-		if mine, err := d.worksOnSubtask(ctx, s.agentID, p); err != nil || mine {
-			return p.Task, err
+	for _, sub := range parts {
+		if mine, err := p.worksOnSubtask(ctx, s.agentID, sub); err != nil || mine {
+			return sub.Task, err
 		}
 	}
 	if len(parts) > 0 && s.owns(t) {
@@ -38,7 +38,7 @@ func (d *Protocol) queriedTask(ctx context.Context, s sender, m wire.Message) (m
 
 // referencedTask returns the task whose field, or whose session's, a Q with ref= reads, and the
 // name by which the reference calls it. Another task than the Q is about is that at DEPTH 0.
-func (d *Protocol) referencedTask(ctx context.Context, s sender, m wire.Message, ref wire.Ref) (models.Task, wire.Task, error) {
+func (p *Protocol) referencedTask(ctx context.Context, s sender, m wire.Message, ref wire.Ref) (models.Task, wire.Task, error) {
 	about := m
 	if about.Task = cmp.Or(ref.Task, m.Task); ref.Kind != wire.RefTask {
 		about.Depth = 0 // all of a task is in one session
@@ -46,16 +46,16 @@ func (d *Protocol) referencedTask(ctx context.Context, s sender, m wire.Message,
 	if tid, ok := m.Task.Number(); ok && tid > 0 && about.Task != m.Task {
 		about.Depth = 0
 	}
-	t, err := d.queriedTask(ctx, s, about)
+	t, err := p.queriedTask(ctx, s, about)
 	if err != nil || about.Depth > 0 {
 		return t, about.Task, err
 	}
-	ok, err := d.mayRead(ctx, s, t)
+	ok, err := p.mayRead(ctx, s, t)
 	switch {
 	case err == nil && !ok:
 		err = errorf(wire.E43, "", "there is no %s for %s", ref, s.address)
 	case err == nil && ref.Field == fieldAnswer && t.AgentID == "": // each of several is answered by itself
-		t, err = d.workerSubtask(ctx, s, t)
+		t, err = p.workerSubtask(ctx, s, t)
 	}
 	return t, about.Task, err
 }
@@ -72,12 +72,12 @@ const maxSearched = 1000
 
 // subtasksAt returns the parts of a task at a depth, the newest first: of maxLooked that there
 // are at all.
-func (d *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) (found []subtask, err error) {
+func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) (found []subtask, err error) {
 	level, looked := []models.Task{root}, 0
 	for len(level) > 0 && looked < maxSearched {
 		var next []models.Task
 		for _, t := range level {
-			children, err := d.orchestrator.Parts(ctx, t.ID)
+			children, err := p.orchestrator.Subtasks(ctx, t.ID)
 			if err != nil {
 				return nil, err
 			}
@@ -100,15 +100,15 @@ func (d *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) 
 }
 
 // worksOnSubtask reports whether an agent does a part, or did, or has handed it off.
-func (d *Protocol) worksOnSubtask(ctx context.Context, agent string, p subtask) (bool, error) {
+func (p *Protocol) worksOnSubtask(ctx context.Context, agent string, sub subtask) (bool, error) {
 	if agent == "" {
 		return false, nil
 	}
-	for _, t := range []models.Task{p.Task, p.parent} {
+	for _, t := range []models.Task{sub.Task, sub.parent} {
 		if t.AgentID == agent {
 			return true, nil
 		}
-		attempts, err := d.orchestrator.Attempts(ctx, t.ID)
+		attempts, err := p.orchestrator.Attempts(ctx, t.ID)
 		if err != nil {
 			return false, err
 		}
@@ -121,22 +121,22 @@ func (d *Protocol) worksOnSubtask(ctx context.Context, agent string, p subtask) 
 
 // depthError is the error of a hand-off from a task that an agent has not. Where it has that
 // task at another depth, what is wrong is the DEPTH.
-func (d *Protocol) depthError(ctx context.Context, s sender, m wire.Message, cause error) error {
+func (p *Protocol) depthError(ctx context.Context, s sender, m wire.Message, cause error) error {
 	var r codedError
 	if !asCodedError(cause, &r) || r.code != wire.E40 {
 		return cause
 	}
-	t, err := d.namedTask(ctx, m)
+	t, err := p.namedTask(ctx, m)
 	if err != nil {
 		return cause
 	}
-	orders, err := d.orchestrator.OpenTasksOf(ctx, s.agentID)
+	orders, err := p.orchestrator.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return err
 	}
 	out := cause
 	for _, o := range orders {
-		root, err := d.rootTask(ctx, o.Task)
+		root, err := p.rootTask(ctx, o.Task)
 		switch {
 		case err != nil:
 			return err

@@ -13,11 +13,11 @@ import (
 
 // writeOutcome makes a line the one that says how a task ended: S with its result, E with why
 // not, or U with the state X for one that was cancelled.
-func (d *Protocol) writeOutcome(ctx context.Context, m *wire.Message, t models.Task) (err error) {
+func (p *Protocol) writeOutcome(ctx context.Context, m *wire.Message, t models.Task) (err error) {
 	switch t.State {
 	case models.TaskDone:
 		m.Type = wire.Success
-		m.Data, err = d.resultData(ctx, m.Task, t)
+		m.Data, err = p.resultData(ctx, m.Task, t)
 	case models.TaskCancelled:
 		m.Type = wire.Update
 		m.Data, err = new(wire.Writer).Text("reason", t.Error).Data()
@@ -47,12 +47,12 @@ func failureData(code wire.Code, kept failureDetail, tid wire.Task, t models.Tas
 
 // resultData is the DATA of an S: the result itself where it can stand there, and otherwise
 // a reference to it, which Q reads.
-func (d *Protocol) resultData(ctx context.Context, tid wire.Task, t models.Task) (wire.Data, error) {
+func (p *Protocol) resultData(ctx context.Context, tid wire.Task, t models.Task) (wire.Data, error) {
 	if said := dataOfPieces(t); said != "" {
 		return said, nil
 	}
 	if t.OutputBytes <= 4*wire.MaxData {
-		text, err := d.taskOutput(ctx, t, models.StreamResult)
+		text, err := p.taskOutput(ctx, t, models.StreamResult)
 		if err != nil {
 			return "", err
 		}

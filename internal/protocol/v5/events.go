@@ -17,8 +17,8 @@ import (
 // the code and the DATA that this door gives it; agents and tasks get their short names for
 // that. Another event, and one about a task that is not kept any more, is told by its type
 // and key.
-func (d *Protocol) Event(ctx context.Context, e models.Event) (string, error) {
-	m, err := d.eventMessage(ctx, e)
+func (p *Protocol) Event(ctx context.Context, e models.Event) (string, error) {
+	m, err := p.eventMessage(ctx, e)
 	switch {
 	case isNotFound(err):
 		return string(telemetry.AppendV5Note(nil, e.At, string(e.Type)+" "+e.Key)), nil
@@ -29,7 +29,7 @@ func (d *Protocol) Event(ctx context.Context, e models.Event) (string, error) {
 }
 
 // eventMessage is the line that tells of an event, or errs.NotFound where there is none.
-func (d *Protocol) eventMessage(ctx context.Context, e models.Event) (m wire.Message, err error) {
+func (p *Protocol) eventMessage(ctx context.Context, e models.Event) (m wire.Message, err error) {
 	if !strings.HasPrefix(string(e.Type), "task.") {
 		return m, errs.New(errs.NotFound, "no line tells of %s", e.Type)
 	}
@@ -37,7 +37,7 @@ func (d *Protocol) eventMessage(ctx context.Context, e models.Event) (m wire.Mes
 	if err := json.Unmarshal(e.Data, &changed); err != nil {
 		return m, err
 	}
-	return d.taskEventMessage(ctx, e.Type, changed)
+	return p.taskEventMessage(ctx, e.Type, changed)
 }
 
 // parties are those between whom an event of a task is. handed is set for what an agent has
@@ -60,21 +60,21 @@ func (b parties) reportRoute() (from, to wire.Address) {
 }
 
 // taskEventMessage is the line that says what has happened to a task.
-func (d *Protocol) taskEventMessage(ctx context.Context, kind models.EventType, e models.TaskChanged) (m wire.Message, err error) {
-	t, err := d.orchestrator.Task(ctx, e.TaskID)
+func (p *Protocol) taskEventMessage(ctx context.Context, kind models.EventType, e models.TaskChanged) (m wire.Message, err error) {
+	t, err := p.orchestrator.Task(ctx, e.TaskID)
 	if err != nil {
 		return m, err
 	}
-	root, err := d.rootTask(ctx, t)
+	root, err := p.rootTask(ctx, t)
 	if err != nil {
 		return m, err
 	}
-	name, err := d.orchestrator.ShortID(ctx, root.ID, root.SessionID)
+	name, err := p.orchestrator.ShortID(ctx, root.ID, root.SessionID)
 	if err != nil {
 		return m, err
 	}
 	m.Context, m.Task = contextName(name.Context), wire.TaskOf(name.Task)
-	between, err := d.partiesOf(ctx, t, e)
+	between, err := p.partiesOf(ctx, t, e)
 	if err != nil {
 		return m, err
 	}
@@ -82,34 +82,34 @@ func (d *Protocol) taskEventMessage(ctx context.Context, kind models.EventType, 
 	switch kind {
 	case models.EventTaskAssigned:
 		m.From, m.To = self, between.worker
-		err = d.writeAssignment(ctx, &m, t)
+		err = p.writeAssignment(ctx, &m, t)
 	case models.EventTaskCompleted:
 		m.From, m.To = between.reportRoute()
-		err = d.writeOutcome(ctx, &m, t)
+		err = p.writeOutcome(ctx, &m, t)
 	case models.EventTaskFailed:
 		m.From, m.To = self, between.requester
 		if e.AgentID != "" && (len(t.Detail) > 0 || t.ErrorCode == string(orchestrator.FailureWork)) { // it has said so
 			m.From, m.To = between.reportRoute()
 		}
-		err = d.writeOutcome(ctx, &m, t)
+		err = p.writeOutcome(ctx, &m, t)
 	case models.EventTaskCancelled:
 		m.From, m.To = self, between.worker
 		if e.AgentID == "" {
 			m.From, m.To = between.requester, self
 		}
-		err = d.writeOutcome(ctx, &m, t)
+		err = p.writeOutcome(ctx, &m, t)
 	default:
-		err = d.writeTaskEvent(ctx, &m, between, kind, e, t)
+		err = p.writeTaskEvent(ctx, &m, between, kind, e, t)
 	}
 	return m, err
 }
 
 // partiesOf returns who asked for a task and who had it at an event; without one it is O1.
-func (d *Protocol) partiesOf(ctx context.Context, t models.Task, e models.TaskChanged) (out parties, err error) {
+func (p *Protocol) partiesOf(ctx context.Context, t models.Task, e models.TaskChanged) (out parties, err error) {
 	out.requester, out.worker = wire.Address{Role: wire.User}, self
 	asker := t.OwnerAgent
 	if t.ParentID != nil {
-		source, err := d.orchestrator.Task(ctx, *t.ParentID)
+		source, err := p.orchestrator.Task(ctx, *t.ParentID)
 		if err != nil {
 			return out, err
 		}
@@ -119,18 +119,18 @@ func (d *Protocol) partiesOf(ctx context.Context, t models.Task, e models.TaskCh
 		out.shared = !out.handedOff
 	}
 	if asker != "" {
-		if out.requester, err = d.agentAddress(ctx, asker); err != nil {
+		if out.requester, err = p.agentAddress(ctx, asker); err != nil {
 			return out, err
 		}
 	}
 	if e.AgentID != "" {
-		out.worker, err = d.agentAddress(ctx, e.AgentID)
+		out.worker, err = p.agentAddress(ctx, e.AgentID)
 	}
 	return out, err
 }
 
 // writeTaskEvent makes the line of an event on the way.
-func (d *Protocol) writeTaskEvent(ctx context.Context, m *wire.Message, b parties, kind models.EventType, e models.TaskChanged, t models.Task) (err error) {
+func (p *Protocol) writeTaskEvent(ctx context.Context, m *wire.Message, b parties, kind models.EventType, e models.TaskChanged, t models.Task) (err error) {
 	m.From, m.To = b.reportRoute()
 	if m.Data = "-"; b.handedOff {
 		m.To = self
@@ -138,7 +138,7 @@ func (d *Protocol) writeTaskEvent(ctx context.Context, m *wire.Message, b partie
 	w := new(wire.Writer)
 	switch kind {
 	case models.EventTaskCreated:
-		return d.writeTaskCreated(ctx, m, b, t)
+		return p.writeTaskCreated(ctx, m, b, t)
 	case models.EventTaskStarted:
 		m.Type = wire.Ack
 		return nil
@@ -148,9 +148,9 @@ func (d *Protocol) writeTaskEvent(ctx context.Context, m *wire.Message, b partie
 	case models.EventTaskQuestion:
 		m.Type = wire.Clarify
 		m.Data = questionData(e)
-	case models.EventTaskAnswered:
+	case models.EventTaskReplied:
 		m.From, m.To, m.Type = self, b.worker, wire.Clarify
-		m.Data, err = w.Text("answer", e.Answer).Data()
+		m.Data, err = w.Text("answer", e.Reply).Data()
 	case models.EventTaskRetried:
 		m.Type, m.Err = wire.Failure, errorCode(models.Task{ErrorCode: e.Failure, Attempt: e.Attempt}, failureDetail{})
 		if f := orchestrator.Failure(e.Failure); f == orchestrator.FailureTimeout || f == orchestrator.FailureUnavailable { // O1 has found that out
@@ -159,28 +159,28 @@ func (d *Protocol) writeTaskEvent(ctx context.Context, m *wire.Message, b partie
 		m.Data, err = w.Text("desc", m.Err.Meaning()).Data()
 	default: // in line for an agent
 		m.From, m.To, m.Type = self, b.requester, wire.Ack
-		m.Data, err = w.Add("waits", string(e.Waits)).Data()
+		m.Data, err = w.Add("waiting_for", string(e.WaitingFor)).Data()
 	}
 	return err
 }
 
 // writeTaskCreated is the R that a task was asked for with, or what a source says of a part that it
 // hands off (§5.3).
-func (d *Protocol) writeTaskCreated(ctx context.Context, m *wire.Message, b parties, t models.Task) error {
+func (p *Protocol) writeTaskCreated(ctx context.Context, m *wire.Message, b parties, t models.Task) error {
 	if b.shared { // nobody has said so
 		return errs.New(errs.NotFound, "no line tells of a part that O1 has made")
 	}
 	m.From, m.To, m.Type = b.requester, self, wire.Request
-	order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
+	order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return err
 	}
 	if t.ParentID == nil || order.Input.RequestedAgentID == "" {
-		m.Data, err = d.requestData(order.Task, order.Input, m.Task, wire.Retry{})
+		m.Data, err = p.requestData(order.Task, order.Input, m.Task, wire.Retry{})
 		return err
 	}
 	m.Type = wire.Update
-	target, err := d.agentAddress(ctx, order.Input.RequestedAgentID)
+	target, err := p.agentAddress(ctx, order.Input.RequestedAgentID)
 	if err == nil {
 		m.Data, err = new(wire.Writer).Add("handoff", target.String()).Data()
 	}

@@ -26,23 +26,23 @@ const maxOptions = 4
 
 // acceptedReply says that a request is taken on and, where its asker waits, what came of it: its
 // end, or what the user is asked.
-func (d *Protocol) acceptedReply(ctx context.Context, s sender, m wire.Message, t models.Task, wait time.Duration) (protocol.Reply, error) {
+func (p *Protocol) acceptedReply(ctx context.Context, s sender, m wire.Message, t models.Task, wait time.Duration) (protocol.Reply, error) {
 	w := ackData("accepted", m)
-	if names := d.workerNames(ctx, t); len(names) == 1 {
+	if names := p.workerNames(ctx, t); len(names) == 1 {
 		w.Add("worker", names[0])
 	} else if len(names) > 1 {
 		w.List("workers", names...)
 	}
-	a, err := d.reply(m, wire.Ack, wireState(t), w, true)
+	a, err := p.reply(m, wire.Ack, wireState(t), w, true)
 	if err != nil {
 		return a, err
 	}
 	a.Status, a.Location = http.StatusAccepted, "/api/v1/tasks/"+t.ID
 	s.incoming.setContext(m) // all who come here have made the task, or have shown that it is theirs
 	s.incoming.log(m)
-	d.logFirstReply(ctx, s, a)
-	if last, err := d.outcomeReply(ctx, s, t, wait); err != nil { // it is taken on all the same
-		d.log.Warn("an asker could not be told what came of it", "task", t.ID, "error", err)
+	p.logFirstReply(ctx, s, a)
+	if last, err := p.outcomeReply(ctx, s, t, wait); err != nil { // it is taken on all the same
+		p.log.Warn("an asker could not be told what came of it", "task", t.ID, "error", err)
 	} else if last.Body != nil {
 		a.Body = bytes.Join([][]byte{a.Body, last.Body}, []byte{'\n'})
 		a.Status = last.Status
@@ -51,16 +51,16 @@ func (d *Protocol) acceptedReply(ctx context.Context, s sender, m wire.Message, 
 }
 
 // workerNames are the names of those who have a task.
-func (d *Protocol) workerNames(ctx context.Context, t models.Task) (names []string) {
+func (p *Protocol) workerNames(ctx context.Context, t models.Task) (names []string) {
 	all := []models.Task{t}
 	if t.AgentID == "" && t.State == models.TaskRunning { // several have a part of it
-		all, _ = d.orchestrator.Parts(ctx, t.ID) // what is said of them is a courtesy
+		all, _ = p.orchestrator.Subtasks(ctx, t.ID) // what is said of them is a courtesy
 	}
 	for _, one := range all {
 		if one.AgentID == "" || one.State.Ended() {
 			continue
 		}
-		if name, err := d.agentAddress(ctx, one.AgentID); err == nil {
+		if name, err := p.agentAddress(ctx, one.AgentID); err == nil {
 			names = append(names, name.String())
 		}
 	}
@@ -69,12 +69,12 @@ func (d *Protocol) workerNames(ctx context.Context, t models.Task) (names []stri
 
 // outcomeReply waits for what comes of a task, and returns the line that says so: none where it
 // goes on.
-func (d *Protocol) outcomeReply(ctx context.Context, s sender, t models.Task, wait time.Duration) (protocol.Reply, error) {
-	t, err := d.awaitChange(ctx, s, t, wait)
+func (p *Protocol) outcomeReply(ctx context.Context, s sender, t models.Task, wait time.Duration) (protocol.Reply, error) {
+	t, err := p.awaitChange(ctx, s, t, wait)
 	if err == nil && !t.State.Ended() {
 		var asking bool
 		if wait > 0 {
-			_, asking, err = d.orchestrator.TaskAwaitingReply(ctx, t)
+			_, asking, err = p.orchestrator.TaskAwaitingReply(ctx, t)
 		}
 		if !asking {
 			return protocol.Reply{}, err
@@ -83,18 +83,18 @@ func (d *Protocol) outcomeReply(ctx context.Context, s sender, t models.Task, wa
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.statusReply(ctx, s, t)
+	return p.statusReply(ctx, s, t)
 }
 
 // awaitChange waits until a task has ended, or asks something.
-func (d *Protocol) awaitChange(ctx context.Context, s sender, t models.Task, wait time.Duration) (models.Task, error) {
+func (p *Protocol) awaitChange(ctx context.Context, s sender, t models.Task, wait time.Duration) (models.Task, error) {
 	until := time.Now().Add(wait)
 	for left := wait; left > 0 && !t.State.Ended(); left = time.Until(until) {
-		_, asking, err := d.orchestrator.TaskAwaitingReply(ctx, t)
+		_, asking, err := p.orchestrator.TaskAwaitingReply(ctx, t)
 		if err != nil || asking || ctx.Err() != nil {
 			return t, err
 		}
-		next, err := d.orchestrator.WaitForChangeOrQuestion(ctx, s.TokenID, t, left)
+		next, err := p.orchestrator.WaitForChangeOrQuestion(ctx, s.TokenID, t, left)
 		if err != nil {
 			return t, ignoreBusy(err)
 		}
@@ -113,12 +113,12 @@ func ignoreBusy(err error) error {
 
 // statusReply is the line that says where a task is: its end, what it asks, or how far it
 // is.
-func (d *Protocol) statusReply(ctx context.Context, s sender, t models.Task) (protocol.Reply, error) {
-	t, asking, err := d.orchestrator.TaskAwaitingReply(ctx, t)
+func (p *Protocol) statusReply(ctx context.Context, s sender, t models.Task) (protocol.Reply, error) {
+	t, asking, err := p.orchestrator.TaskAwaitingReply(ctx, t)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	m, err := d.newMessage(ctx, t)
+	m, err := p.newMessage(ctx, t)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -126,17 +126,17 @@ func (d *Protocol) statusReply(ctx context.Context, s sender, t models.Task) (pr
 	status := http.StatusOK
 	switch {
 	case t.State.Ended():
-		if err := d.writeOutcome(ctx, &m, t); err != nil {
+		if err := p.writeOutcome(ctx, &m, t); err != nil {
 			return protocol.Reply{}, err
 		}
 		if m.Err != "" {
 			status = endStatus(m.Err)
 		}
 		if s.owns(t) {
-			d.closeSession(ctx, t)
+			p.closeSession(ctx, t)
 		}
 	case asking:
-		err = d.writeQuestion(ctx, &m, t)
+		err = p.writeQuestion(ctx, &m, t)
 	default:
 		m.Type = wire.Update
 		m.Data, err = progressData(t.Progress, t.StepName).Data()
@@ -159,26 +159,26 @@ func progressData(percent int, step string) *wire.Writer {
 
 // closeSession ends the session that was made for a request, once its asker has the end of it
 // (PROTOCOL_V5 §6.2). Where others of its tasks go on, it stays.
-func (d *Protocol) closeSession(ctx context.Context, t models.Task) {
+func (p *Protocol) closeSession(ctx context.Context, t models.Task) {
 	if t.Class != Class || t.SessionID == "" {
 		return
 	}
-	order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
+	order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
 	if err == nil {
 		if kept, bad := readRequestMeta(order.Input); bad != nil || !kept.Closes {
 			return
 		}
-		_, err = d.orchestrator.CloseSession(context.WithoutCancel(ctx), t.SessionID)
+		_, err = p.orchestrator.CloseSession(context.WithoutCancel(ctx), t.SessionID)
 	}
 	if err != nil && !errs.Is(err, errs.TaskState) && !isNotFound(err) {
-		d.log.Warn("a session stays open", "session", t.SessionID, "error", err)
+		p.log.Warn("a session stays open", "session", t.SessionID, "error", err)
 	}
 }
 
 // writeQuestion is what a user is asked (PROTOCOL_V5 §7.2).
-func (d *Protocol) writeQuestion(ctx context.Context, m *wire.Message, t models.Task) (err error) {
+func (p *Protocol) writeQuestion(ctx context.Context, m *wire.Message, t models.Task) (err error) {
 	m.Type = wire.Disambiguate
-	asked, err := d.orchestrator.OpenQuestion(ctx, t)
+	asked, err := p.orchestrator.OpenQuestion(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -212,12 +212,12 @@ func truncate(text string, most int) string {
 }
 
 // handleAnswer takes a user's C: answer= as it is, or choice=opt2.
-func (d *Protocol) handleAnswer(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
-	t, err := d.requestedTask(ctx, s, m)
+func (p *Protocol) handleAnswer(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
+	t, err := p.requestedTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	asking, waits, err := d.orchestrator.TaskAwaitingReply(ctx, t) // it may be a part of it
+	asking, waits, err := p.orchestrator.TaskAwaitingReply(ctx, t) // it may be a part of it
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -226,7 +226,7 @@ func (d *Protocol) handleAnswer(ctx context.Context, s sender, m wire.Message, w
 	}
 	text, ok := m.Data.Get("answer")
 	if choice, chosen := m.Data.Get("choice"); !ok && chosen {
-		asked, err := d.orchestrator.OpenQuestion(ctx, asking)
+		asked, err := p.orchestrator.OpenQuestion(ctx, asking)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
@@ -239,18 +239,18 @@ func (d *Protocol) handleAnswer(ctx context.Context, s sender, m wire.Message, w
 	if !ok {
 		return protocol.Reply{}, errorf(wire.E10, "", "DATA must have answer, or choice such as choice=opt2")
 	}
-	if _, err = d.orchestrator.Reply(ctx, asking.ID, text); err != nil {
+	if _, err = p.orchestrator.Reply(ctx, asking.ID, text); err != nil {
 		return protocol.Reply{}, reportError(err, s, m)
 	}
-	if t, err = d.orchestrator.Task(ctx, t.ID); err != nil {
+	if t, err = p.orchestrator.Task(ctx, t.ID); err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.acceptedReply(ctx, s, m, t, wait)
+	return p.acceptedReply(ctx, s, m, t, wait)
 }
 
 // handleCancel takes a user's U with the state X (decisions: “Cancel is a U with state X”).
-func (d *Protocol) handleCancel(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	t, err := d.requestedTask(ctx, s, m)
+func (p *Protocol) handleCancel(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := p.requestedTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -258,20 +258,20 @@ func (d *Protocol) handleCancel(ctx context.Context, s sender, m wire.Message) (
 	if !ok {
 		why = "cancelled by the asker"
 	}
-	if t, err = d.orchestrator.Cancel(ctx, t.ID, why, nil); err != nil {
+	if t, err = p.orchestrator.Cancel(ctx, t.ID, why, nil); err != nil {
 		return protocol.Reply{}, reportError(err, s, m)
 	}
 	s.incoming.setContext(m)
-	d.closeSession(ctx, t)
-	return d.reply(m, wire.Ack, wire.Cancelled, new(wire.Writer).Flag("cancelled"), true)
+	p.closeSession(ctx, t)
+	return p.reply(m, wire.Ack, wire.Cancelled, new(wire.Writer).Flag("cancelled"), true)
 }
 
 // requestedTask returns the task that a speaker names, which he has to have asked for.
-func (d *Protocol) requestedTask(ctx context.Context, s sender, m wire.Message) (models.Task, error) {
+func (p *Protocol) requestedTask(ctx context.Context, s sender, m wire.Message) (models.Task, error) {
 	if s.task != nil {
 		return *s.task, nil
 	}
-	t, err := d.namedTask(ctx, m)
+	t, err := p.namedTask(ctx, m)
 	if err == nil && !s.owns(t) {
 		err = errorf(wire.E40, "", "there is no task %s in %s", m.Task, m.Context)
 	}

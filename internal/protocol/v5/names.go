@@ -25,26 +25,26 @@ func contextName(n int64) string { return models.ContextName(n) }
 func contextNumber(name string) (n int64, ok bool) { return models.ContextNumber(name) }
 
 // agentAddress is that of an agent.
-func (d *Protocol) agentAddress(ctx context.Context, agentID string) (wire.Address, error) {
-	n, err := d.orchestrator.AgentNumber(ctx, agentID)
+func (p *Protocol) agentAddress(ctx context.Context, agentID string) (wire.Address, error) {
+	n, err := p.orchestrator.AgentNumber(ctx, agentID)
 	return wire.NthWorker(int(n)), err
 }
 
 // agentByAddress returns the agent that has an address. What is no worker's, and a worker that
 // there is not, is E41.
-func (d *Protocol) agentByAddress(ctx context.Context, a wire.Address) (string, error) {
+func (p *Protocol) agentByAddress(ctx context.Context, a wire.Address) (string, error) {
 	n, ok := a.Nth()
 	if !ok {
 		return "", errorf(wire.E41, "", "%s is no worker", a)
 	}
-	id, err := d.orchestrator.AgentOfNumber(ctx, int64(n))
+	id, err := p.orchestrator.AgentByNumber(ctx, int64(n))
 	return id, notFoundAs(err, wire.E41, "there is no %s", a)
 }
 
 // rootTask returns the task that one was handed off from in the end: itself, for most.
-func (d *Protocol) rootTask(ctx context.Context, t models.Task) (models.Task, error) {
+func (p *Protocol) rootTask(ctx context.Context, t models.Task) (models.Task, error) {
 	for t.ParentID != nil {
-		source, err := d.orchestrator.Task(ctx, *t.ParentID)
+		source, err := p.orchestrator.Task(ctx, *t.ParentID)
 		if err != nil {
 			return t, err
 		}
@@ -54,7 +54,7 @@ func (d *Protocol) rootTask(ctx context.Context, t models.Task) (models.Task, er
 }
 
 // namedTask returns the task that a message names by CTX and TID: the one at depth 0.
-func (d *Protocol) namedTask(ctx context.Context, m wire.Message) (models.Task, error) {
+func (p *Protocol) namedTask(ctx context.Context, m wire.Message) (models.Task, error) {
 	tid, ok := m.Task.Number()
 	if !ok || tid == 0 {
 		return models.Task{}, errorf(wire.E10, "", "TID must name a task, not %s", m.Task)
@@ -63,27 +63,27 @@ func (d *Protocol) namedTask(ctx context.Context, m wire.Message) (models.Task, 
 	if !ok {
 		return models.Task{}, unknownSession(m.Context)
 	}
-	if _, err := d.orchestrator.SessionOfContext(ctx, n); err != nil {
+	if _, err := p.orchestrator.SessionOfContext(ctx, n); err != nil {
 		return models.Task{}, notFoundAs(err, wire.E42, "there is no session %s", m.Context)
 	}
-	t, err := d.orchestrator.TaskByShortID(ctx, models.ShortID{Context: n, Task: tid})
+	t, err := p.orchestrator.TaskByShortID(ctx, models.ShortID{Context: n, Task: tid})
 	return t, notFoundAs(err, wire.E40, "there is no task %s in %s", m.Task, m.Context)
 }
 
 // workerTask returns the task that an agent speaks of. At a depth it is a part that was handed
 // off to the agent, and at 0 the task itself, or the agent's part where several do it.
-func (d *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (models.Task, error) {
+func (p *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (models.Task, error) {
 	if s.task != nil {
 		return *s.task, nil
 	}
-	t, err := d.namedTask(ctx, m)
+	t, err := p.namedTask(ctx, m)
 	if err != nil || m.Depth == 0 && t.AgentID != "" {
 		return t, err
 	}
 	if m.Depth == 0 {
-		return d.workerSubtask(ctx, s, t)
+		return p.workerSubtask(ctx, s, t)
 	}
-	orders, err := d.orchestrator.OpenTasksOf(ctx, s.agentID)
+	orders, err := p.orchestrator.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return t, err
 	}
@@ -91,35 +91,35 @@ func (d *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (mo
 		if o.Task.Depth != m.Depth {
 			continue
 		}
-		if root, err := d.rootTask(ctx, o.Task); err != nil || root.ID == t.ID {
+		if root, err := p.rootTask(ctx, o.Task); err != nil || root.ID == t.ID {
 			return o.Task, err
 		}
 	}
 	// A result may be said again by somebody who did not hear that it was noted, and late by
 	// somebody whose part is another's by now.
-	found, err := d.subtasksAt(ctx, t, m.Depth)
+	found, err := p.subtasksAt(ctx, t, m.Depth)
 	if err != nil {
 		return t, err
 	}
 	parts := make([]models.Task, len(found))
-	for i, p := range found {
-		parts[i] = p.Task
+	for i, sub := range found {
+		parts[i] = sub.Task
 	}
-	if p, ok, err := d.selectSubtask(ctx, s.agentID, parts); ok || err != nil {
-		return p, err
+	if sub, ok, err := p.selectSubtask(ctx, s.agentID, parts); ok || err != nil {
+		return sub, err
 	}
 	return t, errorf(wire.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
 }
 
 // workerSubtask is the part of a task that an agent has beside others, and the task itself where
 // it has none.
-func (d *Protocol) workerSubtask(ctx context.Context, s sender, t models.Task) (models.Task, error) {
-	parts, err := d.orchestrator.Parts(ctx, t.ID)
+func (p *Protocol) workerSubtask(ctx context.Context, s sender, t models.Task) (models.Task, error) {
+	parts, err := p.orchestrator.Subtasks(ctx, t.ID)
 	if err != nil {
 		return t, err
 	}
 	parts = slices.DeleteFunc(parts, func(part models.Task) bool { return part.Depth != t.Depth })
-	if part, ok, err := d.selectSubtask(ctx, s.agentID, parts); ok || err != nil {
+	if part, ok, err := p.selectSubtask(ctx, s.agentID, parts); ok || err != nil {
 		return part, err
 	}
 	return t, nil
@@ -128,7 +128,7 @@ func (d *Protocol) workerSubtask(ctx context.Context, s sender, t models.Task) (
 // selectSubtask is the part that an agent speaks of, among some that one line could mean: what it
 // does now, and otherwise what it was given last, whoever has that by now. A late result is
 // one of the latter. ok is false where it never had any.
-func (d *Protocol) selectSubtask(ctx context.Context, agent string, parts []models.Task) (found models.Task, ok bool, err error) {
+func (p *Protocol) selectSubtask(ctx context.Context, agent string, parts []models.Task) (found models.Task, ok bool, err error) {
 	for _, part := range parts {
 		if part.AgentID == agent && !part.State.Ended() {
 			return part, true, nil
@@ -136,7 +136,7 @@ func (d *Protocol) selectSubtask(ctx context.Context, agent string, parts []mode
 	}
 	var last time.Time
 	for _, part := range parts {
-		attempts, err := d.orchestrator.Attempts(ctx, part.ID)
+		attempts, err := p.orchestrator.Attempts(ctx, part.ID)
 		if err != nil {
 			return found, false, err
 		}
@@ -159,12 +159,12 @@ func orDash(text string) string {
 
 // newMessage is what a line about a task says beside its type and data. from and to are set by
 // the caller.
-func (d *Protocol) newMessage(ctx context.Context, t models.Task) (wire.Message, error) {
-	root, err := d.rootTask(ctx, t)
+func (p *Protocol) newMessage(ctx context.Context, t models.Task) (wire.Message, error) {
+	root, err := p.rootTask(ctx, t)
 	if err != nil {
 		return wire.Message{}, err
 	}
-	h, err := d.orchestrator.ShortID(ctx, root.ID, root.SessionID)
+	h, err := p.orchestrator.ShortID(ctx, root.ID, root.SessionID)
 	if err != nil {
 		return wire.Message{}, err
 	}
@@ -175,7 +175,7 @@ func (d *Protocol) newMessage(ctx context.Context, t models.Task) (wire.Message,
 	if t.Budget != nil {
 		m.Budget = wire.BudgetOf(*t.Budget - t.Tokens)
 	}
-	m.Number = d.numbers.next(m.Context)
+	m.Number = p.numbers.next(m.Context)
 	return m, nil
 }
 

@@ -62,20 +62,20 @@ func (p pagedText) writePage(n int) (*wire.Writer, error) {
 }
 
 // cachedTaskField is stored for a text of which another page may be asked for soon.
-func (d *Protocol) cachedTaskField(ctx context.Context, t models.Task, name wire.Task, field string) (pagedText, error) {
+func (p *Protocol) cachedTaskField(ctx context.Context, t models.Task, name wire.Task, field string) (pagedText, error) {
 	// What a task was given never changes, the rest only until it has ended.
 	keep := field == "params" || t.State.Ended()
 	key := t.ID + "/" + strconv.FormatInt(t.Version, 10) + "/" + field
-	if all, ok := d.pageCache.cache.Get(key); ok && keep {
+	if all, ok := p.pageCache.cache.Get(key); ok && keep {
 		return all, nil
 	}
-	text, err := d.taskField(ctx, t, name, field)
+	text, err := p.taskField(ctx, t, name, field)
 	if err != nil {
 		return pagedText{}, err
 	}
 	all := paginate(text)
 	if keep && len(text) > minCachedBytes {
-		d.pageCache.cache.Add(key, all)
+		p.pageCache.cache.Add(key, all)
 	}
 	return all, nil
 }

@@ -33,7 +33,7 @@ const maxPromptWorkers = 200
 // “research”, filled in with the live registry. language is “fr”, as documented with the
 // decided corrections, or “en”; agentID is whom it is for, "" for nobody in particular.
 // The error is errs.NotFound for a name, a language or an agent that there is not.
-func (d *Protocol) Prompt(ctx context.Context, name, language, agentID string) (string, error) {
+func (p *Protocol) Prompt(ctx context.Context, name, language, agentID string) (string, error) {
 	text, err := promptFiles.ReadFile("prompts/" + name + "." + language + ".txt")
 	if err != nil || strings.ContainsAny(name+language, "/.") {
 		return "", errs.New(errs.NotFound, "there is no prompt %q in the language %q; there are orchestrator, worker and research in fr and en", name, language)
@@ -42,35 +42,35 @@ func (d *Protocol) Prompt(ctx context.Context, name, language, agentID string) (
 	if err != nil {
 		return "", err
 	}
-	p, err := d.newPromptData(ctx, name, agentID)
+	data, err := p.newPromptData(ctx, name, agentID)
 	if err != nil {
 		return "", err
 	}
 	var out bytes.Buffer
-	err = page.Execute(&out, p)
+	err = page.Execute(&out, data)
 	return out.String(), err
 }
 
-func (d *Protocol) newPromptData(ctx context.Context, name, agentID string) (p promptData, err error) {
+func (p *Protocol) newPromptData(ctx context.Context, name, agentID string) (data promptData, err error) {
 	if agentID != "" {
-		agent, err := d.orchestrator.Agent(ctx, agentID)
+		agent, err := p.orchestrator.Agent(ctx, agentID)
 		if err != nil {
-			return p, err
+			return data, err
 		}
-		address, err := d.agentAddress(ctx, agentID)
+		address, err := p.agentAddress(ctx, agentID)
 		if err != nil {
-			return p, err
+			return data, err
 		}
-		p.Address, p.Caps = address.String(), capabilityList(agent)
+		data.Address, data.Caps = address.String(), capabilityList(agent)
 	}
-	workers, err := d.orchestrator.Workers(ctx, "", maxPromptWorkers)
+	workers, err := p.orchestrator.Workers(ctx, "", maxPromptWorkers)
 	for _, w := range workers {
 		if err != nil {
 			break
 		}
-		err = d.addWorker(ctx, &p, name, w, agentID)
+		err = p.addWorker(ctx, &data, name, w, agentID)
 	}
-	return p, err
+	return data, err
 }
 
 // The capabilities by which the prompt of a research agent finds whom it is about.
@@ -81,24 +81,24 @@ const (
 
 // addWorker lists a worker that is there. The prompt of a research agent that is for nobody
 // in particular is for the first one that searches.
-func (d *Protocol) addWorker(ctx context.Context, p *promptData, name string, w models.Worker, agentID string) error {
+func (p *Protocol) addWorker(ctx context.Context, data *promptData, name string, w models.Worker, agentID string) error {
 	if w.State == models.WorkerOffline {
 		return nil
 	}
-	agent, err := d.orchestrator.Agent(ctx, w.AgentID)
+	agent, err := p.orchestrator.Agent(ctx, w.AgentID)
 	if err != nil || !agent.IsActive {
 		return err
 	}
-	address, err := d.agentAddress(ctx, w.AgentID)
+	address, err := p.agentAddress(ctx, w.AgentID)
 	if err != nil {
 		return err
 	}
-	p.Workers = append(p.Workers, promptWorker{address.String(), agent.Name, string(w.State), capabilityList(agent)})
+	data.Workers = append(data.Workers, promptWorker{address.String(), agent.Name, string(w.State), capabilityList(agent)})
 	switch {
-	case name == "research" && agentID == "" && p.Address == "" && hasCapability(agent, searchCapability):
-		p.Address, p.Caps = address.String(), capabilityList(agent)
-	case w.AgentID != agentID && p.Analyst == "" && hasCapability(agent, analysisCapability):
-		p.Analyst = address.String() + "-ANALYST"
+	case name == "research" && agentID == "" && data.Address == "" && hasCapability(agent, searchCapability):
+		data.Address, data.Caps = address.String(), capabilityList(agent)
+	case w.AgentID != agentID && data.Analyst == "" && hasCapability(agent, analysisCapability):
+		data.Analyst = address.String() + "-ANALYST"
 	}
 	return nil
 }

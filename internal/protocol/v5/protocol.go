@@ -77,17 +77,17 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
 }
 
 // Name implements protocol.Dialect.
-func (d *Protocol) Name() string { return Name }
+func (p *Protocol) Name() string { return Name }
 
 // Subprotocol implements protocol.Dialect.
-func (d *Protocol) Subprotocol() string { return Subprotocol }
+func (p *Protocol) Subprotocol() string { return Subprotocol }
 
 // Unframed implements protocol.Dialect: its lines hold nothing but its messages.
-func (d *Protocol) Unframed() bool { return true }
+func (p *Protocol) Unframed() bool { return true }
 
 // OrderingKey implements protocol.Dialect: TID and CTX, the fourth segment and the ninth. A join
 // is about everything, whatever it has there, and so is a line of V4, which has no CTX.
-func (d *Protocol) OrderingKey(raw []byte) string {
+func (p *Protocol) OrderingKey(raw []byte) string {
 	var task string
 	for n := 1; ; n++ {
 		segment, rest, found := bytes.Cut(raw, []byte{'|'})
@@ -104,13 +104,13 @@ func (d *Protocol) OrderingKey(raw []byte) string {
 }
 
 // Negotiate implements protocol.Dialect: the version is agreed on in the join.
-func (d *Protocol) Negotiate([]string) (string, error) { return Version, nil }
+func (p *Protocol) Negotiate([]string) (string, error) { return Version, nil }
 
 // Accepts implements protocol.Dialect: every agent can have a number.
-func (d *Protocol) Accepts(models.Agent) error { return nil }
+func (p *Protocol) Accepts(models.Agent) error { return nil }
 
 // Token implements protocol.Dialect: the token of a join (decisions: “Who is speaking”).
-func (d *Protocol) Token(raw []byte) (token string, rest []byte) {
+func (p *Protocol) Token(raw []byte) (token string, rest []byte) {
 	m, err := wire.Parse(string(raw))
 	if err != nil || m.Type != wire.Join {
 		return "", raw
@@ -129,7 +129,7 @@ func (d *Protocol) Token(raw []byte) (token string, rest []byte) {
 
 // Introduction returns the name that a join proposes with name=, for an agent that is not
 // registered yet. Its error is for Refuse: it is no join, or one whose token may be cut off.
-func (d *Protocol) Introduction(raw []byte) (name string, err error) {
+func (p *Protocol) Introduction(raw []byte) (name string, err error) {
 	m, err := parse(string(raw), isV4(raw))
 	if err != nil {
 		return "", err
@@ -146,28 +146,28 @@ func (d *Protocol) Introduction(raw []byte) (name string, err error) {
 }
 
 // Receive implements protocol.Dialect.
-func (d *Protocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
-	old := d.repliesInV4(from, raw)
-	m, s, err := d.readMessage(ctx, from, raw, old)
+func (p *Protocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
+	old := p.repliesInV4(from, raw)
+	m, s, err := p.readMessage(ctx, from, raw, old)
 	if err != nil {
-		return d.replyInVersion(old, d.markUnauthenticated(ctx, from, d.logReply(ctx, s, d.errorReply(m, err))))
+		return p.replyInVersion(old, p.markUnauthenticated(ctx, from, p.logReply(ctx, s, p.errorReply(m, err))))
 	}
 	var answer protocol.Reply
-	if err = d.resolveTask(ctx, &s, m, old); err == nil {
-		answer, err = d.handleMessage(ctx, s, m, wait)
+	if err = p.resolveTask(ctx, &s, m, old); err == nil {
+		answer, err = p.handleMessage(ctx, s, m, wait)
 	}
 	if err == nil {
-		s.incoming.log(d.withShortNames(ctx, s, m))
+		s.incoming.log(p.withShortNames(ctx, s, m))
 	} else {
-		answer = d.errorReply(m, err)
+		answer = p.errorReply(m, err)
 	}
-	return d.signReply(ctx, s.agentID, m, d.replyInVersion(old, d.logReply(ctx, s, answer)))
+	return p.signReply(ctx, s.agentID, m, p.replyInVersion(old, p.logReply(ctx, s, answer)))
 }
 
 // replyInVersion is an answer in the version that somebody is answered in.
-func (d *Protocol) replyInVersion(old bool, a protocol.Reply) protocol.Reply {
+func (p *Protocol) replyInVersion(old bool, a protocol.Reply) protocol.Reply {
 	if old {
-		return d.toV4(a)
+		return p.toV4(a)
 	}
 	return a
 }
@@ -175,28 +175,28 @@ func (d *Protocol) replyInVersion(old bool, a protocol.Reply) protocol.Reply {
 // readMessage reads a message, of V4 where old is set, and finds out whose it is. What is wrong
 // with it behind that is for heed: it is known to have come from its sender then, and its
 // signature is taken.
-func (d *Protocol) readMessage(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s sender, err error) {
+func (p *Protocol) readMessage(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s sender, err error) {
 	if m, err = parse(string(raw), old); err != nil {
-		return d.withTokenSender(ctx, from, m), s, err
+		return p.withTokenSender(ctx, from, m), s, err
 	}
 	var told bool
 	if m.Data, _, told = m.Data.Cut(keyToken); told && protocol.ConnectionOf(ctx).Remote { // it is nobody else's business
 		return m, s, errTokenOverNetwork()
 	}
-	if s, err = d.identifySender(ctx, from, m); err == nil {
-		err = d.verifySignature(ctx, s.agentID, m, raw)
+	if s, err = p.identifySender(ctx, from, m); err == nil {
+		err = p.verifySignature(ctx, s.agentID, m, raw)
 	}
-	d.logIncoming(ctx, s, m, err)
+	p.logIncoming(ctx, s, m, err)
 	if err == nil {
-		s.incoming = d.newIncoming(s, m)
+		s.incoming = p.newIncoming(s, m)
 	}
 	return m, s, err
 }
 
 // resolveTask finds out which task a message of V4 is about, and looks at its cause.
-func (d *Protocol) resolveTask(ctx context.Context, s *sender, m wire.Message, old bool) error {
+func (p *Protocol) resolveTask(ctx context.Context, s *sender, m wire.Message, old bool) error {
 	if old {
-		if err := d.resolveTaskV4(ctx, s, m); err != nil {
+		if err := p.resolveTaskV4(ctx, s, m); err != nil {
 			return err
 		}
 	}
@@ -204,64 +204,64 @@ func (d *Protocol) resolveTask(ctx context.Context, s *sender, m wire.Message, o
 	return err
 }
 
-func (d *Protocol) handleMessage(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
+func (p *Protocol) handleMessage(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch m.Type {
 	case wire.Query:
-		return d.handleQuery(ctx, s, m)
+		return p.handleQuery(ctx, s, m)
 	case wire.Request:
-		return d.handleRequest(ctx, s, m, wait)
+		return p.handleRequest(ctx, s, m, wait)
 	}
 	if s.agentID == "" {
-		return d.handleUserMessage(ctx, s, m, wait)
+		return p.handleUserMessage(ctx, s, m, wait)
 	}
-	return d.handleAgentMessage(ctx, s, m)
+	return p.handleAgentMessage(ctx, s, m)
 }
 
 // handleUserMessage takes what somebody says of a task that he asked for.
-func (d *Protocol) handleUserMessage(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
+func (p *Protocol) handleUserMessage(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch {
 	case m.Type == wire.Clarify:
-		return d.handleAnswer(ctx, s, m, wait)
+		return p.handleAnswer(ctx, s, m, wait)
 	case m.Type == wire.Update && m.State == wire.Cancelled:
-		return d.handleCancel(ctx, s, m)
+		return p.handleCancel(ctx, s, m)
 	case m.Type == wire.Broadcast:
-		return d.handleBroadcast(ctx, s, m)
+		return p.handleBroadcast(ctx, s, m)
 	}
 	return protocol.Reply{}, errorf(wire.E14, "", "a user sends R, C, B, Q and U with the state X, not %s", m.Type)
 }
 
 // handleAgentMessage takes what an agent says of itself, and of the work it has.
-func (d *Protocol) handleAgentMessage(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+func (p *Protocol) handleAgentMessage(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	if err := checkState(m); err != nil {
 		return protocol.Reply{}, err
 	}
 	switch m.Type {
 	case wire.Join:
-		return d.handleJoin(ctx, s, m)
+		return p.handleJoin(ctx, s, m)
 	case wire.Leave:
-		return d.handleLeave(ctx, s, m)
+		return p.handleLeave(ctx, s, m)
 	case wire.Caps:
-		return d.handleCaps(ctx, s, m)
+		return p.handleCaps(ctx, s, m)
 	case wire.Heartbeat:
-		return d.handleHeartbeat(ctx, s, m)
+		return p.handleHeartbeat(ctx, s, m)
 	case wire.Ack:
-		return d.handleAck(ctx, s, m)
+		return p.handleAck(ctx, s, m)
 	case wire.Update:
 		if m.State == wire.Cancelled {
-			return d.handleCancel(ctx, s, m) // of what it asked for itself
+			return p.handleCancel(ctx, s, m) // of what it asked for itself
 		}
-		return d.handleUpdate(ctx, s, m)
+		return p.handleUpdate(ctx, s, m)
 	case wire.Success:
-		return d.handleSuccess(ctx, s, m)
+		return p.handleSuccess(ctx, s, m)
 	case wire.Failure:
-		return d.handleFailure(ctx, s, m)
+		return p.handleFailure(ctx, s, m)
 	case wire.Clarify:
 		if has(m.Data, "answer") || has(m.Data, "choice") {
-			return d.handleAnswer(ctx, s, m, 0)
+			return p.handleAnswer(ctx, s, m, 0)
 		}
-		return d.handleQuestion(ctx, s, m)
+		return p.handleQuestion(ctx, s, m)
 	case wire.Handoff:
-		return d.handleHandoff(ctx, s, m)
+		return p.handleHandoff(ctx, s, m)
 	}
 	return protocol.Reply{}, errorf(wire.E14, "", "%s is for O1 to send", m.Type)
 }
@@ -289,12 +289,12 @@ const contentType = "text/plain; charset=utf-8"
 
 // reply answers a message with one of our own. Over a line that stays open it is sent
 // where reply is set.
-func (d *Protocol) reply(to wire.Message, t wire.Type, s wire.State, data *wire.Writer, reply bool) (protocol.Reply, error) {
+func (p *Protocol) reply(to wire.Message, t wire.Type, s wire.State, data *wire.Writer, reply bool) (protocol.Reply, error) {
 	text, err := data.Data()
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	m := wire.Reply(to, self, d.numbers.next(to.Context), t, text)
+	m := wire.Reply(to, self, p.numbers.next(to.Context), t, text)
 	m.State = s
 	line, err := wire.Format(m)
 	if err != nil {
@@ -304,8 +304,8 @@ func (d *Protocol) reply(to wire.Message, t wire.Type, s wire.State, data *wire.
 }
 
 // acknowledge is the answer to a message whose effect is committed.
-func (d *Protocol) acknowledge(to wire.Message, word string, reply bool) (protocol.Reply, error) {
-	return d.reply(to, wire.Ack, to.State, ackData(word, to), reply || to.Warnings != 0) // what was put right is told in any case
+func (p *Protocol) acknowledge(to wire.Message, word string, reply bool) (protocol.Reply, error) {
+	return p.reply(to, wire.Ack, to.State, ackData(word, to), reply || to.Warnings != 0) // what was put right is told in any case
 }
 
 // ackData begins the DATA of an answer: a word, and what was put right in the message.

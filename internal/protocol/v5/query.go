@@ -16,16 +16,16 @@ import (
 
 // handleQuery takes Q: who is there (PROTOCOL_V5 §12.4), what a reference stands for, page by
 // page, or where a task is.
-func (d *Protocol) handleQuery(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+func (p *Protocol) handleQuery(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	if text, ok := m.Data.Get("ref"); ok {
-		return d.readReference(ctx, s, m, text)
+		return p.readReference(ctx, s, m, text)
 	}
 	if _, ok := m.Data.Pair("filter"); !ok {
 		if tid, named := m.Task.Number(); named && tid > 0 {
-			return d.taskStatus(ctx, s, m)
+			return p.taskStatus(ctx, s, m)
 		}
 	}
-	return d.listWorkers(ctx, m)
+	return p.listWorkers(ctx, m)
 }
 
 // The bounds of a roll.
@@ -37,7 +37,7 @@ const (
 
 // listWorkers lists workers, with filter=W*, W3 or G8 (the agents of sphere 8), status=active,
 // online, busy or offline, and capability=. More than fit into DATA come in pages.
-func (d *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Reply, error) {
+func (p *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Reply, error) {
 	page, err := intPair(m.Data, "page", 1, math.MaxInt32, 1)
 	if err != nil {
 		return protocol.Reply{}, err
@@ -48,17 +48,17 @@ func (d *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Re
 	}
 	var found []int64
 	for after := ""; ; {
-		workers, err := d.orchestrator.Workers(ctx, after, workerBatch)
+		workers, err := p.orchestrator.Workers(ctx, after, workerBatch)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
 		for _, w := range workers {
 			after = w.AgentID
-			n, err := d.orchestrator.AgentNumber(ctx, w.AgentID)
+			n, err := p.orchestrator.AgentNumber(ctx, w.AgentID)
 			if err != nil {
 				return protocol.Reply{}, err
 			}
-			agent, err := d.orchestrator.Agent(ctx, w.AgentID)
+			agent, err := p.orchestrator.Agent(ctx, w.AgentID)
 			if err != nil {
 				return protocol.Reply{}, err
 			}
@@ -86,7 +86,7 @@ func (d *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Re
 	if w.Number("count", int64(len(found))); pages > 1 {
 		w.Number("page", int64(page)).Number("of", int64(pages))
 	}
-	return d.reply(m, wire.Success, wire.Done, w, true)
+	return p.reply(m, wire.Success, wire.Done, w, true)
 }
 
 // parseWorkerFilter reads which workers are asked for.
@@ -126,15 +126,15 @@ func parseWorkerFilter(data wire.Data) (func(n int64, w models.Worker, a models.
 
 // taskStatus tells an asker where a task is, as the line that it would get by itself, or the
 // last one it got; and at a DEPTH where a part of it is.
-func (d *Protocol) taskStatus(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	t, err := d.queriedTask(ctx, s, m)
+func (p *Protocol) taskStatus(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := p.queriedTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	if m.Depth == 0 && !s.owns(t) && (s.agentID == "" || t.AgentID != s.agentID) {
 		return protocol.Reply{}, errorf(wire.E40, "", "there is no task %s in %s", m.Task, m.Context)
 	}
-	return d.statusReply(ctx, s, t)
+	return p.statusReply(ctx, s, t)
 }
 
 // pageRunes is how many characters of a text are on a page, and pageBytes how many bytes
@@ -149,7 +149,7 @@ const (
 // readReference answers with a page of what a reference stands for: ref=T1:raw;page=2 (decisions:
 // “fetched with Q”). Text that DATA can hold comes as it is; other text has
 // enc=base64.
-func (d *Protocol) readReference(ctx context.Context, s sender, m wire.Message, text string) (protocol.Reply, error) {
+func (p *Protocol) readReference(ctx context.Context, s sender, m wire.Message, text string) (protocol.Reply, error) {
 	page, err := intPair(m.Data, "page", 1, math.MaxInt32, 1)
 	if err != nil {
 		return protocol.Reply{}, err
@@ -162,49 +162,49 @@ func (d *Protocol) readReference(ctx context.Context, s sender, m wire.Message, 
 		return protocol.Reply{}, err
 	}
 	if ref.Kind == wire.RefMessage {
-		value, err := d.readMessageReference(ctx, s, m, ref.Number)
+		value, err := p.readMessageReference(ctx, s, m, ref.Number)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return d.pageReply(m, paginate(value), page)
+		return p.pageReply(m, paginate(value), page)
 	}
 	if tid, ok := m.Task.Number(); ref.Kind == wire.RefContext && (!ok || tid == 0) {
-		value, err := d.contextFact(ctx, s, m.Context, ref.Field)
+		value, err := p.contextFact(ctx, s, m.Context, ref.Field)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return d.pageReply(m, paginate(value), page)
+		return p.pageReply(m, paginate(value), page)
 	}
-	t, about, err := d.referencedTask(ctx, s, m, ref)
+	t, about, err := p.referencedTask(ctx, s, m, ref)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	if ref.Kind == wire.RefTask {
-		all, err := d.cachedTaskField(ctx, t, about, ref.Field)
+		all, err := p.cachedTaskField(ctx, t, about, ref.Field)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return d.pageReply(m, all, page)
+		return p.pageReply(m, all, page)
 	}
-	value, err := d.sessionFact(ctx, t, ref.Field)
+	value, err := p.sessionFact(ctx, t, ref.Field)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.pageReply(m, paginate(value), page)
+	return p.pageReply(m, paginate(value), page)
 }
 
 // pageReply answers with a page of a text.
-func (d *Protocol) pageReply(m wire.Message, all pagedText, page int) (protocol.Reply, error) {
+func (p *Protocol) pageReply(m wire.Message, all pagedText, page int) (protocol.Reply, error) {
 	w, err := all.writePage(page)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.reply(m, wire.Success, wire.Done, w, true)
+	return p.reply(m, wire.Success, wire.Done, w, true)
 }
 
 // sessionFact is what the session of a task has under a key.
-func (d *Protocol) sessionFact(ctx context.Context, t models.Task, key string) (string, error) {
-	session, err := d.orchestrator.Session(ctx, t.SessionID)
+func (p *Protocol) sessionFact(ctx context.Context, t models.Task, key string) (string, error) {
+	session, err := p.orchestrator.Session(ctx, t.SessionID)
 	if err != nil && !isNotFound(err) {
 		return "", err
 	}
@@ -216,14 +216,14 @@ func (d *Protocol) sessionFact(ctx context.Context, t models.Task, key string) (
 
 // mayRead reports whether somebody may read what belongs to a task: whoever asked for
 // it, and the agents that have, or had, a part in its session.
-func (d *Protocol) mayRead(ctx context.Context, s sender, t models.Task) (bool, error) {
+func (p *Protocol) mayRead(ctx context.Context, s sender, t models.Task) (bool, error) {
 	if s.owns(t) || t.AgentID == s.agentID && s.agentID != "" {
 		return true, nil
 	}
 	if s.agentID == "" {
 		return false, nil
 	}
-	orders, err := d.orchestrator.OpenTasksOf(ctx, s.agentID)
+	orders, err := p.orchestrator.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return false, err
 	}
@@ -231,11 +231,11 @@ func (d *Protocol) mayRead(ctx context.Context, s sender, t models.Task) (bool, 
 		if o.Task.SessionID != "" && o.Task.SessionID == t.SessionID {
 			return true, nil
 		}
-		if root, err := d.rootTask(ctx, o.Task); err != nil || root.ID == t.ID {
+		if root, err := p.rootTask(ctx, o.Task); err != nil || root.ID == t.ID {
 			return err == nil, err
 		}
 	}
-	attempts, err := d.orchestrator.Attempts(ctx, t.ID)
+	attempts, err := p.orchestrator.Attempts(ctx, t.ID)
 	return slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == s.agentID }), err
 }
 
@@ -272,20 +272,20 @@ func splitPages(text string) (all []string) {
 // log for log, what ownField has, what its worker was told last for answer, unless it has
 // ended with such a pair, and otherwise a pair of its result, or a member where that is JSON.
 // The result of a task that has not ended is E43, which says so of the task by its name.
-func (d *Protocol) taskField(ctx context.Context, t models.Task, name wire.Task, field string) (string, error) {
+func (p *Protocol) taskField(ctx context.Context, t models.Task, name wire.Task, field string) (string, error) {
 	switch field {
 	case "params":
-		order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
+		order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
 		return string(order.Input.Parameters), err
 	case "log":
-		return d.taskOutput(ctx, t, models.StreamLog)
+		return p.taskOutput(ctx, t, models.StreamLog)
 	case "state": // as it is, also before the end
 		return string(t.State), nil
 	}
 	switch {
 	case t.State.Ended():
 	case field == fieldAnswer:
-		return d.lastAnswer(ctx, t)
+		return p.lastAnswer(ctx, t)
 	default:
 		return "", errorf(wire.E43, "", "%s has not ended", name)
 	}
@@ -295,7 +295,7 @@ func (d *Protocol) taskField(ctx context.Context, t models.Task, name wire.Task,
 	if value, ok := fieldOfPieces(t, field); ok {
 		return value, nil
 	}
-	text, err := d.taskOutput(ctx, t, models.StreamResult)
+	text, err := p.taskOutput(ctx, t, models.StreamResult)
 	if err != nil || field == "" || field == "raw" || field == "S" {
 		return text, err
 	}
@@ -303,7 +303,7 @@ func (d *Protocol) taskField(ctx context.Context, t models.Task, name wire.Task,
 		return value, nil
 	}
 	if field == fieldAnswer {
-		return d.lastAnswer(ctx, t)
+		return p.lastAnswer(ctx, t)
 	}
 	return "", errorf(wire.E43, "", "the result has no %s", field)
 }
@@ -323,9 +323,9 @@ func coreTaskField(t models.Task, field string) (string, bool) {
 }
 
 // taskOutput reads what a task has put out.
-func (d *Protocol) taskOutput(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
+func (p *Protocol) taskOutput(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
 	var b strings.Builder
-	err := d.orchestrator.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
+	err := p.orchestrator.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
 		if b.Len()+len(o.Data) > maxReadable {
 			return errs.New(errs.LimitReached, "the text is longer than %d bytes; GET /api/v1/tasks/%s/output has it", maxReadable, t.ID)
 		}

@@ -45,28 +45,28 @@ func (r codedError) data() *wire.Writer {
 }
 
 // Refuse implements protocol.Dialect.
-func (d *Protocol) Refuse(err error, raw []byte) protocol.Reply {
+func (p *Protocol) Refuse(err error, raw []byte) protocol.Reply {
 	if isV4(raw) {
 		m, _ := parse(string(raw), true)
-		return d.toV4(d.errorReply(m, err))
+		return p.toV4(p.errorReply(m, err))
 	}
 	m, _ := wire.Parse(string(raw[:min(len(raw), wire.MaxLine)])) // to be answered
-	return d.errorReply(m, err)
+	return p.errorReply(m, err)
 }
 
 // errorReply answers a message with E. A line whose sender could not be read is answered as
 // if it were the user's.
-func (d *Protocol) errorReply(m wire.Message, err error) protocol.Reply {
+func (p *Protocol) errorReply(m wire.Message, err error) protocol.Reply {
 	if m.From.Role == 0 || m.From.Many() {
 		m.From = wire.Address{Role: wire.User}
 	}
-	number := d.numbers.next(m.Context)
+	number := p.numbers.next(m.Context)
 	var invalid *wire.Error
 	var out wire.Message
 	if errors.As(err, &invalid) {
 		out = wire.Refuse(m, self, number, invalid)
 	} else {
-		r := d.toCodedError(err)
+		r := p.toCodedError(err)
 		data, err := r.data().Data()
 		if err != nil {
 			data = "-"
@@ -81,7 +81,7 @@ func (d *Protocol) errorReply(m wire.Message, err error) protocol.Reply {
 		line, formatErr = wire.Format(plain)
 	}
 	if formatErr != nil {
-		d.log.Error("an error could not be written", "error", formatErr)
+		p.log.Error("an error could not be written", "error", formatErr)
 	}
 	answer := protocol.Reply{
 		Status: httpStatus(out.Err), Body: []byte(line), ContentType: contentType, IsError: true, RetryAfter: retryAfter(err, out.Err),
@@ -95,7 +95,7 @@ func (d *Protocol) errorReply(m wire.Message, err error) protocol.Reply {
 
 // toCodedError is what the protocol says of an error of the core. What it has no code for
 // is E99 where we are wrong.
-func (d *Protocol) toCodedError(err error) codedError {
+func (p *Protocol) toCodedError(err error) codedError {
 	var known codedError
 	if errors.As(err, &known) {
 		return known
@@ -131,7 +131,7 @@ func (d *Protocol) toCodedError(err error) codedError {
 		}
 	case errs.Internal:
 		r.code, r.desc = wire.E99, "comet failed; the line may be sent again"
-		d.log.Error("a message could not be handled", "error", err)
+		p.log.Error("a message could not be handled", "error", err)
 	}
 	return r
 }

@@ -21,14 +21,14 @@ const (
 )
 
 // handleJoin takes J (PROTOCOL_V5 §2.4, §12.4, §14.3): the agent says what it can do, and gets
-// the number it has for good. places= is how many tasks it takes at a time.
-func (d *Protocol) handleJoin(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+// the number it has for good. concurrency= is how many tasks it takes at a time.
+func (p *Protocol) handleJoin(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	places, err := checkJoin(m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	if p, ok := m.Data.Pair("caps"); ok {
-		if err := d.updateCapabilities(ctx, s.agentID, slices.Collect(p.List())); err != nil {
+	if pair, ok := m.Data.Pair("caps"); ok {
+		if err := p.updateCapabilities(ctx, s.agentID, slices.Collect(pair.List())); err != nil {
 			return protocol.Reply{}, err
 		}
 	}
@@ -39,7 +39,7 @@ func (d *Protocol) handleJoin(ctx context.Context, s sender, m wire.Message) (pr
 		w.Add("version", Version)
 	}
 	m.From = s.address // whatever it has proposed
-	a, err := d.reply(m, wire.Ack, wire.Done, w, true)
+	a, err := p.reply(m, wire.Ack, wire.Done, w, true)
 	a.Joined, a.Concurrency = err == nil, places
 	a.MaxDepth, _ = intPair(m.Data, "max_depth", 1, maxDeclaredDepth, 0) // checkJoin has judged it
 	if joinsAsV4(m) {
@@ -60,7 +60,7 @@ func checkJoin(m wire.Message) (places int, err error) {
 	if p, ok := m.Data.Pair("caps"); ok && len(slices.Collect(p.List())) > maxCaps {
 		return 0, errorf(wire.E10, "", "caps must have at most %d entries", maxCaps)
 	}
-	return intPair(m.Data, "places", 1, orchestrator.MaxPlaces, 0)
+	return intPair(m.Data, "concurrency", 1, orchestrator.MaxConcurrency, 0)
 }
 
 // intPair reads a number of DATA, otherwise where there is none.
@@ -78,12 +78,12 @@ func intPair(data wire.Data, key string, low, high, otherwise int) (int, error) 
 
 // updateCapabilities has an agent offer what it says, in the place of what it did before. The
 // agent itself says so, which no right to change agents is needed for.
-func (d *Protocol) updateCapabilities(ctx context.Context, agentID string, caps []string) error {
-	agent, err := d.orchestrator.Agent(ctx, agentID)
+func (p *Protocol) updateCapabilities(ctx context.Context, agentID string, caps []string) error {
+	agent, err := p.orchestrator.Agent(ctx, agentID)
 	if err != nil || sameCapabilities(agent.Capabilities, caps) {
 		return err
 	}
-	_, err = d.orchestrator.UpdateCapabilities(ctx, models.System(), agentID, caps)
+	_, err = p.orchestrator.UpdateCapabilities(ctx, models.System(), agentID, caps)
 	return err
 }
 
@@ -101,28 +101,28 @@ func sameCapabilities(a, b []string) bool {
 }
 
 // handleLeave takes L: the agent takes no work any more, and what it has goes to others.
-func (d *Protocol) handleLeave(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	if err := d.orchestrator.Leave(ctx, s.agentID, true); err != nil {
+func (p *Protocol) handleLeave(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	if err := p.orchestrator.Leave(ctx, s.agentID, true); err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.acknowledge(m, "left", true)
+	return p.acknowledge(m, "left", true)
 }
 
 // handleCaps takes K.
-func (d *Protocol) handleCaps(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	p, ok := m.Data.Pair("caps")
+func (p *Protocol) handleCaps(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	pair, ok := m.Data.Pair("caps")
 	if !ok {
 		return protocol.Reply{}, errorf(wire.E10, "", "DATA must have caps, a list such as caps=web_search,summarize")
 	}
-	if err := d.updateCapabilities(ctx, s.agentID, slices.Collect(p.List())); err != nil {
+	if err := p.updateCapabilities(ctx, s.agentID, slices.Collect(pair.List())); err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.acknowledge(m, "updated", true)
+	return p.acknowledge(m, "updated", true)
 }
 
 // handleHeartbeat takes H: load in percent, and how many tasks wait at the agent. One whose
 // load is 100 is busy.
-func (d *Protocol) handleHeartbeat(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+func (p *Protocol) handleHeartbeat(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	beat := orchestrator.Heartbeat{State: models.WorkerOnline, Present: true}
 	if text, ok := m.Data.Get("load"); ok {
 		load, ok := parsePercent(text)
@@ -137,29 +137,29 @@ func (d *Protocol) handleHeartbeat(ctx context.Context, s sender, m wire.Message
 	if _, err := intPair(m.Data, "queue", 0, wire.MaxNumber, 0); err != nil {
 		return protocol.Reply{}, err
 	}
-	_, err := d.orchestrator.Heartbeat(ctx, s.agentID, beat)
+	_, err := p.orchestrator.Heartbeat(ctx, s.agentID, beat)
 	if errs.Is(err, errs.NotFound) {
 		return protocol.Reply{}, errorf(wire.E41, "", "%s is not there: send J first", s.address)
 	}
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.acknowledge(m, "alive", false)
+	return p.acknowledge(m, "alive", false)
 }
 
 // handleAck takes A: an agent has what it was told about a task, and works on what it was
 // given.
-func (d *Protocol) handleAck(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+func (p *Protocol) handleAck(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	if tid, ok := m.Task.Number(); !ok || tid == 0 {
-		return d.acknowledge(m, "noted", false)
+		return p.acknowledge(m, "noted", false)
 	}
-	t, err := d.workerTask(ctx, s, m)
+	t, err := p.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	if _, err := d.orchestrator.Accept(ctx, s.agentID, t.ID); err != nil && !errs.Is(err, errs.TaskState) {
+	if _, err := p.orchestrator.Accept(ctx, s.agentID, t.ID); err != nil && !errs.Is(err, errs.TaskState) {
 		return protocol.Reply{}, reportError(err, s, m)
 	}
 	s.incoming.setContext(m)
-	return d.acknowledge(m, "noted", has(m.Data, keyAck))
+	return p.acknowledge(m, "noted", has(m.Data, keyAck))
 }

@@ -14,40 +14,40 @@ import (
 
 // Render implements dialect.Dialect. What V4 cannot say is given back for a worker that
 // speaks it, which ends its attempt. Who signs is told in signed lines.
-func (d *Protocol) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, _ int) ([][]byte, error) {
-	lines, err := d.renderV5(ctx, agent, m)
-	if err == nil && len(lines) > 0 && d.knowsOnlyV4(agent.ID) {
-		lines, err = d.renderV4(ctx, agent, m, lines)
+func (p *Protocol) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, _ int) ([][]byte, error) {
+	lines, err := p.renderV5(ctx, agent, m)
+	if err == nil && len(lines) > 0 && p.knowsOnlyV4(agent.ID) {
+		lines, err = p.renderV4(ctx, agent, m, lines)
 	}
 	for i := 0; err == nil && i < len(lines); i++ {
 		var line string
-		line, err = d.sign(ctx, agent.ID, string(lines[i]))
+		line, err = p.sign(ctx, agent.ID, string(lines[i]))
 		lines[i] = []byte(line)
 	}
 	return lines, err
 }
 
-func (d *Protocol) renderV5(ctx context.Context, agent models.Agent, m models.InboxMessage) ([][]byte, error) {
+func (p *Protocol) renderV5(ctx context.Context, agent models.Agent, m models.InboxMessage) ([][]byte, error) {
 	if m.Kind == models.MessageNotice {
-		out, err := d.broadcastMessage(m)
+		out, err := p.broadcastMessage(m)
 		if err != nil {
 			return nil, err
 		}
 		line, err := wire.Format(out)
 		return [][]byte{[]byte(line)}, err
 	}
-	t, err := d.orchestrator.Task(ctx, m.TaskID)
+	t, err := p.orchestrator.Task(ctx, m.TaskID)
 	if isNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	out, err := d.newMessage(ctx, t)
+	out, err := p.newMessage(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	if out.To, err = d.agentAddress(ctx, agent.ID); err != nil {
+	if out.To, err = p.agentAddress(ctx, agent.ID); err != nil {
 		return nil, err
 	}
 	switch m.Kind {
@@ -55,7 +55,7 @@ func (d *Protocol) renderV5(ctx context.Context, agent models.Agent, m models.In
 		if t.State.Ended() || t.Attempt != m.Attempt || t.AgentID != agent.ID {
 			return nil, nil
 		}
-		err = d.writeAssignment(ctx, &out, t)
+		err = p.writeAssignment(ctx, &out, t)
 	case models.MessageCancel:
 		out.Type, out.State = wire.Update, wire.Cancelled
 		out.Data, err = new(wire.Writer).Text("reason", jsonText(m.Data, "reason")).Data()
@@ -66,14 +66,14 @@ func (d *Protocol) renderV5(ctx context.Context, agent models.Agent, m models.In
 		if t.WaitingFor != models.WaitForReply || t.Attempt != m.Attempt {
 			return nil, nil
 		}
-		err = d.writeQuestion(ctx, &out, t)
+		err = p.writeQuestion(ctx, &out, t)
 	case models.MessageTaskEnded:
 		if t.AgentID != "" && t.ParentID != nil { // its part answers it (§5.3)
-			if out.From, err = d.agentAddress(ctx, t.AgentID); err != nil {
+			if out.From, err = p.agentAddress(ctx, t.AgentID); err != nil {
 				return nil, err
 			}
 		}
-		err = d.writeOutcome(ctx, &out, t)
+		err = p.writeOutcome(ctx, &out, t)
 	default:
 		return nil, nil
 	}
@@ -82,7 +82,7 @@ func (d *Protocol) renderV5(ctx context.Context, agent models.Agent, m models.In
 	}
 	line, err := wire.Format(out)
 	if err == nil {
-		d.logOutgoing(ctx, out)
+		p.logOutgoing(ctx, out)
 	}
 	return [][]byte{[]byte(line)}, err
 }
@@ -96,14 +96,14 @@ func jsonText(data json.RawMessage, name string) string {
 
 // writeAssignment is the R that gives a task to a worker, and the X that gives it a part of
 // another's (§5.2, §5.3, §8.2).
-func (d *Protocol) writeAssignment(ctx context.Context, out *wire.Message, t models.Task) error {
-	order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
+func (p *Protocol) writeAssignment(ctx context.Context, out *wire.Message, t models.Task) error {
+	order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return err
 	}
 	out.Type, out.State = wire.Request, wire.New
 	if t.ParentID != nil {
-		source, err := d.orchestrator.Task(ctx, *t.ParentID)
+		source, err := p.orchestrator.Task(ctx, *t.ParentID)
 		if err != nil {
 			return err
 		}
@@ -111,16 +111,16 @@ func (d *Protocol) writeAssignment(ctx context.Context, out *wire.Message, t mod
 			out.Type, out.State = wire.Handoff, wire.Running
 		}
 		if source.AgentID != "" {
-			if out.From, err = d.agentAddress(ctx, source.AgentID); err != nil {
+			if out.From, err = p.agentAddress(ctx, source.AgentID); err != nil {
 				return err
 			}
 		}
 	}
-	again, err := d.retryInfoOf(ctx, t, order)
+	again, err := p.retryInfoOf(ctx, t, order)
 	if err != nil {
 		return err
 	}
-	if out.Data, err = d.requestData(order.Task, order.Input, out.Task, again.Retry); err != nil || !again.simplify {
+	if out.Data, err = p.requestData(order.Task, order.Input, out.Task, again.Retry); err != nil || !again.simplify {
 		return err
 	}
 	if simpler := out.Data + ";" + keySimplify; utf8.RuneCountInString(string(simpler)) <= wire.MaxData {
@@ -138,11 +138,11 @@ type retryInfo struct {
 	simplify bool // the budget did not cover one, so less is asked for
 }
 
-func (d *Protocol) retryInfoOf(ctx context.Context, t models.Task, order orchestrator.TaskWithInput) (out retryInfo, err error) {
+func (p *Protocol) retryInfoOf(ctx context.Context, t models.Task, order orchestrator.TaskWithInput) (out retryInfo, err error) {
 	if t.Attempt <= 1 {
 		return out, nil
 	}
-	attempts, err := d.orchestrator.Attempts(ctx, t.ID)
+	attempts, err := p.orchestrator.Attempts(ctx, t.ID)
 	if err != nil {
 		return out, err
 	}
@@ -159,7 +159,7 @@ func (d *Protocol) retryInfoOf(ctx context.Context, t models.Task, order orchest
 		if a.Attempt >= t.Attempt || a.AgentID == "" || a.AgentID == t.AgentID {
 			continue
 		}
-		if out.From, err = d.agentAddress(ctx, a.AgentID); err != nil {
+		if out.From, err = p.agentAddress(ctx, a.AgentID); err != nil {
 			return out, err
 		}
 		out.Reason = string(errorCode(models.Task{ErrorCode: a.ErrorCode, Attempt: a.Attempt}, failureDetail{}))
@@ -170,7 +170,7 @@ func (d *Protocol) retryInfoOf(ctx context.Context, t models.Task, order orchest
 
 // requestData is the DATA of a request. What was asked for in this protocol is passed on as it
 // came; other parameters become pairs, or a reference where they cannot.
-func (d *Protocol) requestData(t models.Task, in models.TaskInput, tid wire.Task, again wire.Retry) (wire.Data, error) {
+func (p *Protocol) requestData(t models.Task, in models.TaskInput, tid wire.Task, again wire.Retry) (wire.Data, error) {
 	if t.Class == Class {
 		kept, err := readRequestMeta(in)
 		if err != nil {

@@ -48,44 +48,44 @@ func messageKey(m wire.Message, t models.Task) string {
 
 // handleUpdate takes U (PROTOCOL_V5 §12.1): progress=50% is how far the work is, step= or desc=
 // what it is about, and all of it goes into the log.
-func (d *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	t, err := d.workerTask(ctx, s, m)
+func (p *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := p.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	p := orchestrator.Progress{MessageID: messageKey(m, t)}
+	progress := orchestrator.Progress{MessageID: messageKey(m, t)}
 	if m.Data != "-" {
-		p.Log = []byte(string(m.Data) + "\n")
+		progress.Log = []byte(string(m.Data) + "\n")
 	}
 	if text, ok := m.Data.Get("progress"); ok {
 		n, ok := parsePercent(text)
 		if !ok {
 			return protocol.Reply{}, errorf(wire.E10, "", "progress must be 0%% to 100%%, not %s", text)
 		}
-		p.Percent = &n
+		progress.Percent = &n
 	}
 	for _, key := range []string{"step", "desc"} {
-		if text, ok := m.Data.Get(key); ok && p.Name == "" {
-			p.Name, p.Step = text, max(t.Step, 1)
+		if text, ok := m.Data.Get(key); ok && progress.StepName == "" {
+			progress.StepName, progress.Step = text, max(t.Step, 1)
 			if text != t.StepName && t.StepName != "" {
-				p.Step = t.Step + 1
+				progress.Step = t.Step + 1
 			}
 		}
 	}
-	if err := parsePiece(s, m, t, &p); err != nil {
+	if err := parsePiece(s, m, t, &progress); err != nil {
 		return protocol.Reply{}, err
 	}
-	if _, err := d.orchestrator.Progress(ctx, s.agentID, t.ID, p); err != nil {
+	if _, err := p.orchestrator.Progress(ctx, s.agentID, t.ID, progress); err != nil {
 		return protocol.Reply{}, reportError(err, s, m)
 	}
 	s.incoming.setContext(m)
-	return d.acknowledge(m, "noted", has(m.Data, keyAck))
+	return p.acknowledge(m, "noted", has(m.Data, keyAck))
 }
 
 // handleSuccess takes S: DATA is the result, or refers to its pieces. One that comes when the
 // task has ended otherwise is taken too: what it used is charged.
-func (d *Protocol) handleSuccess(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	t, err := d.workerTask(ctx, s, m)
+func (p *Protocol) handleSuccess(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := p.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -103,12 +103,12 @@ func (d *Protocol) handleSuccess(ctx context.Context, s sender, m wire.Message) 
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return d.completeTask(ctx, s, m, t, r)
+	return p.completeTask(ctx, s, m, t, r)
 }
 
 // handleFailure takes E (§8.3).
-func (d *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	t, err := d.workerTask(ctx, s, m)
+func (p *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := p.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -136,18 +136,18 @@ func (d *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message) 
 	if !ok {
 		text = string(m.Data)
 	}
-	return d.completeTask(ctx, s, m, t, orchestrator.Result{
+	return p.completeTask(ctx, s, m, t, orchestrator.Result{
 		Failure: coreFailure(m.Err), Text: text, Detail: raw, Tokens: tokens, Needed: needed, ExitCode: exitCodePair(m.Data),
 	})
 }
 
-func (d *Protocol) completeTask(ctx context.Context, s sender, m wire.Message, t models.Task, r orchestrator.Result) (protocol.Reply, error) {
+func (p *Protocol) completeTask(ctx context.Context, s sender, m wire.Message, t models.Task, r orchestrator.Result) (protocol.Reply, error) {
 	r.MessageID = messageKey(m, t)
-	if _, err := d.orchestrator.Complete(ctx, s.agentID, t.ID, r); err != nil && !errs.Is(err, errs.TaskState) {
+	if _, err := p.orchestrator.Complete(ctx, s.agentID, t.ID, r); err != nil && !errs.Is(err, errs.TaskState) {
 		return protocol.Reply{}, reportError(err, s, m)
 	}
 	s.incoming.setContext(m)
-	return d.acknowledge(m, "noted", true)
+	return p.acknowledge(m, "noted", true)
 }
 
 // usedTokens is what an agent has used: what it says with tokens=, and otherwise by how much
@@ -179,8 +179,8 @@ func tokensPair(data wire.Data, key string) (n int64, said bool, err error) {
 }
 
 // handleQuestion takes an agent's C (§7.1): question= and, in a list, options=.
-func (d *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	t, err := d.workerTask(ctx, s, m)
+func (p *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := p.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -189,15 +189,15 @@ func (d *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message)
 	if q.Text, ok = m.Data.Get("question"); !ok {
 		return protocol.Reply{}, errorf(wire.E10, "", "DATA must have question, such as question=which format?;options=json,txt")
 	}
-	if p, ok := m.Data.Pair("options"); ok {
-		q.Options = slices.Collect(p.List())
+	if pair, ok := m.Data.Pair("options"); ok {
+		q.Options = slices.Collect(pair.List())
 	}
 	for n := 1; n <= maxOptions; n++ {
 		if text, ok := m.Data.Get("opt" + strconv.Itoa(n)); ok {
 			q.Options = append(q.Options, text)
 		}
 	}
-	t, err = d.orchestrator.Clarify(ctx, s.agentID, t.ID, q)
+	t, err = p.orchestrator.Clarify(ctx, s.agentID, t.ID, q)
 	if err != nil {
 		return protocol.Reply{}, reportError(err, s, m)
 	}
@@ -205,12 +205,12 @@ func (d *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message)
 		return protocol.Reply{}, errorf(wire.E18, "", "%s has asked too often, and is given up", s.address)
 	}
 	s.incoming.setContext(m)
-	return d.acknowledge(m, "asked", true)
+	return p.acknowledge(m, "asked", true)
 }
 
 // handleHandoff takes X (§5.3): another worker does a part of what this one has. DEPTH is that
 // of the part, one deeper than its source, and BUDGET what it may use of its source's.
-func (d *Protocol) handleHandoff(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+func (p *Protocol) handleHandoff(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	if m.Depth < 1 {
 		return protocol.Reply{}, errorf(wire.E16, wire.ReasonDepth, "DEPTH of a hand-off must be one more than its source's")
 	}
@@ -220,18 +220,18 @@ func (d *Protocol) handleHandoff(ctx context.Context, s sender, m wire.Message) 
 	if m.To.Role != wire.Worker {
 		return protocol.Reply{}, errorf(wire.E13, "to", "a part goes to a worker, not to %s", m.To)
 	}
-	target, err := d.agentByAddress(ctx, m.To)
+	target, err := p.agentByAddress(ctx, m.To)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	source := m
 	source.Depth--
-	t, err := d.workerTask(ctx, s, source)
+	t, err := p.workerTask(ctx, s, source)
 	if err != nil {
-		return protocol.Reply{}, d.depthError(ctx, s, m, err)
+		return protocol.Reply{}, p.depthError(ctx, s, m, err)
 	}
 	sub := orchestrator.Submission{
-		Class: Class, Agent: target, Priority: corePriority(m.Priority), RequestID: messageKey(m, t),
+		Class: Class, AgentID: target, Priority: corePriority(m.Priority), RequestID: messageKey(m, t),
 	}
 	if call := m.Data.Call(); call != "" {
 		sub.Capabilities = []string{call}
@@ -248,34 +248,34 @@ func (d *Protocol) handleHandoff(ctx context.Context, s sender, m wire.Message) 
 	if sub.Parameters, err = parseParameters(m.Data); err != nil {
 		return protocol.Reply{}, err
 	}
-	root, err := d.rootTask(ctx, t)
+	root, err := p.rootTask(ctx, t)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	if err := d.rejectAmbiguousHandoff(ctx, target, root, m); err != nil {
+	if err := p.rejectAmbiguousHandoff(ctx, target, root, m); err != nil {
 		return protocol.Reply{}, err
 	}
-	name, err := d.orchestrator.ShortID(ctx, root.ID, root.SessionID)
+	name, err := p.orchestrator.ShortID(ctx, root.ID, root.SessionID)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	if sub.Parameters, err = d.resolveReferences(ctx, s, placement{session: root.SessionID, shortID: name}, sub.Parameters); err != nil {
+	if sub.Parameters, err = p.resolveReferences(ctx, s, placement{session: root.SessionID, shortID: name}, sub.Parameters); err != nil {
 		return protocol.Reply{}, err
 	}
 	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data}); err != nil {
 		return protocol.Reply{}, err
 	}
-	if _, err := d.orchestrator.HandOff(ctx, s.Principal, s.agentID, t.ID, sub); err != nil {
-		return protocol.Reply{}, d.depthError(ctx, s, m, handoffError(err, s, m))
+	if _, err := p.orchestrator.HandOff(ctx, s.Principal, s.agentID, t.ID, sub); err != nil {
+		return protocol.Reply{}, p.depthError(ctx, s, m, handoffError(err, s, m))
 	}
 	s.incoming.setContext(m)
-	return d.acknowledge(m, "approved", true)
+	return p.acknowledge(m, "approved", true)
 }
 
 // rejectAmbiguousHandoff refuses a part for a worker that has another one of the same task at the same
 // depth: its answers could not be told apart.
-func (d *Protocol) rejectAmbiguousHandoff(ctx context.Context, target string, root models.Task, m wire.Message) error {
-	orders, err := d.orchestrator.OpenTasksOf(ctx, target)
+func (p *Protocol) rejectAmbiguousHandoff(ctx context.Context, target string, root models.Task, m wire.Message) error {
+	orders, err := p.orchestrator.OpenTasksOf(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (d *Protocol) rejectAmbiguousHandoff(ctx context.Context, target string, ro
 		if o.Task.Depth != m.Depth {
 			continue
 		}
-		of, err := d.rootTask(ctx, o.Task)
+		of, err := p.rootTask(ctx, o.Task)
 		if err != nil {
 			return err
 		}

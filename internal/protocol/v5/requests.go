@@ -46,61 +46,61 @@ type placement struct {
 
 // handleRequest takes R (PROTOCOL_V5 §4.2). The asker hears that it is taken on and, where it
 // waits, how it ended or what is asked back.
-func (d *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
+func (p *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch {
 	case !s.maySubmit():
 		return protocol.Reply{}, errorf(wire.E90, "scope", "asking for work takes a token with the scope messages:send")
 	case m.Depth > maxRequestDepth && !has(m.Data, "justify"):
 		return protocol.Reply{}, errorf(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
 	}
-	if earlier, err := d.findEarlierRequest(ctx, s, m); err != nil || earlier != nil {
+	if earlier, err := p.findEarlierRequest(ctx, s, m); err != nil || earlier != nil {
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return d.acceptedReply(ctx, s, m, *earlier, wait)
+		return p.acceptedReply(ctx, s, m, *earlier, wait)
 	}
-	sub, err := d.newSubmission(ctx, s, m)
+	sub, err := p.newSubmission(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	p, err := d.placeRequest(ctx, s, m, sub.ID)
+	at, err := p.placeRequest(ctx, s, m, sub.ID)
 	if errs.Is(err, errs.Conflict) {
-		return d.followDuplicate(ctx, s, m, wait, err)
+		return p.followDuplicate(ctx, s, m, wait, err)
 	}
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	t, err := d.submit(ctx, s, m, p, sub)
+	t, err := p.submit(ctx, s, m, at, sub)
 	if err != nil {
-		d.releasePlacement(context.WithoutCancel(ctx), s, p, sub.ID)
+		p.releasePlacement(context.WithoutCancel(ctx), s, at, sub.ID)
 		return protocol.Reply{}, requestError(err)
 	}
-	m.Context, m.Task = contextName(p.shortID.Context), wire.TaskOf(p.shortID.Task)
-	return d.acceptedReply(ctx, s, m, t, wait)
+	m.Context, m.Task = contextName(at.shortID.Context), wire.TaskOf(at.shortID.Task)
+	return p.acceptedReply(ctx, s, m, t, wait)
 }
 
 // submit submits a request that has its place.
-func (d *Protocol) submit(ctx context.Context, s sender, m wire.Message, p placement, sub orchestrator.Submission) (t models.Task, err error) {
-	sub.Session = p.session
-	if sub.Parameters, err = d.resolveReferences(ctx, s, p, sub.Parameters); err != nil {
+func (p *Protocol) submit(ctx context.Context, s sender, m wire.Message, at placement, sub orchestrator.Submission) (t models.Task, err error) {
+	sub.SessionID = at.session
+	if sub.Parameters, err = p.resolveReferences(ctx, s, at, sub.Parameters); err != nil {
 		return t, err
 	}
-	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: p.newSession && !has(m.Data, keyKeep), V4: s.v4}); err != nil {
+	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: at.newSession && !has(m.Data, keyKeep), V4: s.v4}); err != nil {
 		return t, err
 	}
-	done, err := d.orchestrator.Submit(ctx, s.Principal, sub, nil)
+	done, err := p.orchestrator.Submit(ctx, s.Principal, sub, nil)
 	return done.Task, err
 }
 
 // releasePlacement takes the place of a request back that was refused: its name, and the session
 // that was made for it.
-func (d *Protocol) releasePlacement(ctx context.Context, s sender, p placement, taskID string) {
-	err := d.orchestrator.DeleteShortID(ctx, taskID)
-	if p.newSession && err == nil {
-		err = d.orchestrator.DeleteSession(ctx, s.Principal, p.session)
+func (p *Protocol) releasePlacement(ctx context.Context, s sender, at placement, taskID string) {
+	err := p.orchestrator.DeleteShortID(ctx, taskID)
+	if at.newSession && err == nil {
+		err = p.orchestrator.DeleteSession(ctx, s.Principal, at.session)
 	}
 	if err != nil {
-		d.log.Warn("the place of a request that was refused stays taken", "session", p.session, "error", err)
+		p.log.Warn("the place of a request that was refused stays taken", "session", at.session, "error", err)
 	}
 }
 
@@ -126,11 +126,11 @@ func has(data wire.Data, key string) bool {
 
 // findEarlierRequest returns the task of the same request that came before: an R in the state R
 // is accepted, and changes nothing. It is nil for a new one.
-func (d *Protocol) findEarlierRequest(ctx context.Context, s sender, m wire.Message) (*models.Task, error) {
+func (p *Protocol) findEarlierRequest(ctx context.Context, s sender, m wire.Message) (*models.Task, error) {
 	if tid, ok := m.Task.Number(); !ok || tid == 0 || m.Context == "" || m.Context == wire.SystemContext {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	t, err := d.namedTask(ctx, m)
+	t, err := p.namedTask(ctx, m)
 	var r codedError
 	if asCodedError(err, &r) && r.code == wire.E40 {
 		return nil, nil //nolint:nilnil // the number is free
@@ -138,7 +138,7 @@ func (d *Protocol) findEarlierRequest(ctx context.Context, s sender, m wire.Mess
 	if err != nil {
 		return nil, err
 	}
-	order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
+	order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -149,29 +149,29 @@ func (d *Protocol) findEarlierRequest(ctx context.Context, s sender, m wire.Mess
 }
 
 // newSubmission reads what is asked for.
-func (d *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) (orchestrator.Submission, error) {
+func (p *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) (orchestrator.Submission, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return orchestrator.Submission{}, err
 	}
 	sub := orchestrator.Submission{
 		ID: id.String(), Class: Class, Priority: corePriority(m.Priority), Override: orchestrator.Override{Notify: s.agentID != ""},
-		Trace: protocol.TraceOf(ctx),
+		Traceparent: protocol.TraceOf(ctx),
 	}
 	if call := m.Data.Call(); call != "" {
 		sub.Capabilities = []string{call}
 	}
 	switch {
 	case m.To.Role == wire.Worker:
-		if sub.Agent, err = d.agentByAddress(ctx, m.To); err != nil {
+		if sub.AgentID, err = p.agentByAddress(ctx, m.To); err != nil {
 			return sub, err
 		}
 	case m.To.Role == wire.Group: // the agents of a sphere
-		sub.Sphere = int(m.To.Number)
+		sub.SphereID = int(m.To.Number)
 	case m.To != self:
 		return sub, errorf(wire.E13, "to", "a request goes to O1, to a worker or to a group, not to %s", m.To)
 	}
-	if sub.Agent == "" && len(sub.Capabilities) == 0 {
+	if sub.AgentID == "" && len(sub.Capabilities) == 0 {
 		return sub, errorf(wire.E10, "", "DATA must have call, a capability such as call=web_search")
 	}
 	if tokens, ok := m.Budget.Tokens(); ok {
@@ -185,7 +185,7 @@ func (d *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) 
 		return sub, err
 	}
 	if again.Fallback != (wire.Address{}) {
-		if sub.Override.Fallback, err = d.agentByAddress(ctx, again.Fallback); err != nil {
+		if sub.Override.Fallback, err = p.agentByAddress(ctx, again.Fallback); err != nil {
 			return sub, err
 		}
 	}
@@ -197,43 +197,43 @@ func (d *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) 
 }
 
 // placeRequest finds, or makes, the session of a request, and names its task.
-func (d *Protocol) placeRequest(ctx context.Context, s sender, m wire.Message, taskID string) (p placement, err error) {
+func (p *Protocol) placeRequest(ctx context.Context, s sender, m wire.Message, taskID string) (at placement, err error) {
 	if m.Context == "" || m.Context == wire.SystemContext {
-		p.newSession = true
+		at.newSession = true
 		facts, err := parseFacts(m.Data)
 		if err != nil {
-			return p, err
+			return at, err
 		}
-		if p.shortID.Context, err = d.orchestrator.OpenContext(ctx, s.Principal, facts, contextName); err != nil {
-			return p, err
+		if at.shortID.Context, err = p.orchestrator.OpenContext(ctx, s.Principal, facts, contextName); err != nil {
+			return at, err
 		}
-		p.session = contextName(p.shortID.Context)
+		at.session = contextName(at.shortID.Context)
 	} else if err = rejectFacts(m.Data); err != nil {
-		return p, err
-	} else if p.shortID.Context, p.session, err = d.findSession(ctx, s, m.Context); err != nil {
-		return p, err
+		return at, err
+	} else if at.shortID.Context, at.session, err = p.findSession(ctx, s, m.Context); err != nil {
+		return at, err
 	}
 	tid, ok := m.Task.Number()
-	if s.v4 && p.newSession && (!ok || tid == 0) {
-		tid, ok = firstTaskNumberV4(p.shortID.Context), true
+	if s.v4 && at.newSession && (!ok || tid == 0) {
+		tid, ok = firstTaskNumberV4(at.shortID.Context), true
 	}
 	if !ok || tid == 0 {
-		p.shortID, err = d.orchestrator.ShortID(ctx, taskID, p.session)
-		return p, err
+		at.shortID, err = p.orchestrator.ShortID(ctx, taskID, at.session)
+		return at, err
 	}
-	p.shortID.Task = tid
-	err = d.orchestrator.ClaimShortID(ctx, taskID, p.shortID)
+	at.shortID.Task = tid
+	err = p.orchestrator.ClaimShortID(ctx, taskID, at.shortID)
 	if errs.Is(err, errs.Conflict) {
 		err = codedError{code: wire.E10, desc: fmt.Sprintf("%s is taken by another request in %s", m.Task, m.Context), cause: err}
 	}
-	return p, err
+	return at, err
 }
 
 // findSession returns the session that a speaker names, which has to be his.
-func (d *Protocol) findSession(ctx context.Context, s sender, name string) (n int64, session string, err error) {
+func (p *Protocol) findSession(ctx context.Context, s sender, name string) (n int64, session string, err error) {
 	n, ok := contextNumber(name)
 	if ok {
-		session, err = d.orchestrator.SessionOfContext(ctx, n)
+		session, err = p.orchestrator.SessionOfContext(ctx, n)
 	}
 	unknown := errorf(wire.E42, "", "there is no session %s; - has one made", name)
 	switch {
@@ -242,7 +242,7 @@ func (d *Protocol) findSession(ctx context.Context, s sender, name string) (n in
 	case err != nil:
 		return n, session, err
 	}
-	kept, err := d.orchestrator.Session(ctx, session)
+	kept, err := p.orchestrator.Session(ctx, session)
 	switch {
 	case isNotFound(err) || err == nil && kept.Owner != s.TokenID && !s.Has(models.ScopeAdmin):
 		err = unknown
@@ -255,7 +255,7 @@ func (d *Protocol) findSession(ctx context.Context, s sender, name string) (n in
 // resolveReferences gives the references to tasks of the session that stand among the parameters the
 // names that the core knows. A field that only this protocol can read in a result is
 // read here, and so is a message.
-func (d *Protocol) resolveReferences(ctx context.Context, s sender, p placement, parameters json.RawMessage) (json.RawMessage, error) {
+func (p *Protocol) resolveReferences(ctx context.Context, s sender, at placement, parameters json.RawMessage) (json.RawMessage, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(parameters, &values); err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (d *Protocol) resolveReferences(ctx context.Context, s sender, p placement,
 		if json.Unmarshal(raw, &text) != nil || !wire.IsRef(text) {
 			continue
 		}
-		value, err := d.resolveReference(ctx, s, p, text)
+		value, err := p.resolveReference(ctx, s, at, text)
 		if err != nil {
 			return nil, err
 		}
@@ -284,10 +284,10 @@ func (d *Protocol) resolveReferences(ctx context.Context, s sender, p placement,
 	return json.Marshal(values)
 }
 
-func (d *Protocol) resolveReference(ctx context.Context, s sender, p placement, text string) (string, error) {
+func (p *Protocol) resolveReference(ctx context.Context, s sender, at placement, text string) (string, error) {
 	ref, err := wire.ParseRef(text)
 	if err == nil && ref.Kind == wire.RefMessage {
-		return d.messageByNumber(ctx, s, p.shortID.Context, ref.Number)
+		return p.messageByNumber(ctx, s, at.shortID.Context, ref.Number)
 	}
 	if err != nil || ref.Kind != wire.RefTask {
 		return text, err
@@ -296,7 +296,7 @@ func (d *Protocol) resolveReference(ctx context.Context, s sender, p placement, 
 	if !ok {
 		return text, nil
 	}
-	t, err := d.orchestrator.TaskByShortID(ctx, models.ShortID{Context: p.shortID.Context, Task: tid})
+	t, err := p.orchestrator.TaskByShortID(ctx, models.ShortID{Context: at.shortID.Context, Task: tid})
 	if err != nil {
 		return "", notFoundAs(err, wire.E43, "there is no task %s in the session", ref.Task)
 	}
@@ -307,5 +307,5 @@ func (d *Protocol) resolveReference(ctx context.Context, s sender, p placement, 
 	case "", "S", "raw", "result", "state", "exit_code", "error", "tokens", "log":
 		return "#REF:" + t.ID + ":" + ref.Field, nil
 	}
-	return d.taskField(ctx, t, ref.Task, ref.Field)
+	return p.taskField(ctx, t, ref.Task, ref.Field)
 }

@@ -34,12 +34,12 @@ type incomingMessage struct {
 }
 
 // newIncoming begins to keep a line of a speaker.
-func (d *Protocol) newIncoming(s sender, m wire.Message) *incomingMessage {
-	if d.messages == nil || isNeverLogged(m) {
+func (p *Protocol) newIncoming(s sender, m wire.Message) *incomingMessage {
+	if p.messages == nil || isNeverLogged(m) {
 		return nil
 	}
-	h := &incomingMessage{protocol: d}
-	h.entry.ID, h.entry.At, h.entry.Peer = newMessageID(), d.clock(), s.peer()
+	h := &incomingMessage{protocol: p}
+	h.entry.ID, h.entry.At, h.entry.Peer = newMessageID(), p.clock(), s.peer()
 	return h
 }
 
@@ -80,10 +80,10 @@ func (h *incomingMessage) log(m wire.Message) {
 // logReply logs an answer, and keeps it beside the line that it answers. One that is only
 // said over HTTP, because there has to be one, is nothing that was said. A refusal is
 // logged with whom it was really said to, whoever the line claimed to be.
-func (d *Protocol) logReply(ctx context.Context, s sender, a protocol.Reply) protocol.Reply {
+func (p *Protocol) logReply(ctx context.Context, s sender, a protocol.Reply) protocol.Reply {
 	h := s.incoming
 	keeps := h != nil && h.logged && !a.IsError
-	if len(a.Body) == 0 || !a.SendBack && !a.IsError || !keeps && !d.log.Enabled(ctx, slog.LevelWarn) {
+	if len(a.Body) == 0 || !a.SendBack && !a.IsError || !keeps && !p.log.Enabled(ctx, slog.LevelWarn) {
 		return a
 	}
 	body := a.Body
@@ -98,9 +98,9 @@ func (d *Protocol) logReply(ctx context.Context, s sender, a protocol.Reply) pro
 		if a.IsError && s.address.Role != 0 {
 			m.To = s.address
 		}
-		d.trace(ctx, m)
+		p.trace(ctx, m)
 		if n, ok := conversationNumber(m); ok && keeps {
-			d.addToLog(models.LoggedMessage{ID: newMessageID(), At: d.clock(), Peer: h.entry.Peer, Context: n, ParentID: h.entry.ID}, m)
+			p.addToLog(models.LoggedMessage{ID: newMessageID(), At: p.clock(), Peer: h.entry.Peer, Context: n, ParentID: h.entry.ID}, m)
 		}
 	}
 	return a
@@ -108,9 +108,9 @@ func (d *Protocol) logReply(ctx context.Context, s sender, a protocol.Reply) pro
 
 // logFirstReply logs and keeps the first line of an answer whose asker may wait for the rest of
 // it: it is said now, and what is said meanwhile comes behind it.
-func (d *Protocol) logFirstReply(ctx context.Context, s sender, first protocol.Reply) {
+func (p *Protocol) logFirstReply(ctx context.Context, s sender, first protocol.Reply) {
 	if h := s.incoming; h != nil && h.logged && !h.firstReplyLogged {
-		d.logReply(ctx, s, first)
+		p.logReply(ctx, s, first)
 		h.firstReplyLogged = true
 	}
 }
@@ -118,24 +118,24 @@ func (d *Protocol) logFirstReply(ctx context.Context, s sender, first protocol.R
 // logIncoming logs a line that came, with whose it is: the sender that it names is only what it
 // says. refused is why it is not taken; what is not even known to come from the other end
 // of a line to another machine has nobody as its sender.
-func (d *Protocol) logIncoming(ctx context.Context, s sender, m wire.Message, refused error) {
+func (p *Protocol) logIncoming(ctx context.Context, s sender, m wire.Message, refused error) {
 	m.From = s.address
 	if refused != nil && protocol.ConnectionOf(ctx).Remote {
 		m.From, m.To = wire.Address{}, wire.Address{}
 	}
-	d.trace(ctx, m)
+	p.trace(ctx, m)
 }
 
 // logOutgoing logs and keeps a line that an agent is told without having said anything.
-func (d *Protocol) logOutgoing(ctx context.Context, m wire.Message) {
-	d.trace(ctx, m)
-	if n, ok := conversationNumber(m); ok && d.messages != nil {
-		d.addToLog(models.LoggedMessage{ID: newMessageID(), At: d.clock(), Peer: m.To.String(), Context: n}, m)
+func (p *Protocol) logOutgoing(ctx context.Context, m wire.Message) {
+	p.trace(ctx, m)
+	if n, ok := conversationNumber(m); ok && p.messages != nil {
+		p.addToLog(models.LoggedMessage{ID: newMessageID(), At: p.clock(), Peer: m.To.String(), Context: n}, m)
 	}
 }
 
 // addToLog has a line written that says what m does.
-func (d *Protocol) addToLog(l models.LoggedMessage, m wire.Message) {
+func (p *Protocol) addToLog(l models.LoggedMessage, m wire.Message) {
 	tid, _ := m.Task.Number()
 	l.Task, l.Depth, l.Number = max(tid, 0), m.Depth, m.Number
 	l.From, l.To, l.Type, l.Code = m.From.String(), m.To.String(), m.Type.String(), string(m.Err)
@@ -144,7 +144,7 @@ func (d *Protocol) addToLog(l models.LoggedMessage, m wire.Message) {
 	}
 	l.Code = strings.Clone(l.Code)
 	l.Data = strings.Clone(string(withoutSecrets(m.Data))) // and not the whole of what it came in
-	d.messages.Add(l)
+	p.messages.Add(l)
 }
 
 // withoutSecrets is DATA without what must not be kept, however it is spelled.
@@ -158,9 +158,9 @@ func withoutSecrets(data wire.Data) wire.Data {
 }
 
 // trace logs a line (§13.1, rule 8). What is not logged costs nothing.
-func (d *Protocol) trace(ctx context.Context, m wire.Message) {
-	if level := telemetry.V5Level(m.Type.String()); d.log.Enabled(ctx, level) {
-		d.log.LogAttrs(ctx, level, "a line", slog.Any("v5", traceRecord(m)))
+func (p *Protocol) trace(ctx context.Context, m wire.Message) {
+	if level := telemetry.V5Level(m.Type.String()); p.log.Enabled(ctx, level) {
+		p.log.LogAttrs(ctx, level, "a line", slog.Any("v5", traceRecord(m)))
 	}
 }
 

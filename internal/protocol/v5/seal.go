@@ -18,15 +18,15 @@ import (
 
 // signReply signs an answer where its agent signs. One that cannot be signed any more is not
 // shown.
-func (d *Protocol) signReply(ctx context.Context, agentID string, m wire.Message, a protocol.Reply) protocol.Reply {
+func (p *Protocol) signReply(ctx context.Context, agentID string, m wire.Message, a protocol.Reply) protocol.Reply {
 	if agentID == "" || len(a.Body) == 0 {
 		return a
 	}
 	lines := strings.Split(string(a.Body), "\n")
 	for i, line := range lines {
-		out, err := d.sign(ctx, agentID, line)
+		out, err := p.sign(ctx, agentID, line)
 		if err != nil {
-			return d.errorReply(m, err)
+			return p.errorReply(m, err)
 		}
 		lines[i] = out
 	}
@@ -35,8 +35,8 @@ func (d *Protocol) signReply(ctx context.Context, agentID string, m wire.Message
 }
 
 // sign is a line to an agent with the signature that it may need.
-func (d *Protocol) sign(ctx context.Context, agentID, line string) (string, error) {
-	key, err := d.signingKey(ctx, agentID)
+func (p *Protocol) sign(ctx context.Context, agentID, line string) (string, error) {
+	key, err := p.signingKey(ctx, agentID)
 	far := protocol.ConnectionOf(ctx).Remote
 	switch {
 	case err != nil:

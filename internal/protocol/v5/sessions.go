@@ -29,12 +29,12 @@ func rejectFacts(data wire.Data) error {
 
 // contextFact is what the session of a CTX has under a key, for whoever made it and for the
 // agents that have, or had, a task in it. For others there is no such session.
-func (d *Protocol) contextFact(ctx context.Context, s sender, name, key string) (string, error) {
+func (p *Protocol) contextFact(ctx context.Context, s sender, name, key string) (string, error) {
 	n, ok := contextNumber(name)
 	if !ok || name == wire.SystemContext {
 		return "", unknownSession(name)
 	}
-	id, err := d.orchestrator.SessionOfContext(ctx, n)
+	id, err := p.orchestrator.SessionOfContext(ctx, n)
 	switch {
 	case isNotFound(err):
 		return "", unknownSession(name)
@@ -43,7 +43,7 @@ func (d *Protocol) contextFact(ctx context.Context, s sender, name, key string) 
 	case id == "": // a task of another door, which is in none
 		return "", errorf(wire.E43, "", "the session has nothing under %s", key)
 	}
-	session, err := d.orchestrator.Session(ctx, id)
+	session, err := p.orchestrator.Session(ctx, id)
 	if err != nil {
 		return "", notFoundAs(err, wire.E42, "there is no session %s", name)
 	}
@@ -51,7 +51,7 @@ func (d *Protocol) contextFact(ctx context.Context, s sender, name, key string) 
 		if s.agentID == "" {
 			return "", unknownSession(name)
 		}
-		tasks, err := d.orchestrator.Tasks(ctx, models.TaskQuery{SessionID: id, AgentID: s.agentID, Limit: 1})
+		tasks, err := p.orchestrator.Tasks(ctx, models.TaskQuery{SessionID: id, AgentID: s.agentID, Limit: 1})
 		if err != nil {
 			return "", err
 		}
@@ -59,5 +59,5 @@ func (d *Protocol) contextFact(ctx context.Context, s sender, name, key string) 
 			return "", unknownSession(name)
 		}
 	}
-	return d.sessionFact(ctx, models.Task{SessionID: id}, key)
+	return p.sessionFact(ctx, models.Task{SessionID: id}, key)
 }

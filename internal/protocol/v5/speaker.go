@@ -23,7 +23,7 @@ type sender struct {
 
 // identifySender returns who sends a message. The token names the agent, and FROM must be the
 // number it has; only a join may propose another one, which it does not get.
-func (d *Protocol) identifySender(ctx context.Context, from models.Principal, m wire.Message) (sender, error) {
+func (p *Protocol) identifySender(ctx context.Context, from models.Principal, m wire.Message) (sender, error) {
 	s := sender{Principal: from, address: wire.Address{Role: wire.User}}
 	if from.AgentID == nil {
 		switch {
@@ -36,7 +36,7 @@ func (d *Protocol) identifySender(ctx context.Context, from models.Principal, m 
 	}
 	s.agentID = *from.AgentID
 	var err error
-	if s.address, err = d.agentAddress(ctx, s.agentID); err != nil {
+	if s.address, err = p.agentAddress(ctx, s.agentID); err != nil {
 		s.address = wire.Address{}
 		return s, err
 	}
@@ -48,11 +48,11 @@ func (d *Protocol) identifySender(ctx context.Context, from models.Principal, m 
 
 // withTokenSender is a line that could not be read, as one of the agent whose token it came with:
 // it is that agent that has to be told.
-func (d *Protocol) withTokenSender(ctx context.Context, from models.Principal, m wire.Message) wire.Message {
+func (p *Protocol) withTokenSender(ctx context.Context, from models.Principal, m wire.Message) wire.Message {
 	if from.AgentID == nil {
 		return m
 	}
-	if own, err := d.agentAddress(ctx, *from.AgentID); err == nil {
+	if own, err := p.agentAddress(ctx, *from.AgentID); err == nil {
 		m.From = own
 	}
 	return m

@@ -18,14 +18,14 @@ const (
 // followDuplicate answers a request whose name another one has taken that has perhaps not been
 // submitted yet. Where that is the same request, it is followed; taken is the refusal of
 // any other.
-func (d *Protocol) followDuplicate(ctx context.Context, s sender, m wire.Message, wait time.Duration, taken error) (protocol.Reply, error) {
+func (p *Protocol) followDuplicate(ctx context.Context, s sender, m wire.Message, wait time.Duration, taken error) (protocol.Reply, error) {
 	for range duplicatePolls {
-		t, err := d.findEarlierRequest(ctx, s, m)
+		t, err := p.findEarlierRequest(ctx, s, m)
 		switch {
 		case err != nil:
 			return protocol.Reply{}, err
 		case t != nil:
-			return d.acceptedReply(ctx, s, m, *t, wait)
+			return p.acceptedReply(ctx, s, m, *t, wait)
 		}
 		select {
 		case <-ctx.Done():

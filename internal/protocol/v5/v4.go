@@ -40,11 +40,11 @@ func parse(line string, old bool) (wire.Message, error) {
 
 // repliesInV4 reports whether a line is answered in V4: it is one, or comes from a worker that
 // knows nothing else. A join is V5 for everybody, and so is its answer (§14.3).
-func (d *Protocol) repliesInV4(from models.Principal, raw []byte) bool {
+func (p *Protocol) repliesInV4(from models.Principal, raw []byte) bool {
 	if isV4(raw) {
 		return true
 	}
-	if from.AgentID == nil || !d.knowsOnlyV4(*from.AgentID) {
+	if from.AgentID == nil || !p.knowsOnlyV4(*from.AgentID) {
 		return false
 	}
 	segments := bytes.SplitN(raw, []byte{'|'}, wire.Segments)
@@ -52,8 +52,8 @@ func (d *Protocol) repliesInV4(from models.Principal, raw []byte) bool {
 }
 
 // knowsOnlyV4 reports whether an agent has joined as a worker of V4.
-func (d *Protocol) knowsOnlyV4(agentID string) bool {
-	w := d.orchestrator.CachedWorker(agentID)
+func (p *Protocol) knowsOnlyV4(agentID string) bool {
+	w := p.orchestrator.CachedWorker(agentID)
 	return w.Protocol == Name && w.ProtocolVersion == VersionV4
 }
 
@@ -64,7 +64,7 @@ func joinsAsV4(join wire.Message) bool {
 }
 
 // resolveTaskV4 finds out which task a message of V4 is about, which CTX would say in V5.
-func (d *Protocol) resolveTaskV4(ctx context.Context, s *sender, m wire.Message) error {
+func (p *Protocol) resolveTaskV4(ctx context.Context, s *sender, m wire.Message) error {
 	s.v4 = true
 	if m.Type == wire.Handoff {
 		return errorf(wire.E14, "", "V4 has no type X; join with version=V5 to hand work off")
@@ -76,23 +76,23 @@ func (d *Protocol) resolveTaskV4(ctx context.Context, s *sender, m wire.Message)
 	switch {
 	case m.Type == wire.Update && m.State == wire.Cancelled,
 		m.Type == wire.Clarify && (s.agentID == "" || has(m.Data, "answer") || has(m.Data, "choice")):
-		return d.findRequestV4(ctx, s, tid)
+		return p.findRequestV4(ctx, s, tid)
 	case s.agentID == "":
 		return nil
 	}
 	switch m.Type {
 	case wire.Ack, wire.Update, wire.Success, wire.Failure, wire.Clarify:
-		return d.findWorkV4(ctx, s, tid)
+		return p.findWorkV4(ctx, s, tid)
 	}
 	return nil
 }
 
 // withShortNames is a message with the names that its task has in V5.
-func (d *Protocol) withShortNames(ctx context.Context, s sender, m wire.Message) wire.Message {
+func (p *Protocol) withShortNames(ctx context.Context, s sender, m wire.Message) wire.Message {
 	if s.task == nil {
 		return m
 	}
-	if h, err := d.newMessage(ctx, *s.task); err == nil { // else it is not kept
+	if h, err := p.newMessage(ctx, *s.task); err == nil { // else it is not kept
 		m.Context, m.Task, m.Depth = h.Context, h.Task, h.Depth
 		s.incoming.setContext(m) // recall has found it among the speaker's
 	}

@@ -10,11 +10,11 @@ import (
 )
 
 // toV4 puts an answer into V4.
-func (d *Protocol) toV4(a protocol.Reply) protocol.Reply {
+func (p *Protocol) toV4(a protocol.Reply) protocol.Reply {
 	var lines [][]byte
 	for line := range bytes.SplitSeq(a.Body, []byte{'\n'}) {
 		if len(line) > 0 {
-			lines = append(lines, d.messageToV4(line, a.Location))
+			lines = append(lines, p.messageToV4(line, a.Location))
 		}
 	}
 	a.Body = bytes.Join(lines, []byte{'\n'})
@@ -23,22 +23,22 @@ func (d *Protocol) toV4(a protocol.Reply) protocol.Reply {
 
 // messageToV4 puts a line of our own into V4 (PROTOCOL_V5 §14.2). at is where REST has the task
 // that it is about, "" for not known.
-func (d *Protocol) messageToV4(line []byte, at string) []byte {
+func (p *Protocol) messageToV4(line []byte, at string) []byte {
 	m, err := wire.Parse(string(line))
 	if err != nil {
-		d.log.Error("a line of our own cannot be read", "error", err)
+		p.log.Error("a line of our own cannot be read", "error", err)
 		m = wire.Message{From: self, To: wire.Address{Role: wire.User}, Type: wire.Failure, State: wire.Failed, Err: wire.E99, Data: "-"}
 	}
-	return d.formatV4(adaptToV4(m, at))
+	return p.formatV4(adaptToV4(m, at))
 }
 
 // formatV4 writes a message of which V4 can say everything. Its number is counted for each
 // receiver, since there is no CTX.
-func (d *Protocol) formatV4(m wire.Message) []byte {
-	m.Number = d.numbers.next(VersionV4 + " " + m.To.String())
+func (p *Protocol) formatV4(m wire.Message) []byte {
+	m.Number = p.numbers.next(VersionV4 + " " + m.To.String())
 	line, err := v4.Format(m)
 	if err != nil {
-		d.log.Error("a line cannot be put into V4", "error", err)
+		p.log.Error("a line cannot be put into V4", "error", err)
 		plain := wire.Message{Number: m.Number, From: self, To: m.To, Type: wire.Failure, Task: m.Task, State: wire.Failed, Err: wire.E99, Data: "-"}
 		line, _ = v4.Format(plain) // of which every part is sayable
 	}

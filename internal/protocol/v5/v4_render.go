@@ -13,19 +13,19 @@ import (
 
 // renderV4 puts what a worker of V4 is told into V4. Work that V4 cannot say is not given
 // to it by half: its attempt fails, and there is nothing to tell.
-func (d *Protocol) renderV4(ctx context.Context, agent models.Agent, m models.InboxMessage, lines [][]byte) ([][]byte, error) {
+func (p *Protocol) renderV4(ctx context.Context, agent models.Agent, m models.InboxMessage, lines [][]byte) ([][]byte, error) {
 	for i, line := range lines {
 		out, err := wire.Parse(string(line))
 		if err != nil {
 			return nil, err
 		}
 		if m.Kind == models.MessageAssign {
-			data, ok, err := d.requestDataV4(ctx, m.TaskID, out.Data)
+			data, ok, err := p.requestDataV4(ctx, m.TaskID, out.Data)
 			if err != nil {
 				return nil, err
 			}
 			if !ok {
-				return nil, d.failAttemptV4(ctx, agent, m)
+				return nil, p.failAttemptV4(ctx, agent, m)
 			}
 			out.Data = data
 		}
@@ -37,18 +37,18 @@ func (d *Protocol) renderV4(ctx context.Context, agent models.Agent, m models.In
 		if m.TaskID != "" && m.Kind != models.MessageTaskEnded { // which is about what it asked for itself
 			out.Task = taskV4(out)
 		}
-		lines[i] = d.formatV4(adaptToV4(out, "/api/v1/tasks/"+m.TaskID))
+		lines[i] = p.formatV4(adaptToV4(out, "/api/v1/tasks/"+m.TaskID))
 	}
 	return lines, nil
 }
 
 // requestDataV4 is the DATA of a request without references: what they stand for is in the
 // parameters of the task. ok is false where DATA cannot say those, or has no room for them.
-func (d *Protocol) requestDataV4(ctx context.Context, taskID string, data wire.Data) (said wire.Data, ok bool, err error) {
+func (p *Protocol) requestDataV4(ctx context.Context, taskID string, data wire.Data) (said wire.Data, ok bool, err error) {
 	if !isUnencodableV4(data) {
 		return data, true, nil
 	}
-	order, err := d.orchestrator.TaskWithInput(ctx, taskID)
+	order, err := p.orchestrator.TaskWithInput(ctx, taskID)
 	if err != nil {
 		return "", false, err
 	}
@@ -80,16 +80,16 @@ func (d *Protocol) requestDataV4(ctx context.Context, taskID string, data wire.D
 
 // failAttemptV4 ends the attempt of a worker that cannot be told what to do, so that another
 // one is asked, with a failure that says nothing about its line.
-func (d *Protocol) failAttemptV4(ctx context.Context, agent models.Agent, m models.InboxMessage) error {
-	t, err := d.orchestrator.Task(ctx, m.TaskID)
+func (p *Protocol) failAttemptV4(ctx context.Context, agent models.Agent, m models.InboxMessage) error {
+	t, err := p.orchestrator.Task(ctx, m.TaskID)
 	if err != nil {
 		return err
 	}
-	name, err := d.agentAddress(ctx, agent.ID)
+	name, err := p.agentAddress(ctx, agent.ID)
 	if err != nil {
 		return err
 	}
-	_, err = d.orchestrator.Complete(ctx, agent.ID, t.ID, orchestrator.Result{
+	_, err = p.orchestrator.Complete(ctx, agent.ID, t.ID, orchestrator.Result{
 		Failure: otherWorkerFailure(t), Text: fmt.Sprintf("%s speaks V4, in which the parameters cannot be said", name),
 		MessageID: "v4:" + t.ID + ":" + strconv.Itoa(m.Attempt),
 	})

@@ -36,8 +36,8 @@ const maxRecentTasks = 20
 
 // findWorkV4 finds the task that an agent speaks of among those it has, and for a worker
 // of V4 then among those it had last.
-func (d *Protocol) findWorkV4(ctx context.Context, s *sender, tid int) error {
-	orders, err := d.orchestrator.OpenTasksOf(ctx, s.agentID)
+func (p *Protocol) findWorkV4(ctx context.Context, s *sender, tid int) error {
+	orders, err := p.orchestrator.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return err
 	}
@@ -45,11 +45,11 @@ func (d *Protocol) findWorkV4(ctx context.Context, s *sender, tid int) error {
 	for i, o := range orders {
 		has[i] = o.Task
 	}
-	only := d.knowsOnlyV4(s.agentID)
-	found, err := d.filterByTaskV4(ctx, has, tid, only)
+	only := p.knowsOnlyV4(s.agentID)
+	found, err := p.filterByTaskV4(ctx, has, tid, only)
 	if err == nil && len(found) == 0 && only {
-		if has, err = d.orchestrator.Tasks(ctx, models.TaskQuery{AgentID: s.agentID, Limit: maxRecentTasks}); err == nil {
-			found, err = d.filterByTaskV4(ctx, has, tid, only)
+		if has, err = p.orchestrator.Tasks(ctx, models.TaskQuery{AgentID: s.agentID, Limit: maxRecentTasks}); err == nil {
+			found, err = p.filterByTaskV4(ctx, has, tid, only)
 		}
 	}
 	switch {
@@ -66,13 +66,13 @@ func (d *Protocol) findWorkV4(ctx context.Context, s *sender, tid int) error {
 
 // filterByTaskV4 returns the tasks that have a TID: that of V4 for a worker that knows only
 // that, and for another one its own in each session.
-func (d *Protocol) filterByTaskV4(ctx context.Context, tasks []models.Task, tid int, only bool) (out []models.Task, err error) {
+func (p *Protocol) filterByTaskV4(ctx context.Context, tasks []models.Task, tid int, only bool) (out []models.Task, err error) {
 	for _, t := range tasks {
-		root, err := d.rootTask(ctx, t)
+		root, err := p.rootTask(ctx, t)
 		if err != nil {
 			return nil, err
 		}
-		h, err := d.orchestrator.ShortID(ctx, root.ID, root.SessionID)
+		h, err := p.orchestrator.ShortID(ctx, root.ID, root.SessionID)
 		if err != nil {
 			return nil, err
 		}
@@ -89,13 +89,13 @@ func (d *Protocol) filterByTaskV4(ctx context.Context, tasks []models.Task, tid 
 
 // findRequestV4 finds the task that somebody speaks of who asked for it in V4: the newest
 // with the TID.
-func (d *Protocol) findRequestV4(ctx context.Context, s *sender, tid int) error {
-	tasks, err := d.orchestrator.TasksNumbered(ctx, s.TokenID, tid, maxRecentTasks)
+func (p *Protocol) findRequestV4(ctx context.Context, s *sender, tid int) error {
+	tasks, err := p.orchestrator.TasksByNumber(ctx, s.TokenID, tid, maxRecentTasks)
 	if err != nil {
 		return err
 	}
 	for _, t := range tasks {
-		order, err := d.orchestrator.TaskWithInput(ctx, t.ID)
+		order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
 		if isNotFound(err) {
 			continue
 		}

@@ -5,6 +5,8 @@
 package envelope
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -71,4 +73,47 @@ type Payload interface {
 	Type() Type
 
 	writeMembers(w *writer)
+}
+
+// unknownAgent stands for a sender whose type could not be read.
+const unknownAgent = "unknown"
+
+// Reply answers a message: from and to change places, trace_id and request_id are
+// echoed. id and at are the answer's own. to may be what Parse returns with an error;
+// what it could not read is then replaced: the sender by the word unknown, who was
+// written to by orchestrator, and the ids by uuid.Nil, which only an error may have.
+func Reply(to Envelope, id uuid.UUID, at time.Time, payload Payload) Envelope {
+	return Envelope{
+		ProtocolVersion: Version,
+		MessageID:       id,
+		From:            cmp.Or(to.To, Orchestrator),
+		To:              cmp.Or(to.From, unknownAgent),
+		Timestamp:       at.UTC(),
+		TraceID:         to.TraceID,
+		RequestID:       to.RequestID,
+		Type:            payload.Type(),
+		Payload:         payload,
+	}
+}
+
+// maxTaskID is the longest task_id that TaskOf returns, in bytes.
+const maxTaskID = 64
+
+// FindTaskID is what stands behind the first member task_id, whichever object it is of, ""
+// where there is none. It is for telling quickly which messages belong together; the
+// message need not be valid.
+func FindTaskID(raw []byte) string {
+	_, rest, found := bytes.Cut(raw, []byte(`"task_id"`))
+	if !found {
+		return ""
+	}
+	rest = bytes.TrimLeft(rest, " \t\r\n:")
+	if len(rest) == 0 || rest[0] != '"' {
+		return ""
+	}
+	id, _, found := bytes.Cut(rest[1:], []byte{'"'})
+	if !found || len(id) > maxTaskID {
+		return ""
+	}
+	return string(id)
 }

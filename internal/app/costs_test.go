@@ -1,0 +1,163 @@
+package app_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/config"
+)
+
+// TestCosts compares what operations cost in commits, statements and rows with the files in
+// testdata/costs, on both databases. Each operation is measured alone on a server of its own,
+// so no two callers share a commit.
+func TestCosts(t *testing.T) {
+	t.Parallel()
+	t.Run("operations", func(t *testing.T) {
+		t.Run("create agent", costOfCreateAgent)
+		t.Run("reservations", costOfReservations)
+		t.Run("record usage", costOfUsage)
+		t.Run("task in envelopes", costOfEnvelopeTask)
+		t.Run("task over REST", costOfRESTTask)
+		t.Run("task in V5", costOfV5Task)
+		t.Run("heartbeats", costOfHeartbeats)
+		t.Run("tool calls", costOfToolCalls)
+		t.Run("webhook deliveries", costOfWebhooks)
+	})
+	t.Run("documentation", costsAreDocumented)
+}
+
+func costOfCreateAgent(t *testing.T) {
+	t.Parallel()
+	measure(t, nil, func(t *testing.T, m *measured) {
+		m.agent(t, "warm-up")
+		m.awaitEvents(t)
+		o := m.operation("create agent (POST /api/v1/agents)")
+		o.post(t, "create", m.client, http.StatusCreated, "/api/v1/agents", measuredAgent("digger"))
+		o.compare(t, "create-agent")
+	})
+}
+
+func costOfReservations(t *testing.T) {
+	t.Parallel()
+	measure(t, nil, func(t *testing.T, m *measured) {
+		m.agent(t, "digger")
+		m.awaitEvents(t)
+		const path = "/api/v1/agents/digger/reservations"
+		reserve := func(title, file string) (id string) {
+			o := m.operation(title)
+			var made struct{ ID string }
+			require.NoError(t, json.Unmarshal(o.post(t, "reserve", m.client, http.StatusCreated, path, map[string]any{"tokens": 100}), &made))
+			o.compare(t, file)
+			return made.ID
+		}
+		settle := func(id string) *operation {
+			o := m.operation("settle (POST /api/v1/agents/{id}/reservations/{id}/settle)")
+			o.post(t, "settle", m.client, http.StatusOK, path+"/"+id+"/settle", map[string]any{"tokens": 60})
+			return o
+		}
+		settle(reserve("the first reservation of an agent (POST /api/v1/agents/{id}/reservations)", "reserve-first"))
+		settle(reserve("reserve (POST /api/v1/agents/{id}/reservations)", "reserve")).compare(t, "settle")
+	})
+}
+
+func costOfUsage(t *testing.T) {
+	t.Parallel()
+	measure(t, nil, func(t *testing.T, m *measured) {
+		m.agent(t, "digger")
+		m.awaitEvents(t)
+		record := func(title, file string) {
+			o := m.operation(title)
+			o.post(t, "record", m.client, http.StatusCreated, "/api/v1/agents/digger/usage", map[string]any{"tokens": 60})
+			o.compare(t, file)
+		}
+		record("the first fact of an agent (POST /api/v1/agents/{id}/usage)", "record-usage-first")
+		record("record usage (POST /api/v1/agents/{id}/usage)", "record-usage")
+	})
+}
+
+// costOfHeartbeats measures the three ways in which an agent shows that it is alive.
+func costOfHeartbeats(t *testing.T) {
+	t.Parallel()
+	t.Run("messages", func(t *testing.T) {
+		measure(t, nil, func(t *testing.T, m *measured) {
+			worker, spoken := m.worker(t, "digger"), connected(t, m.app.V5Addr())
+			alive := func() word {
+				return letter("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"})
+			}
+			worker.must(t, http.StatusAccepted, http.MethodPost, "/api/agent/message", alive())
+			own := spoken.join(";name=helper")
+			eventually(t, func() bool { return m.online(t, "digger") && m.online(t, "v5-helper") }, "both are online")
+			m.awaitEvents(t)
+
+			o := m.operation("heartbeat in an envelope (POST /api/agent/message, work_status)")
+			o.post(t, "heartbeat", worker, http.StatusAccepted, "/api/agent/message", alive())
+			o.compare(t, "heartbeat-envelope")
+			o = m.operation("heartbeat in PROTOCOL_V5 over TCP (H)")
+			o.step(t, "heartbeat", func(string) { spoken.say("M2|" + own + ">O1|H|T0|-|-|-|0|S0|-|load=5%") }, committed("UPSERT workers"))
+			o.compare(t, "heartbeat-v5")
+		})
+	})
+	t.Run("connections", func(t *testing.T) {
+		measure(t, func(cfg *config.Config) { cfg.Links.Heartbeat = time.Second }, func(t *testing.T, m *measured) {
+			worker := dial(t, m.url, m.worker(t, "digger").token)
+			worker.conn.CloseRead(t.Context()) // which answers pings
+			eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
+			m.awaitEvents(t)
+			o := m.operation("heartbeat of the connections of a process (WebSocket, SSE, TCP; all of a moment together)")
+			o.step(t, "heartbeat", func(string) {}, committed("UPDATE workers"))
+			o.steps[0].entries = o.steps[0].entries[:1] // others follow every second
+			o.compare(t, "heartbeat-connections")
+		})
+	})
+}
+
+// costOfToolCalls measures calls of a tool of a process behind the gateway.
+func costOfToolCalls(t *testing.T) {
+	t.Parallel()
+	file := toolsFile(t)
+	measure(t, func(cfg *config.Config) { cfg.MCP.Servers = file }, func(t *testing.T, m *measured) {
+		caller := m.worker(t, "caller")
+		eventually(t, func() bool {
+			return m.online(t, "mcp-tools") && slices.Contains(caller.tools(t, "tools"), "tools:echo")
+		}, "the upstream is ready")
+		flush := func() { m.must(t, http.StatusOK, http.MethodGet, "/api/v1/tools/calls", nil) } // writes the audit
+		flush()
+		m.awaitEvents(t)
+		call := func(title, name string) {
+			o := m.operation(title)
+			o.step(t, "call", func(id string) {
+				w := caller.modern(t, "tools/call", "tools:echo", `"name":"tools:echo","arguments":{"depth":3}`, "X-Request-Id", id)
+				require.Equal(t, http.StatusOK, w.status, w.body)
+				flush()
+			}, written("INSERT tool_calls", 1))
+			o.compare(t, name)
+		}
+		call("the first call of a tool by an agent (POST /mcp, tools/call, upstream over stdio)", "tool-call-first")
+		call("tool call (POST /mcp, tools/call, upstream over stdio)", "tool-call")
+
+		o := m.operation("what an agent that calls no tool for 5 seconds gives back")
+		o.step(t, "release", func(string) { m.clock.Advance(5 * time.Second) }, committed("UPSERT usage_accounts"))
+		o.compare(t, "tool-call-release")
+	})
+}
+
+// costOfWebhooks measures the delivery of one event to one webhook.
+func costOfWebhooks(t *testing.T) {
+	t.Parallel()
+	measure(t, nil, func(t *testing.T, m *measured) {
+		m.must(t, http.StatusCreated, http.MethodPost, "/api/v1/webhooks", map[string]any{"url": receiver(t), "events": []string{"agent.created"}})
+		m.awaitEvents(t)
+		deliver := func(title, name, agent string) {
+			o := m.operation(title)
+			o.post(t, "create an agent and deliver the event", m.client, http.StatusCreated, "/api/v1/agents", measuredAgent(agent), committed("UPDATE deliveries"))
+			o.compare(t, name)
+		}
+		deliver("the first delivery to a webhook (event agent.created)", "webhook-delivery-first", "digger")
+		deliver("webhook delivery (event agent.created)", "webhook-delivery", "helper")
+	})
+}

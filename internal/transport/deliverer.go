@@ -1,0 +1,209 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"comet/models"
+)
+
+// maxNotices limits the unacknowledged messages that are not task assignments.
+const maxNotices = 100
+
+// maxBackoffFactor limits the delay before a message is delivered again, as a multiple of the first
+// delay.
+const maxBackoffFactor = 16
+
+// deliverer sends the messages of an agent's inbox over one connection. It is not safe for
+// concurrent use.
+type deliverer struct {
+	server *Server
+	conn   *connection
+	agent  models.Agent
+	// redeliverAfter is the delay before an unacknowledged message is delivered again, 0 for never.
+	// With backoff the delay doubles each time, up to maxBackoffFactor.
+	redeliverAfter time.Duration
+	backoff        bool
+	// maxBytes is the size limit of a message, 0 for none.
+	maxBytes int
+}
+
+// outbound is a message as it is sent. One message may have several parts.
+type outbound struct {
+	id    string
+	parts [][]byte
+}
+
+// size returns the length of all parts, in bytes.
+func (o outbound) size() (n int) {
+	for _, part := range o.parts {
+		n += len(part)
+	}
+	return n
+}
+
+// errDoesNotFit says that a message cannot be sent over this connection now. It counts as delivered
+// and is tried again like an unacknowledged message.
+var errDoesNotFit = errors.New("the message does not fit the connection")
+
+// run delivers messages as they arrive, using send, and calls onHeartbeat every heartbeat. It
+// returns nil when the connection ends, ctx.Err() when ctx ends, and otherwise the error of
+// onHeartbeat or send.
+func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) error, send func(outbound) error) error {
+	inboxChanged, stop := d.server.core.Work.Inbox(d.agent.ID)
+	defer stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-inboxChanged:
+		case <-d.conn.wakeUp:
+		case <-timer.C:
+		case <-d.conn.done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if d.conn.heartbeatDue.Swap(false) {
+			if err := onHeartbeat(ctx); err != nil {
+				return err
+			}
+			if d.conn.ended() {
+				return nil
+			}
+		}
+		next, err := d.deliverPending(ctx, d.conn.concurrency+maxNotices, send)
+		if err != nil {
+			return err
+		}
+		if next > 0 {
+			timer.Reset(next)
+		}
+	}
+}
+
+// deliverPending delivers up to limit messages of the inbox that were not delivered yet, within the
+// agent's concurrency and maxNotices. It stops at an error of send other than errDoesNotFit. next
+// is the time until a message is due again, 0 for none.
+func (d *deliverer) deliverPending(ctx context.Context, limit int, send func(outbound) error) (next time.Duration, err error) {
+	window := d.conn.concurrency + maxNotices + d.conn.inFlight.removeAcked()
+	inbox, err := d.server.core.Work.Messages(ctx, d.agent.ID, window)
+	if err == nil {
+		err = d.forgetRemoved(ctx, inbox, len(inbox) == window)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			d.server.logInboxFailure(d.agent.ID, err)
+		}
+		return time.Second, nil // the database is unavailable; the messages are kept
+	}
+	total, tasks := d.conn.inFlight.count()
+	now := d.server.opts.Clock()
+	for _, m := range inbox {
+		prev, delivered := d.conn.inFlight.get(m.ID)
+		if delivered && (prev.acked || d.redeliverAfter == 0) {
+			continue
+		}
+		if wait := d.redeliveryDelay(prev.attempts) - now.Sub(prev.at); delivered && wait > 0 {
+			next = minPositive(next, wait)
+			continue
+		}
+		if limit == 0 || !delivered && !d.hasCapacity(m, total, tasks) {
+			continue
+		}
+		sent, err := d.deliver(ctx, m, prev, send)
+		if err != nil {
+			return 0, err
+		}
+		if !sent {
+			continue
+		}
+		limit--
+		next = minPositive(next, d.redeliveryDelay(prev.attempts+1))
+		if !delivered {
+			total++
+		}
+		if m.Kind == models.MessageAssign && !delivered {
+			tasks++
+		}
+	}
+	return next, nil
+}
+
+// redeliveryDelay returns the delay before a message that was delivered attempts times is delivered
+// again, 0 for never.
+func (d *deliverer) redeliveryDelay(attempts int) time.Duration {
+	if !d.backoff || attempts < 1 {
+		return d.redeliverAfter
+	}
+	return d.redeliverAfter * time.Duration(min(1<<min(attempts-1, 10), maxBackoffFactor))
+}
+
+// hasCapacity reports whether a new message may be delivered, given total messages and tasks
+// assignments in flight.
+func (d *deliverer) hasCapacity(m models.InboxMessage, total, tasks int) bool {
+	if m.Kind == models.MessageAssign && tasks >= d.conn.concurrency {
+		return false
+	}
+	return total < d.conn.concurrency+maxNotices
+}
+
+// minPositive returns the smaller duration, ignoring values that are not positive.
+func minPositive(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// forgetRemoved forgets messages that are no longer in the inbox. If the inbox may hold more than
+// inbox (more is set), it asks the database.
+func (d *deliverer) forgetRemoved(ctx context.Context, inbox []models.InboxMessage, more bool) error {
+	removed := d.conn.inFlight.missingFrom(inbox)
+	if more && len(removed) > 0 {
+		pending, err := d.server.core.Work.MessagePending(ctx, d.agent.ID, removed)
+		if err != nil {
+			return err
+		}
+		isPending := make(map[string]bool, len(pending))
+		for _, id := range pending {
+			isPending[id] = true
+		}
+		removed = slices.DeleteFunc(removed, func(id string) bool { return isPending[id] })
+	}
+	d.conn.inFlight.remove(removed)
+	return nil
+}
+
+// deliver sends one message and reports whether it was sent. An obsolete message is acknowledged
+// instead, and one that cannot be rendered is left in the inbox.
+func (d *deliverer) deliver(ctx context.Context, m models.InboxMessage, prev delivery, send func(outbound) error) (bool, error) {
+	parts, err := d.conn.protocol.Render(ctx, d.agent, m, d.maxBytes)
+	if err != nil {
+		d.server.logWarning("cannot render a message; it stays in the inbox", m.AgentID, err)
+		return false, nil
+	}
+	if len(parts) == 0 {
+		_, err := d.server.core.Work.Acknowledge(ctx, m.AgentID, []string{m.ID})
+		d.server.logWarning("cannot acknowledge an obsolete message", m.AgentID, err)
+		return false, nil
+	}
+	// Record the delivery first: the acknowledgement may arrive before send returns.
+	state := delivery{at: d.server.opts.Clock(), isTask: m.Kind == models.MessageAssign, attempts: prev.attempts + 1}
+	d.conn.inFlight.put(m.ID, state)
+	err = send(outbound{m.ID, parts})
+	switch {
+	case errors.Is(err, errDoesNotFit):
+		return true, nil
+	case err != nil && prev.attempts > 0:
+		d.conn.inFlight.put(m.ID, prev)
+		return false, err
+	case err != nil:
+		d.conn.inFlight.remove([]string{m.ID})
+		return false, err
+	}
+	d.server.metrics.countDelivered(d.conn.transport, prev.attempts > 0)
+	return true, nil
+}

@@ -1,0 +1,283 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
+
+	"comet/internal/errs"
+	"comet/internal/protocol"
+	"comet/internal/words"
+	"comet/models"
+)
+
+const (
+	agentRoot       = "/api/agent/"
+	contentTypeJSON = "application/json"
+	// bodyTimeout is how long sending a response may take, in addition to the time it waits.
+	bodyTimeout = 30 * time.Second
+	// maxEchoBytes is the longest message that is read from a rejected caller, to name the message
+	// in the refusal.
+	maxEchoBytes = 64 << 10
+)
+
+// caller is the principal of a request and its token.
+type caller struct {
+	models.Principal
+	token string
+}
+
+// handler serves a request. Its error is written as a refusal of the protocol.
+type handler func(w http.ResponseWriter, r *http.Request, who caller) error
+
+// Mount adds the agents' routes. They authenticate requests themselves, because the protocol
+// formats refusals.
+func (s *Server) Mount(r chi.Router) {
+	r.Post(agentRoot+"message", s.endpoint(s.postMessage))
+	r.Get(agentRoot+"connect", s.endpoint(agentsOnly(s.connectWebSocket)))
+	r.Get(agentRoot+"inbox", s.endpoint(agentsOnly(s.getInbox)))
+	r.Post(agentRoot+"inbox/ack", s.endpoint(agentsOnly(s.ackInbox)))
+	r.Get(agentRoot+"stream", s.endpoint(agentsOnly(s.streamInbox)))
+	r.Put(agentRoot+"push", s.endpoint(agentsOnly(s.putPush)))
+	r.Get(agentRoot+"push", s.endpoint(agentsOnly(s.getPush)))
+	r.Delete(agentRoot+"push", s.endpoint(agentsOnly(s.deletePush)))
+	if proto := s.unframedProtocol(); proto != nil {
+		r.Post(v5Root+"messages", s.endpointFor(proto, s.postV5Messages(proto)))
+		r.Get(v5Root+"prompts/{name}", s.endpointFor(proto, getPrompt(proto)))
+	}
+}
+
+// IsStreaming reports whether a request sets its own deadlines.
+func IsStreaming(r *http.Request) bool {
+	switch r.URL.Path {
+	case agentRoot + "message", agentRoot + "connect", agentRoot + "inbox", agentRoot + "stream", v5Root + "messages":
+		return true
+	}
+	return false
+}
+
+// endpoint wraps a handler with authentication and rate limiting.
+func (s *Server) endpoint(next handler) http.HandlerFunc {
+	return s.endpointFor(s.defaultProtocol, next)
+}
+
+// endpointFor is endpoint with the refusals of the given protocol.
+func (s *Server) endpointFor(proto protocol.Protocol, next handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		principal, token, err := s.authenticator.authenticate(r)
+		if err == nil {
+			err = s.opts.Admit(w, r, principal.TokenID)
+		}
+		switch {
+		case err != nil:
+		case r.Method == http.MethodHead: // a HEAD response could not carry the result
+			err = errs.New(errs.MethodNotAllowed, "HEAD is not allowed here")
+		default:
+			err = next(w, r, caller{principal, token})
+		}
+		if err != nil {
+			s.writeRefusal(w, r, proto, err)
+		}
+	}
+}
+
+// agentsOnly rejects tokens that are not bound to an agent.
+func agentsOnly(next func(w http.ResponseWriter, r *http.Request, from caller, agentID string) error) handler {
+	return func(w http.ResponseWriter, r *http.Request, from caller) error {
+		if from.AgentID == nil {
+			return errs.New(errs.ForeignAgent, "the token %q is bound to no agent; this endpoint is for agents", from.Name)
+		}
+		return next(w, r, from, *from.AgentID)
+	}
+}
+
+// failsBeforeBody reports whether an error occurs before the message was read.
+func failsBeforeBody(err error) bool {
+	switch errs.CodeOf(err) {
+	case errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent, errs.RateLimited:
+		return !isThrottled(err)
+	}
+	return false
+}
+
+// readShortBody returns the message of a request, nil if it is long or cannot be read.
+func readShortBody(r *http.Request) []byte {
+	if r.Method != http.MethodPost || r.ContentLength > maxEchoBytes {
+		return nil
+	}
+	raw, err := io.ReadAll(io.LimitReader(r.Body, maxEchoBytes+1))
+	if err != nil || len(raw) > maxEchoBytes {
+		return nil
+	}
+	return raw
+}
+
+// writeRefusal writes an error in the format of the protocol.
+func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto protocol.Protocol, err error) {
+	var raw []byte
+	if failsBeforeBody(err) {
+		raw = readShortBody(r)
+	}
+	err = explainMissingHeader(r, err)
+	e, status := errs.From(err), 0
+	switch e.Code {
+	case errs.Unauthenticated:
+		if isThrottled(err) {
+			status = http.StatusTooManyRequests
+		}
+	case errs.BodyTooLarge:
+		status = http.StatusRequestEntityTooLarge
+	case errs.UnsupportedMediaType:
+		status = http.StatusUnsupportedMediaType
+	case errs.MethodNotAllowed:
+		status = http.StatusMethodNotAllowed
+	case errs.NotFound:
+		status = http.StatusNotFound
+	case errs.Internal:
+		s.log.ErrorContext(r.Context(), "a request of an agent failed", "path", r.URL.Path, "error", err)
+	}
+	reply := proto.Refuse(err, raw)
+	if proto.Unframed() {
+		reply.Body = append(reply.Body, '\n')
+	}
+	if status != 0 {
+		reply.Status = status
+	}
+	if seconds, ok := e.Meta[retryAfter].(int); ok {
+		reply.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	if reply.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	writeReply(w, reply)
+}
+
+// writeReply writes a reply of a protocol.
+func writeReply(w http.ResponseWriter, reply protocol.Reply) {
+	h := w.Header()
+	if reply.Location != "" {
+		h.Set("Location", reply.Location)
+	}
+	if reply.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(reply.RetryAfter.Seconds()))))
+	}
+	if len(reply.Body) > 0 {
+		if reply.ContentType == "" {
+			reply.ContentType = contentTypeJSON
+		}
+		h.Set("Content-Type", reply.ContentType)
+		h.Set("Content-Length", strconv.Itoa(len(reply.Body)))
+	}
+	w.WriteHeader(reply.Status)
+	_, _ = w.Write(reply.Body) // the client may be gone by now
+}
+
+// writeJSON responds with v. On an error nothing has been sent.
+func writeJSON(w http.ResponseWriter, v any) error {
+	var b bytes.Buffer
+	if err := json.MarshalWrite(&b, v); err != nil {
+		return err
+	}
+	writeReply(w, protocol.Reply{Status: http.StatusOK, Body: b.Bytes()})
+	return nil
+}
+
+// extendDeadlines replaces the server's deadlines for a request whose body was read and which may
+// wait. The errors are ignored: only a test's response writer returns one.
+func extendDeadlines(w http.ResponseWriter, wait time.Duration) {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Time{})
+	_ = c.SetWriteDeadline(time.Now().Add(wait + bodyTimeout))
+}
+
+// readBody reads a JSON body of at most limit bytes. The errors are errs.UnsupportedMediaType,
+// errs.BodyTooLarge, errs.Timeout and errs.InvalidRequest.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	return readBodyOf(w, r, "the message is", limit, contentTypeJSON)
+}
+
+// readBodyOf is readBody for several media types; an error message asks for the first one. subject
+// begins the message about a body that is too long.
+func readBodyOf(w http.ResponseWriter, r *http.Request, subject string, limit int64, mediaTypes ...string) ([]byte, error) {
+	if text := r.Header.Get("Content-Type"); text != "" {
+		mediaType, _, err := mime.ParseMediaType(text)
+		if err != nil || !slices.Contains(mediaTypes, mediaType) {
+			return nil, errs.New(errs.UnsupportedMediaType, "the body must be %s, not %s", mediaTypes[0], words.Quote(text))
+		}
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, errs.New(errs.BodyTooLarge, "%s over the limit of %d bytes", subject, limit)
+	case err != nil:
+		return nil, errs.Wrap(errs.InvalidRequest, err, "the body is incomplete")
+	}
+	return raw, nil
+}
+
+// query parses the parameters of a request. It keeps the first error.
+type query struct {
+	values url.Values
+	err    error
+}
+
+func parseQuery(r *http.Request, known ...string) *query {
+	q := &query{}
+	q.values, q.err = url.ParseQuery(r.URL.RawQuery)
+	if q.err != nil {
+		q.err = errs.Wrap(errs.InvalidParameter, q.err, "the query string is malformed")
+	}
+	for name, all := range q.values {
+		switch {
+		case !slices.Contains(known, name):
+			q.fail("unknown parameter %s; the parameters are %s", words.Quote(name), strings.Join(known, ", "))
+		case len(all) > 1:
+			q.fail("the parameter %s appears more than once", name)
+		}
+	}
+	return q
+}
+
+func (q *query) fail(format string, args ...any) {
+	if q.err == nil {
+		q.err = errs.New(errs.InvalidParameter, format, args...)
+	}
+}
+
+// intParam returns an integer parameter between lowest and highest, fallback if it is missing.
+func (q *query) intParam(name string, lowest, highest, fallback int) int {
+	text := q.values.Get(name)
+	if text == "" {
+		return fallback
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < lowest || n > highest {
+		q.fail("%s must be an integer from %d to %d, not %s", name, lowest, highest, words.Quote(text))
+	}
+	return n
+}
+
+// listParam returns the values of a comma-separated parameter.
+func (q *query) listParam(name string) []string {
+	text := q.values.Get(name)
+	if text == "" {
+		return nil
+	}
+	values := strings.Split(text, ",")
+	for i := range values {
+		values[i] = strings.TrimSpace(values[i])
+	}
+	return values
+}

@@ -1,0 +1,123 @@
+package transport
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/protocol"
+	"comet/models"
+)
+
+// runHeartbeats monitors all connections until ctx ends. It records live agents, all of one moment
+// in one transaction, makes connections ping their agents, and ends connections that another
+// process has replaced.
+func (s *Server) runHeartbeats(ctx context.Context) {
+	tick := time.NewTicker(max(s.opts.Heartbeat/heartbeatSlices, time.Millisecond))
+	defer tick.Stop()
+	var all []*connection
+	for slice := uint8(0); ; slice = (slice + 1) % heartbeatSlices {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		clear(all)
+		all = s.connections.appendAll(all[:0])
+		s.heartbeat(ctx, all, slice)
+	}
+}
+
+// heartbeat checks every connection and performs the heartbeat of one slice of them.
+func (s *Server) heartbeat(ctx context.Context, all []*connection, slice uint8) {
+	var alive []*connection
+	for _, c := range all {
+		if !c.joined.Load() {
+			continue
+		}
+		w := s.core.Work.CachedWorker(c.agentID)
+		if w.ConnectionID != c.id {
+			c.end(endReplaced)
+			continue
+		}
+		if c.slice != slice && !w.Probing {
+			continue
+		}
+		switch {
+		case c.alive.Swap(false):
+			c.missedHeartbeats.Store(0)
+			alive = append(alive, c)
+		case c.slice == slice:
+			c.missedHeartbeats.Add(1)
+		}
+		c.heartbeatDue.Store(true)
+		c.wake()
+	}
+	s.recordAlive(ctx, alive)
+}
+
+// recordAlive records that the agents of the connections are alive. An agent that was marked
+// offline by mistake joins again.
+func (s *Server) recordAlive(ctx context.Context, alive []*connection) {
+	byAgent := make(map[string]*connection, len(alive))
+	ids := make([]string, 0, len(alive))
+	for _, c := range alive {
+		byAgent[c.agentID] = c
+		ids = append(ids, c.agentID)
+	}
+	offline, err := s.core.Work.KeepAlive(ctx, ids)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.log.Warn("cannot record heartbeats", "agents", len(ids), "error", err)
+		}
+		return
+	}
+	now := s.opts.Clock()
+	for _, id := range offline {
+		// An agent that was recorded all the time has declared itself offline.
+		if c := byAgent[id]; now.Sub(c.recordedAt) > 2*s.opts.Heartbeat {
+			_, err := s.join(ctx, c)
+			s.logWarning("cannot bring an agent back online", id, err)
+		}
+	}
+	for _, c := range alive {
+		c.recordedAt = now
+	}
+}
+
+// join makes the agent of a connection available for tasks.
+func (s *Server) join(ctx context.Context, c *connection) (models.Worker, error) {
+	return s.core.Work.Join(ctx, c.agentID, c.joinRequest(c.id))
+}
+
+// acceptedAgent returns a registered agent that the protocol can address.
+func (s *Server) acceptedAgent(ctx context.Context, proto protocol.Protocol, agentID string) (models.Agent, error) {
+	agent, err := s.core.Work.Agent(ctx, agentID)
+	if err != nil {
+		return agent, err
+	}
+	return agent, proto.Accepts(agent)
+}
+
+// disconnect records that the connection of an agent ended, unless the agent has another one by
+// now. While this process stops the agent stays online: it reconnects within seconds or times out,
+// and tasks can be submitted to it in the meantime.
+func (s *Server) disconnect(ctx context.Context, c *connection) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.WriteTimeout)
+	defer cancel()
+	if s.connections.accepting.Err() != nil {
+		s.release(ctx, c)
+		return
+	}
+	s.logWarning("cannot record a disconnection", c.agentID, s.core.Work.Disconnect(ctx, c.agentID, c.id))
+}
+
+// release lets another process serve an agent that does not connect by itself: the agent stays
+// online without a connection id.
+func (s *Server) release(ctx context.Context, c *connection) {
+	w := s.core.Work.CachedWorker(c.agentID)
+	if s.opts.SingleProcess || w.ConnectionID != c.id || c.transport != Push && c.transport != NATS || w.State != models.WorkerOnline {
+		return
+	}
+	_, err := s.core.Work.Join(ctx, c.agentID, c.joinRequest(""))
+	s.logWarning("cannot release an agent to other processes", c.agentID, err)
+}

@@ -1,0 +1,313 @@
+package transport
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"comet/internal/bus"
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/models"
+)
+
+const (
+	// queueGroup is the queue group of the replicas: one of them receives each message.
+	queueGroup = "comet-transport"
+	// lanes is how many messages are processed in parallel. The messages of one agent use the same
+	// lane and stay in order.
+	lanes = 16
+	// laneLength limits the messages that wait in a lane. laneBytes limits their total length,
+	// except for a single message.
+	laneLength = 1024
+	laneBytes  = 8 << 20
+)
+
+// lane is a queue of messages from some of the agents.
+type lane struct {
+	messages chan bus.Message
+	bytes    atomic.Int64
+}
+
+// natsTransport serves agents over NATS: they publish to their outbox subject, and the messages for
+// them are published to their inbox subject until they acknowledge them.
+//
+// There is no connection to hold. An agent is connected after it has announced on its outbox that
+// it takes tasks, and for as long as it sends heartbeats. The process that received the
+// announcement publishes. Another process takes over when it receives a heartbeat and sees messages
+// that were left unacknowledged.
+type natsTransport struct {
+	server *Server
+	seed   maphash.Seed
+	lanes  [lanes]*lane
+	group  sync.WaitGroup
+	// fullLog throttles the log entry for a full lane.
+	fullLog logThrottle
+}
+
+func newNATSTransport(s *Server) *natsTransport {
+	n := &natsTransport{server: s, seed: maphash.MakeSeed()}
+	for i := range n.lanes {
+		n.lanes[i] = &lane{messages: make(chan bus.Message, laneLength)}
+	}
+	return n
+}
+
+// run processes messages until ctx ends.
+func (n *natsTransport) run(ctx context.Context) {
+	if n.server.core.Bus == nil {
+		return
+	}
+	sub := n.subscribe(ctx)
+	if sub == nil {
+		return
+	}
+	defer n.group.Wait()
+	defer sub.Unsubscribe()
+	var runners sync.WaitGroup
+	for _, l := range n.lanes {
+		runners.Go(func() { n.runLane(ctx, l) })
+	}
+	runners.Wait()
+}
+
+// subscribe retries until it succeeds. It returns nil when ctx ends first.
+func (n *natsTransport) subscribe(ctx context.Context) *bus.Subscription {
+	ticker := time.NewTicker(busRetryInterval)
+	defer ticker.Stop()
+	var throttle logThrottle
+	for {
+		sub, err := n.server.core.Bus.QueueSubscribe(string(bus.AgentOutboxes), queueGroup, n.dispatch)
+		if err == nil {
+			return sub
+		}
+		if _, ok := throttle.allow(n.server.opts.Clock()); ok {
+			n.server.log.Error("cannot subscribe to the agents' outboxes; trying again every second", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// dispatch puts a message into the lane of its agent. It never blocks, because that would block the
+// agents of other lanes. If the lane is full the message is refused, and a message sent as a
+// request gets a reply that says so.
+func (n *natsTransport) dispatch(msg bus.Message) {
+	_, agentID, _ := bus.Parse(msg.Subject)
+	l, size := n.lanes[maphash.String(n.seed, agentID)%lanes], int64(len(msg.Data))
+	if total := l.bytes.Add(size); total <= laneBytes || total == size {
+		select {
+		case l.messages <- msg:
+			return
+		default:
+		}
+	}
+	l.bytes.Add(-size)
+	if count, ok := n.fullLog.allow(n.server.opts.Clock()); ok {
+		n.server.log.Warn("messages on the message bus arrive faster than they are processed; some are refused", "agent", agentID, "since_last", count)
+	}
+	var body []byte
+	if len(msg.Data) <= maxEchoBytes {
+		_, body = n.server.defaultProtocol.Token(msg.Data)
+	}
+	n.respond(msg, n.server.defaultProtocol.Refuse(errs.New(errs.Unavailable, "too many messages are waiting; send this one again later"), body).Body)
+}
+
+func (n *natsTransport) runLane(ctx context.Context, l *lane) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case msg := <-l.messages:
+			n.receive(ctx, msg)
+			l.bytes.Add(-int64(len(msg.Data)))
+		}
+	}
+}
+
+// natsAck is an acknowledgement from an agent.
+type natsAck struct {
+	Ack   []string `json:"ack"`
+	Token string   `json:"auth_token"`
+}
+
+// receive processes one message. It removes the token from the message first.
+func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
+	_, agentID, _ := bus.Parse(msg.Subject)
+	var acks natsAck
+	isAck := hasFirstMember(msg.Data, "ack", "auth_token") && json.Unmarshal(msg.Data, &acks) == nil
+	token, body := acks.Token, []byte(nil)
+	if !isAck {
+		token, body = n.server.defaultProtocol.Token(msg.Data)
+	}
+	// A message that was started is finished although the server stops.
+	msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
+	defer cancel()
+	principal, err := n.verifyToken(msgCtx, token, agentID)
+	if err != nil {
+		n.respond(msg, n.server.defaultProtocol.Refuse(err, body).Body)
+		return
+	}
+	if isAck {
+		_, err := n.server.acknowledgeAll(msgCtx, agentID, acks.Ack)
+		n.server.logWarning("cannot record an acknowledgement", agentID, err)
+		return
+	}
+	n.server.metrics.countReceived(NATS)
+	prev := n.server.core.Work.CachedWorker(agentID)
+	reply := n.server.defaultProtocol.Receive(msgCtx, principal, body, 0)
+	if reply.Joined && !reply.IsError {
+		err := n.attachAgent(ctx, agentID, prev)
+		n.server.logWarning("cannot attach an agent to the message bus", agentID, err)
+		if errs.Is(err, errs.InvalidRequest) { // the protocol cannot address it
+			reply.Body = n.server.defaultProtocol.Refuse(err, body).Body
+			n.server.logWarning("cannot take an unsupported agent offline", agentID, n.server.core.Work.Leave(msgCtx, agentID, false))
+		}
+	}
+	switch {
+	case len(reply.Body) > 0:
+		n.respond(msg, reply.Body)
+	case reply.MessageID != "":
+		n.respond(msg, frame{Ack: []string{reply.MessageID}}.encode())
+	}
+}
+
+// verifyToken returns the principal of a token, which must belong to the agent of the outbox.
+func (n *natsTransport) verifyToken(ctx context.Context, token, agentID string) (models.Principal, error) {
+	err := error(errs.New(errs.Unauthenticated, "the message carries no token"))
+	var out models.Principal
+	if token != "" && len(token) <= models.MaxTokenLength {
+		out, err = n.server.core.Auth.Verify(ctx, token)
+	}
+	if err == nil && (out.AgentID == nil || *out.AgentID != agentID) {
+		err = errs.New(errs.Unauthenticated, "the token does not belong to the agent of the outbox")
+	}
+	if isRejected(err) {
+		n.server.metrics.failures.Inc()
+	}
+	return out, err
+}
+
+// respond replies to a request. A message that is not a request gets no reply.
+func (n *natsTransport) respond(msg bus.Message, body []byte) {
+	if err := msg.Respond(body); err != nil && !errs.Is(err, errs.InvalidRequest) {
+		n.server.log.Warn("cannot reply to an agent", "subject", msg.Subject, "error", err)
+	}
+}
+
+// busRetryInterval is the pause before subscribing or publishing is tried again while the bus is
+// unavailable.
+const busRetryInterval = time.Second
+
+// attachAgent creates a connection in this process for an agent that announced itself on NATS,
+// unless another process serves it already.
+func (n *natsTransport) attachAgent(ctx context.Context, agentID string, prev models.Worker) error {
+	if prev.Transport == NATS && prev.State != models.WorkerOffline {
+		served, err := n.isServed(ctx, prev)
+		if err != nil || served {
+			return err
+		}
+	}
+	agent, err := n.server.acceptedAgent(ctx, n.server.defaultProtocol, agentID)
+	if err != nil {
+		return err
+	}
+	w := n.server.core.Work.CachedWorker(agentID)
+	c := newConnection(agentID, NATS, n.server.defaultProtocol, max(prev.Concurrency, 1), n.server.opts.Clock())
+	c.alive.Store(false) // its messages record that it is alive
+	if err := n.server.connections.add(c); err != nil {
+		return err
+	}
+	if _, err := n.server.join(ctx, c); err != nil {
+		n.server.connections.remove(c)
+		return err
+	}
+	if w.State == models.WorkerBusy { // joining has reset the state
+		_, err = n.server.core.Work.Heartbeat(ctx, agentID, orchestrator.Heartbeat{State: w.State})
+	}
+	c.joined.Store(true)
+	n.group.Go(func() {
+		defer n.server.connections.remove(c)
+		n.publishLoop(ctx, c, agent)
+	})
+	return err
+}
+
+// isServed reports whether a process publishes the messages of an agent. A process that no longer
+// does is detected by messages that should have been acknowledged by now.
+func (n *natsTransport) isServed(ctx context.Context, w models.Worker) (bool, error) {
+	if c := n.server.connections.get(w.AgentID); c != nil && c.id == w.ConnectionID {
+		return true, nil
+	}
+	if n.server.opts.SingleProcess || w.ConnectionID == "" {
+		return false, nil
+	}
+	inbox, err := n.server.core.Work.Messages(ctx, w.AgentID, maxInboxMessages)
+	overdue := n.server.opts.Clock().Add(-2 * n.server.opts.Republish)
+	return !slices.ContainsFunc(inbox, func(msg models.InboxMessage) bool { return msg.CreatedAt.Before(overdue) }), err
+}
+
+// publishLoop publishes the messages of the agent until its connection ends.
+func (n *natsTransport) publishLoop(ctx context.Context, c *connection, agent models.Agent) {
+	inboxChanged, stop := n.server.core.Work.Inbox(agent.ID)
+	defer stop()
+	d := &deliverer{server: n.server, conn: c, agent: agent, redeliverAfter: n.server.opts.Republish, backoff: true}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-inboxChanged:
+		case <-c.wakeUp:
+		case <-timer.C:
+		case <-c.done:
+			if c.reason == endDraining { // the next process that receives from the agent serves it
+				n.server.disconnect(ctx, c)
+			}
+			return
+		case <-ctx.Done():
+			return
+		}
+		if c.heartbeatDue.Swap(false) && n.server.core.Work.CachedWorker(agent.ID).State == models.WorkerOffline {
+			return // it declared itself offline or timed out
+		}
+		d.maxBytes = n.server.core.Bus.MaxPayload() // the limit may differ after a reconnect
+		next, err := d.deliverPending(ctx, c.concurrency+maxNotices, func(out outbound) error { return n.publish(agent.ID, out, d.maxBytes) })
+		if err != nil {
+			next = busRetryInterval
+		}
+		if next > 0 {
+			timer.Reset(next)
+		}
+	}
+}
+
+// publish publishes all parts of a message or none. It returns errDoesNotFit if a part exceeds the
+// limit of the bus.
+func (n *natsTransport) publish(agentID string, out outbound, maxBytes int) error {
+	for _, part := range out.parts {
+		if len(part) > maxBytes {
+			n.server.logWarning("a message is too long for the message bus; it stays in the inbox", agentID,
+				errs.New(errs.BodyTooLarge, "the message %s has a part of %d bytes; the limit of the bus is %d", out.id, len(part), maxBytes))
+			return errDoesNotFit
+		}
+	}
+	for _, part := range out.parts {
+		err := n.server.core.Bus.Publish(bus.AgentInbox(agentID), part)
+		if errs.Is(err, errs.BodyTooLarge) { // the limit has changed since the check
+			n.server.logWarning("a message is too long for the message bus; it stays in the inbox", agentID, err)
+			return errDoesNotFit
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package transport
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/strictjson"
+	"comet/models"
+)
+
+// maxPushBody is the longest registration, in bytes.
+const maxPushBody = 16 << 10
+
+// pushDraft is the request body of PUT …/push.
+type pushDraft struct {
+	// The address that receives the messages, at most 2,048 bytes, without user, password or
+	// fragment.
+	URL string `json:"url" validate:"required" format:"uri" example:"https://agent.example/in"`
+	// How many tasks the agent runs at a time, 1 by default.
+	Concurrency *int `json:"concurrency,omitzero" minimum:"1" maximum:"1000" example:"2"`
+}
+
+// pushRegistration is the response, which GET returns without the secret.
+type pushRegistration struct {
+	URL         string `json:"url" format:"uri" example:"https://agent.example/in"`
+	Concurrency int    `json:"concurrency" example:"2"`
+	// The bearer token that comet sends with each push. Only the response to PUT has it.
+	Secret    string    `json:"secret,omitzero" example:"5f0c1d7e9b3a48d2a6c4e8f01b27d935"`
+	CreatedAt time.Time `json:"created_at" example:"2026-01-19T04:21:04Z"`
+	UpdatedAt time.Time `json:"updated_at" example:"2026-01-19T04:21:04Z"`
+}
+
+func registrationOf(t models.PushTarget) pushRegistration {
+	return pushRegistration{URL: t.URL, Concurrency: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
+}
+
+// putPush registers the address to which an agent's messages are pushed. It replaces an earlier
+// one.
+//
+//	@Summary		Register a push address
+//	@Description	From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+//	@ID				putPushRegistration
+//	@Tags			agent connections
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth
+//	@Param			address	body	pushDraft	true	"The push address"
+//	@Success		200	{object}	pushRegistration	"Registered"
+//	@Header			200	{string}	Cache-Control
+//	@Failure		400	"5003: the body is malformed, the address is refused, or the agent has no type"
+//	@x-comet-failures	"ErrorEnvelope"
+//	@Router			/api/agent/push [put]
+func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from caller, agentID string) error {
+	raw, err := readBody(w, r, maxPushBody)
+	if err != nil {
+		return err
+	}
+	var in pushDraft
+	if err := strictjson.Decode(raw, &in); err != nil {
+		return err
+	}
+	t := models.PushTarget{AgentID: agentID, URL: in.URL, Dialect: s.defaultProtocol.Name(), Places: 1, Secret: auth.NewSecret(), Owner: from.TokenID}
+	if in.Concurrency != nil {
+		t.Places = *in.Concurrency
+	}
+	if t.Places < 1 || t.Places > orchestrator.MaxConcurrency {
+		return errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", orchestrator.MaxConcurrency, t.Places)
+	}
+	if err := s.checkPushURL(t.URL); err != nil {
+		return err
+	}
+	if _, err := s.acceptedAgent(r.Context(), s.defaultProtocol, agentID); err != nil {
+		return err
+	}
+	if t, err = s.core.Work.SavePushTarget(r.Context(), t); err != nil {
+		return err
+	}
+	s.pushers.reload()
+	out := registrationOf(t)
+	out.Secret = t.Secret
+	w.Header().Set("Cache-Control", "no-store")
+	return writeJSON(w, out)
+}
+
+// getPush returns the address to which an agent's messages are pushed.
+//
+//	@Summary		Get the push address
+//	@Description	Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
+//	@ID				getPushRegistration
+//	@Tags			agent connections
+//	@Produce		json
+//	@Security		BearerAuth
+//	@Success		200	{object}	pushRegistration	"The registration"
+//	@Failure		404	"5003: the agent has no push address"
+//	@x-comet-failures	"ErrorEnvelope"
+//	@Router			/api/agent/push [get]
+func (s *Server) getPush(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
+	t, err := s.core.Work.PushTarget(r.Context(), agentID)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, registrationOf(t))
+}
+
+// deletePush ends the registration.
+//
+//	@Summary		Delete the push address
+//	@Description	The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
+//	@ID				deletePushRegistration
+//	@Tags			agent connections
+//	@Produce		json
+//	@Security		BearerAuth
+//	@Success		204	"The registration was deleted"
+//	@Failure		404	"5003: the agent has no push address"
+//	@x-comet-failures	"ErrorEnvelope"
+//	@Router			/api/agent/push [delete]
+func (s *Server) deletePush(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
+	deleted, err := s.core.Work.DeletePushTarget(r.Context(), agentID, "")
+	if err != nil {
+		return err
+	}
+	if !deleted {
+		return errs.New(errs.NotFound, "the agent %q has no push target", agentID)
+	}
+	s.pushers.reload()
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// checkPushURL checks an address as far as possible without a DNS lookup. The guard checks the rest
+// at every connection. No error repeats the address, because it may contain a secret.
+func (s *Server) checkPushURL(address string) error {
+	u, err := url.Parse(address)
+	switch {
+	case address == "" || len(address) > models.MaxPushURL:
+		return errs.New(errs.InvalidRequest, "url must have 1 to %d bytes, not %d", models.MaxPushURL, len(address))
+	case err != nil || strings.ContainsFunc(address, unicode.IsSpace):
+		return errs.New(errs.InvalidRequest, "url is not a valid URL")
+	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || !isPort(u.Port()):
+		return errs.New(errs.InvalidRequest, "url must be of the form https://host/path or http://host/path")
+	case u.User != nil || strings.Contains(address, "#"):
+		return errs.New(errs.InvalidRequest, "url must not contain a user, password or fragment")
+	case s.opts.HTTPSOnly && u.Scheme != "https":
+		return errs.New(errs.InvalidRequest, "url must begin with https://; this server pushes over HTTPS only")
+	}
+	return s.opts.Guard.CheckHost(u.Hostname())
+}
+
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || err == nil && port > 0
+}

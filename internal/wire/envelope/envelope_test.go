@@ -1,0 +1,138 @@
+package envelope_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/wire/envelope"
+)
+
+// The UUIDs of the document's first example.
+const (
+	messageID = "550e8400-e29b-41d4-a716-446655440001"
+	traceID   = "550e8400-e29b-41d4-a716-446655440002"
+	requestID = "550e8400-e29b-41d4-a716-446655440003"
+	taskID    = "550e8400-e29b-41d4-a716-446655440004"
+)
+
+// example is one of the document's and how comet writes it.
+type example struct {
+	name string
+	sent string
+	want string
+}
+
+// examples returns the document's examples as whole messages.
+func examples(tb testing.TB) []example {
+	tb.Helper()
+	archive, err := txtar.ParseFile("testdata/document.txtar")
+	require.NoError(tb, err)
+	first := string(archive.Files[0].Data)
+	var all []example
+	for i := 0; i < len(archive.Files); i += 2 {
+		printed, want := archive.Files[i], archive.Files[i+1]
+		name := strings.TrimSuffix(printed.Name, ".json")
+		require.Equal(tb, want.Name, name+".want")
+		all = append(all, example{name, wrap(tb, first, string(printed.Data)), strings.TrimSuffix(string(want.Data), "\n")})
+	}
+	return all
+}
+
+// wrap puts what an example prints in the place of the same members of the first.
+func wrap(tb testing.TB, first, printed string) string {
+	tb.Helper()
+	printed = strings.ReplaceAll(printed, `"..."`, `"`+taskID+`"`)
+	if printed == first {
+		return first
+	}
+	if strings.HasPrefix(printed, `"hints"`) {
+		var hints struct{ Hints json.RawMessage }
+		require.NoError(tb, json.Unmarshal([]byte("{"+printed+"}"), &hints))
+		return change(tb, first, "payload.hints", string(hints.Hints))
+	}
+	// The values stay as they are printed: an object read and written again would have
+	// its members sorted.
+	var top map[string]json.RawMessage
+	require.NoError(tb, json.Unmarshal([]byte(first), &top))
+	require.NoError(tb, json.Unmarshal([]byte(printed), &top))
+	changed, err := json.Marshal(top)
+	require.NoError(tb, err)
+	return string(changed)
+}
+
+// absent as a value takes a member away.
+const absent = ""
+
+// change returns the message with another value at a dotted path.
+func change(tb testing.TB, message, path, value string) string {
+	tb.Helper()
+	var top map[string]any
+	dec := json.NewDecoder(strings.NewReader(message))
+	dec.UseNumber()
+	require.NoError(tb, dec.Decode(&top))
+	at, names := top, strings.Split(path, ".")
+	for _, name := range names[:len(names)-1] {
+		at = at[name].(map[string]any)
+	}
+	if last := names[len(names)-1]; value == absent {
+		delete(at, last)
+	} else {
+		at[last] = json.RawMessage(value)
+	}
+	changed, err := json.Marshal(top)
+	require.NoError(tb, err)
+	return string(changed)
+}
+
+// message is a whole message around a payload.
+func message(kind, payload string) string {
+	return `{"protocol_version":"1.0","message_id":"` + messageID + `","from_agent":"orchestrator","to_agent":"infra",` +
+		`"timestamp":"2026-01-19T04:21:04Z","trace_id":"` + traceID + `","request_id":"` + requestID + `",` +
+		`"type":"` + kind + `","payload":` + payload + `}`
+}
+
+// parse reads a message that must be good.
+func parse(tb testing.TB, message string) envelope.Envelope {
+	tb.Helper()
+	e, err := envelope.Parse([]byte(message))
+	require.NoError(tb, err)
+	return e
+}
+
+// problems returns what an *envelope.Error names.
+func problems(tb testing.TB, err error) []envelope.Problem {
+	tb.Helper()
+	var e *envelope.Error
+	require.ErrorAs(tb, err, &e)
+	require.NotEmpty(tb, e.Problems)
+	return e.Problems
+}
+
+// requireProblem says that err names one field, and how.
+func requireProblem(tb testing.TB, err error, field, detail string) {
+	tb.Helper()
+	all := problems(tb, err)
+	require.Len(tb, all, 1, "%v", err)
+	require.Equal(tb, field, all[0].Field)
+	require.Contains(tb, all[0].Detail, detail)
+}
+
+func TestTaskOf(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		`{"payload":{"task_id":"a","x":{"task_id":"b"}}}`: "a",
+		`{"payload": {"task_id" : "a b"`:                  "a b",
+		`{"task_id":5}`:                                   "",
+		`{"task_id":`:                                     "",
+		`{"task_id":"open`:                                "",
+		`{"task":"a"}`:                                    "",
+		``:                                                "",
+		`{"task_id":"` + strings.Repeat("x", 65) + `"}`: "",
+	} {
+		require.Equal(t, want, envelope.FindTaskID([]byte(raw)), raw)
+	}
+}
