@@ -28,7 +28,7 @@ func openWorkingDoor(t *testing.T) *hookedDoor {
 	require.Eventually(t, func() bool { return d.work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	d.ask(t, "POST", "/api/v1/agents", "/api/v1/agents", `{"id":"reader","name":"Reader","level":2,"sphere_id":1,"frequency_hz":555,"capabilities":["custom:read"],"type":"infra","parent_id":"orch-personnel"}`, 201)
 	require.NoError(t, d.work.ReindexAgent(t.Context(), "reader"))
-	_, err := d.work.Join(t.Context(), "reader", orchestrator.JoinRequest{Dialect: "envelope", Link: "websocket", Places: 2})
+	_, err := d.work.Join(t.Context(), "reader", orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: 2})
 	require.NoError(t, err)
 	return d
 }
@@ -56,7 +56,7 @@ func TestAnswersOfTheTasksAreAsDescribed(t *testing.T) {
 	d.ask(t, "GET", one, first, "", 200)
 
 	id := first[len(all)+1:]
-	_, err := d.work.Progress(t.Context(), "reader", id, orchestrator.Progress{Percent: new(5), Step: 1, Name: "x", Log: []byte("log")})
+	_, err := d.work.Progress(t.Context(), "reader", id, orchestrator.Progress{Percent: new(5), Step: 1, StepName: "x", Log: []byte("log")})
 	require.NoError(t, err)
 	d.ask(t, "POST", one+"/answer", first+"/answer", `{"answer":"x"}`, 409)
 	_, err = d.work.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: "?", Options: nil})

@@ -54,8 +54,8 @@ type overrunDraft struct {
 // submission is what the core is asked for.
 func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) {
 	sub := orchestrator.Submission{
-		Capabilities: d.Capabilities, AgentType: orZero(d.AgentType), Agent: orZero(d.AgentID), Sphere: orZero(d.SphereID),
-		Priority: models.DefaultPriority, Budget: d.Budget, Session: orZero(d.SessionID), RequestID: orZero(d.RequestID), Trace: traceparent(r),
+		Capabilities: d.Capabilities, AgentType: orZero(d.AgentType), AgentID: orZero(d.AgentID), SphereID: orZero(d.SphereID),
+		Priority: models.DefaultPriority, Budget: d.Budget, SessionID: orZero(d.SessionID), RequestID: orZero(d.RequestID), Traceparent: traceparent(r),
 		Override: orchestrator.Override{TimeoutMS: orZero(d.TimeoutMS), Retries: d.Retries, Workers: orZero(d.Workers)},
 	}
 	if d.Priority != nil {
@@ -183,7 +183,7 @@ func (s *Server) writeTask(w http.ResponseWriter, v taskView) error {
 }
 
 func (s *Server) renderSubmitted(result any) (models.StoredResponse, error) {
-	return s.taskAnswer(newTaskView(result.(orchestrator.Submitted).Task), http.StatusAccepted)
+	return s.taskAnswer(newTaskView(result.(orchestrator.SubmitResult).Task), http.StatusAccepted)
 }
 
 // taskAnswer is a task as an answer, with the status for one that has not ended.

@@ -62,7 +62,7 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Registry: w.registry, Feed: feed,
 	})
 	runner := jobs.New(w.store, nil)
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	messages, err := bus.New(nil)
 	require.NoError(b, err)
 	upstreams := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { w.tools.UpstreamChanged(c) }})

@@ -98,10 +98,10 @@ func (o *Orchestrator) WaitForChangeOrQuestion(ctx context.Context, who string, 
 	})
 }
 
-// wakeSources wakes whoever waits for what a task is a part of.
-func (s *step) wakeSources(t models.Task) error {
+// wakeParents wakes whoever waits for what a task is a part of.
+func (s *operation) wakeParents(t models.Task) error {
 	for t.ParentID != nil {
-		s.wake(WakeTask, *t.ParentID)
+		s.wakeAfterCommit(WakeTask, *t.ParentID)
 		source, err := s.tx.Source(*t.ParentID)
 		if err != nil {
 			return err

@@ -69,10 +69,10 @@ func (h *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 	}
 	sub := orchestrator.Submission{Capabilities: d.Capabilities, Parameters: d.Parameters, Budget: d.Budget, Priority: models.DefaultPriority}
 	if c.by.TraceID != "" { // the task goes on with the trace, below this call
-		sub.Trace = "00-" + c.by.TraceID + "-" + strings.ReplaceAll(c.id, "-", "")[16:] + "-01"
+		sub.Traceparent = "00-" + c.by.TraceID + "-" + strings.ReplaceAll(c.id, "-", "")[16:] + "-01"
 	}
 	if d.AgentID != nil {
-		sub.Agent = *d.AgentID
+		sub.AgentID = *d.AgentID
 	}
 	if d.Priority != nil {
 		sub.Priority = *d.Priority

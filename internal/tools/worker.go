@@ -74,12 +74,12 @@ func (w *worker) run(ctx context.Context) {
 // show has the worker known as one that is there.
 func (w *worker) show(ctx context.Context, joined bool) bool {
 	if joined {
-		away, err := w.h.work.Alive(ctx, []string{w.agentID})
+		away, err := w.h.work.KeepAlive(ctx, []string{w.agentID})
 		if err == nil && len(away) == 0 {
 			return true
 		}
 	}
-	_, err := w.h.work.Join(ctx, w.agentID, orchestrator.JoinRequest{Dialect: upstreamDialect, Link: "upstream", Line: w.line, Places: upstreamPlaces})
+	_, err := w.h.work.Join(ctx, w.agentID, orchestrator.JoinRequest{Protocol: upstreamDialect, Transport: "upstream", ConnectionID: w.line, Concurrency: upstreamPlaces})
 	if err != nil && ctx.Err() == nil {
 		w.h.log.Warn("an upstream's agent cannot take work yet", "agent", w.agentID, "error", err)
 	}
@@ -195,7 +195,7 @@ func (w *worker) call(ctx context.Context, order orchestrator.TaskWithInput) (*m
 }
 
 func (w *worker) progress(ctx context.Context, taskID string, p upstream.Progress) {
-	step := orchestrator.Progress{Name: strings.ToValidUTF8(textTo(p.Message, 200), "?")}
+	step := orchestrator.Progress{StepName: strings.ToValidUTF8(textTo(p.Message, 200), "?")}
 	if p.Total > 0 {
 		step.Percent = new(max(min(int(100*p.Progress/p.Total), 99), 0))
 	}

@@ -57,7 +57,7 @@ type inboxMessages struct {
 func (s *Server) getInbox(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
 	q := parseQuery(r, "wait", "limit", "places", "versions")
 	wait := time.Duration(q.intParam("wait", 0, int(maxWait/time.Second), 0)) * time.Second
-	limit, concurrency := q.intParam("limit", 1, maxInboxMessages, 100), q.intParam("places", 1, orchestrator.MaxPlaces, 1)
+	limit, concurrency := q.intParam("limit", 1, maxInboxMessages, 100), q.intParam("places", 1, orchestrator.MaxConcurrency, 1)
 	if q.err != nil {
 		return q.err
 	}
@@ -92,7 +92,7 @@ func (s *Server) getInbox(w http.ResponseWriter, r *http.Request, _ caller, agen
 func (s *Server) joinPoller(ctx context.Context, c *connection) error {
 	worker := s.core.Work.CachedWorker(c.agentID)
 	if worker.ConnectionID == c.id && worker.Transport == c.transport && worker.Concurrency == c.concurrency && worker.Protocol == c.protocol.Name() && worker.State != models.WorkerOffline {
-		offline, err := s.core.Work.Alive(ctx, []string{c.agentID})
+		offline, err := s.core.Work.KeepAlive(ctx, []string{c.agentID})
 		if err == nil && len(offline) == 0 {
 			c.joined.Store(true)
 			return nil

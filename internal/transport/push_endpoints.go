@@ -70,8 +70,8 @@ func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from caller, ag
 	if in.Places != nil {
 		t.Places = *in.Places
 	}
-	if t.Places < 1 || t.Places > orchestrator.MaxPlaces {
-		return errs.New(errs.InvalidRequest, "places must be 1 to %d, not %d", orchestrator.MaxPlaces, t.Places)
+	if t.Places < 1 || t.Places > orchestrator.MaxConcurrency {
+		return errs.New(errs.InvalidRequest, "places must be 1 to %d, not %d", orchestrator.MaxConcurrency, t.Places)
 	}
 	if err := s.checkPushURL(t.URL); err != nil {
 		return err

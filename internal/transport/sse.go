@@ -41,7 +41,7 @@ type sseConnection struct {
 //	@Router			/api/agent/stream [get]
 func (s *Server) streamInbox(w http.ResponseWriter, r *http.Request, from caller, agentID string) error {
 	q := parseQuery(r, "places", "versions")
-	concurrency := q.intParam("places", 1, orchestrator.MaxPlaces, 1)
+	concurrency := q.intParam("places", 1, orchestrator.MaxConcurrency, 1)
 	if q.err != nil {
 		return q.err
 	}

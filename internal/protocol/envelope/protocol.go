@@ -159,10 +159,10 @@ const Class = Name
 // Policy returns the time-outs, retries and limits of the class (Chiffon §Reliability Patterns).
 func Policy() orchestrator.Policy {
 	return orchestrator.Policy{
-		Timeout: 30 * time.Second, Line: 10 * time.Minute, Answer: time.Minute,
+		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: time.Minute,
 		Retries: 3, Backoff: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second},
-		Retry:           []orchestrator.Failure{orchestrator.FailureTimeout, orchestrator.FailureUnavailable, orchestrator.FailureResource},
-		Elsewhere:       []orchestrator.Failure{orchestrator.FailureUnavailable, orchestrator.FailureResource},
+		RetryOn:         []orchestrator.Failure{orchestrator.FailureTimeout, orchestrator.FailureUnavailable, orchestrator.FailureResource},
+		ReassignOn:      []orchestrator.Failure{orchestrator.FailureUnavailable, orchestrator.FailureResource},
 		BreakerFailures: 5, BreakerPause: time.Minute,
 		MaxDepth: 4, MaxQuestions: 2,
 	}

@@ -35,7 +35,7 @@ func (p *Protocol) progress(ctx context.Context, s sender, e wire.Envelope, payl
 	}
 	report := orchestrator.Progress{Percent: &payload.Progress, MessageID: e.MessageID.String()}
 	if payload.Step != nil {
-		report.Step, report.Name = payload.Step.Number, payload.Step.Name
+		report.Step, report.StepName = payload.Step.Number, payload.Step.Name
 		if payload.Step.Chunk == (wire.Range{}) {
 			report.Log = []byte(payload.Step.Output)
 		} else {
@@ -66,7 +66,7 @@ func (p *Protocol) heartbeat(ctx context.Context, s sender, payload wire.Heartbe
 	}
 	_, err := p.work.Heartbeat(ctx, s.agentID, beat)
 	if errs.Is(err, errs.NotFound) {
-		if _, err = p.work.Join(ctx, s.agentID, orchestrator.JoinRequest{Dialect: Name, Link: "poll"}); err == nil {
+		if _, err = p.work.Join(ctx, s.agentID, orchestrator.JoinRequest{Protocol: Name, Transport: "poll"}); err == nil {
 			_, err = p.work.Heartbeat(ctx, s.agentID, beat)
 		}
 	}

@@ -60,7 +60,7 @@ func checkJoin(m wire.Message) (places int, err error) {
 	if p, ok := m.Data.Pair("caps"); ok && len(slices.Collect(p.List())) > maxCaps {
 		return 0, errorf(wire.E10, "", "caps must have at most %d entries", maxCaps)
 	}
-	return intPair(m.Data, "places", 1, orchestrator.MaxPlaces, 0)
+	return intPair(m.Data, "places", 1, orchestrator.MaxConcurrency, 0)
 }
 
 // intPair reads a number of DATA, otherwise where there is none.

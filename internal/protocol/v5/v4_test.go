@@ -159,7 +159,7 @@ func TestWhoWaitsInV4(t *testing.T) {
 	})
 	rule(t, "where a result is that DATA cannot hold", func(t *testing.T, h *house) {
 		h.agent(t, "digger", "dig")
-		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Dialect: "envelope", Link: "poll"})
+		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Protocol: "envelope", Transport: "poll"})
 		require.NoError(t, err)
 		h.joinV4(t, "old", "plan")
 		// dug has the result put out that the digger was asked for last, and returns where.
