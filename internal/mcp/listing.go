@@ -20,15 +20,15 @@ func fresh() mcp.Cacheable {
 
 // listTools answers tools/list.
 func (g *Server) listTools(ctx context.Context, by tools.Caller, p *mcp.ListToolsParams) (*mcp.ListToolsResult, error) {
-	list, err := g.hub.Offers(ctx, by)
+	list, err := g.hub.MCPTools(ctx, by)
 	if err != nil {
 		return nil, protocolError(err)
 	}
-	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.Offer) string { return o.Place })
+	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.MCPTool) string { return o.Position })
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.ListToolsResult{Tools: each(page, func(o tools.Offer) *mcp.Tool { return o.Tool }), NextCursor: next, Cacheable: fresh()}, nil
+	return &mcp.ListToolsResult{Tools: each(page, func(o tools.MCPTool) *mcp.Tool { return o.Tool }), NextCursor: next, Cacheable: fresh()}, nil
 }
 
 // listResources answers resources/list: those of all upstreams, in the order of the servers.
@@ -37,7 +37,7 @@ func (g *Server) listResources(ctx context.Context, by tools.Caller, p *mcp.List
 	if err != nil {
 		return nil, protocolError(err)
 	}
-	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.Owned[*mcp.Resource]) string { return o.Server + " " + o.It.URI })
+	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.Resource]) string { return o.Server + " " + o.Item.URI })
 	return &mcp.ListResourcesResult{Resources: bare(page), NextCursor: next, Cacheable: fresh()}, err
 }
 
@@ -47,7 +47,7 @@ func (g *Server) listTemplates(ctx context.Context, by tools.Caller, p *mcp.List
 	if err != nil {
 		return nil, protocolError(err)
 	}
-	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.Owned[*mcp.ResourceTemplate]) string { return o.Server + " " + o.It.URITemplate })
+	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.ResourceTemplate]) string { return o.Server + " " + o.Item.URITemplate })
 	return &mcp.ListResourceTemplatesResult{ResourceTemplates: bare(page), NextCursor: next, Cacheable: fresh()}, err
 }
 
@@ -57,12 +57,12 @@ func (g *Server) listPrompts(ctx context.Context, by tools.Caller, p *mcp.ListPr
 	if err != nil {
 		return nil, protocolError(err)
 	}
-	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.Owned[*mcp.Prompt]) string { return o.Server + " " + o.It.Name })
+	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.Prompt]) string { return o.Server + " " + o.Item.Name })
 	return &mcp.ListPromptsResult{Prompts: bare(page), NextCursor: next, Cacheable: fresh()}, err
 }
 
-func bare[T any](list []tools.Owned[T]) []T {
-	return each(list, func(o tools.Owned[T]) T { return o.It })
+func bare[T any](list []tools.ServerItem[T]) []T {
+	return each(list, func(o tools.ServerItem[T]) T { return o.Item })
 }
 
 func each[T, U any](list []T, of func(T) U) []U {

@@ -180,7 +180,7 @@ func (g *Server) answerCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp
 	res, err := g.callFor(ctx, m.by, m.name, req)
 	var failed *tools.Error
 	if errors.As(err, &failed) {
-		if failed.Parameters {
+		if failed.InvalidParameters {
 			return nil, protocolError(failed)
 		}
 		return failed.Result(), nil
@@ -220,7 +220,7 @@ func (g *Server) callFor(ctx context.Context, by tools.Caller, name string, req 
 
 // callerOf is who makes a request: the holder of its token, or fixed.
 func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Caller {
-	by := tools.Caller{Door: tools.DoorMCP, Session: session}
+	by := tools.Caller{Via: tools.ViaMCP, Session: session}
 	if fixed != nil {
 		by.Principal = *fixed
 	}

@@ -50,7 +50,7 @@ func (g *Server) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
 	if !g.subs.enter(r.Session) {
 		return invalid("a client may hear of %d resources", maxSubscribed)
 	}
-	end, err := g.hub.Subscribe(ctx, by, r.Params.URI)
+	end, err := g.hub.SubscribeResource(ctx, by, r.Params.URI)
 	if err != nil {
 		g.subs.leave(r.Session)
 		return protocolError(err)

@@ -21,7 +21,7 @@ type Hints struct {
 	MaxMemoryMB        int64 `json:"max_memory_mb,omitempty" minimum:"1" maximum:"2147483647" example:"512"`
 	// The task's budget in tokens.
 	MaxTokens int64 `json:"max_tokens,omitempty" minimum:"1" maximum:"1000000000000" example:"2000"`
-}
+} // @name WorkHints
 
 // WorkStatusPayload is progress of a task, or a heartbeat, which names an agent and no task.
 type WorkStatusPayload struct {
@@ -45,7 +45,7 @@ type Step struct {
 	Output string `json:"output,omitempty" example:"Added uptime monitors: 3"`
 	// The position of the output within the whole output: half-open, at most 262,144 bytes.
 	OutputChunk string `json:"output_chunk,omitempty" example:"bytes 0-262144 of 524288"`
-}
+} // @name WorkStep
 
 // Heartbeat says whether an agent takes tasks.
 type Heartbeat struct {
@@ -76,7 +76,7 @@ type Resources struct {
 	CPUTimeMS       int64 `json:"cpu_time_ms,omitempty" minimum:"0" example:"12450"`
 	// Charged to the agent.
 	Tokens int64 `json:"tokens,omitempty" minimum:"0" maximum:"1000000000000" example:"1200"`
-}
+} // @name ResourcesUsed
 
 // WorkError is a failure (Chiffon §Error Codes).
 type WorkError struct {
