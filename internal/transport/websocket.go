@@ -143,6 +143,7 @@ const (
 // smallBufferWriter replaces the buffers of a hijacked connection by small ones.
 type smallBufferWriter struct{ http.ResponseWriter }
 
+// Hijack implements http.Hijacker.
 func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, large, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {

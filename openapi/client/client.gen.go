@@ -2716,62 +2716,62 @@ type Envelope struct {
 
 // ErrorContext defines model for ErrorContext.
 type ErrorContext struct {
-	// AgentID Of 5002, an agent or a type, `orchestrator` for comet itself; of 5004, who the sender claims to be.
+	// AgentID For 5002, an agent or a type, `orchestrator` for comet itself; for 5004, the claimed sender.
 	//
 	// Example: infra-1
 	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
-	// AttemptedRetries Of 5001.
+	// AttemptedRetries For 5001.
 	//
 	// Example: 3
 	AttemptedRetries *int64 `json:"attempted_retries,omitempty" yaml:"attempted_retries,omitempty"`
 
-	// Available Of 5005.
+	// Available For 5005.
 	//
 	// Example: 128
 	Available *int64 `json:"available,omitempty" yaml:"available,omitempty"`
 
-	// FieldName Of 5003: the path of the first bad field, null where it is the whole message.
+	// FieldName For 5003: the path of the first invalid field, null for the whole message.
 	//
 	// Example: payload.task_id
 	FieldName *string `json:"field_name,omitempty" yaml:"field_name,omitempty"`
 
-	// LastAttempt Of 5001.
+	// LastAttempt For 5001.
 	//
 	// Example: 2026-01-19T04:21:34Z
 	LastAttempt *time.Time `json:"last_attempt,omitempty" yaml:"last_attempt,omitempty"`
 
-	// LastHeartbeat Of 5002; null where there was none.
+	// LastHeartbeat For 5002; null if there was none.
 	//
 	// Example: 2026-01-19T04:20:00Z
 	LastHeartbeat *time.Time `json:"last_heartbeat,omitempty" yaml:"last_heartbeat,omitempty"`
 
-	// LimitName Of 5005: the resource and its unit.
+	// LimitName For 5005: the resource and its unit.
 	//
 	// Example: gpu_vram_mb
 	LimitName *string `json:"limit_name,omitempty" yaml:"limit_name,omitempty"`
 
-	// Required Of 5005.
+	// Required For 5005.
 	//
 	// Example: 512
 	Required *int64 `json:"required,omitempty" yaml:"required,omitempty"`
 
-	// SupportedTypes Of 5006.
+	// SupportedTypes For 5006.
 	//
 	// Example: ["deploy_service","run_playbook"]
 	SupportedTypes *[]string `json:"supported_types,omitempty" yaml:"supported_types,omitempty"`
 
-	// TokenStatus Of 5004: always `invalid`.
+	// TokenStatus For 5004: always `invalid`.
 	//
 	// Example: invalid
 	TokenStatus *string `json:"token_status,omitempty" yaml:"token_status,omitempty"`
 
-	// ValidationError Of 5003: every rule that is broken.
+	// ValidationError For 5003: every problem of the message.
 	//
 	// Example: payload.task_id must be a UUID
 	ValidationError *string `json:"validation_error,omitempty" yaml:"validation_error,omitempty"`
 
-	// WorkTypeRequested Of 5006.
+	// WorkTypeRequested For 5006.
 	//
 	// Example: generate_code
 	WorkTypeRequested *string `json:"work_type_requested,omitempty" yaml:"work_type_requested,omitempty"`
@@ -2779,12 +2779,13 @@ type ErrorContext struct {
 
 // ErrorEnvelope defines model for ErrorEnvelope.
 type ErrorEnvelope struct {
-	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
+	// token that is not bound to an agent.
 	//
 	// Example: orchestrator
 	FromAgent string `json:"from_agent" yaml:"from_agent"`
 
-	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	// MessageID Unique for the sender: a message with an id that was processed before has no effect.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
@@ -2793,7 +2794,7 @@ type ErrorEnvelope struct {
 	// ProtocolVersion Example: 1.0
 	ProtocolVersion ErrorEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
-	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
@@ -2801,12 +2802,13 @@ type ErrorEnvelope struct {
 	// Timestamp Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
-	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
 	//
 	// Example: infra
 	ToAgent string `json:"to_agent" yaml:"to_agent"`
 
-	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is
+	// all zeros, as is request_id.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
@@ -2814,7 +2816,7 @@ type ErrorEnvelope struct {
 	// Type Example: error
 	Type ErrorEnvelopeType `json:"type" yaml:"type"`
 
-	// XCustomFields Carried to the agent as it came.
+	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
@@ -2887,7 +2889,7 @@ type Heartbeat struct {
 	// Example: 40
 	Load *int `json:"load,omitempty" yaml:"load,omitempty"`
 
-	// Queue How many tasks wait at the agent.
+	// Queue How many tasks are waiting at the agent.
 	//
 	// Example: 0
 	Queue *int `json:"queue,omitempty" yaml:"queue,omitempty"`
@@ -5076,7 +5078,8 @@ type WebhookViewEvents string
 
 // WorkError defines model for WorkError.
 type WorkError struct {
-	// ErrorCode 5001 Timeout, 5002 Agent Unavailable, 5003 Invalid Message, 5004 Authentication Failed, 5005 Resource Limit Exceeded, 5006 Unsupported Work Type; agents may send others.
+	// ErrorCode 5001 Timeout, 5002 Agent Unavailable, 5003 Invalid Message, 5004 Authentication Failed, 5005
+	// Resource Limit Exceeded, 5006 Unsupported Work Type; agents may send others.
 	//
 	// Example: 5005
 	ErrorCode    int           `json:"error_code" yaml:"error_code"`
@@ -5088,7 +5091,7 @@ type WorkError struct {
 
 // WorkHints defines model for WorkHints.
 type WorkHints struct {
-	// MaxDurationSeconds For how long an attempt may say nothing, in seconds, instead of 30.
+	// MaxDurationSeconds How long an attempt may be silent, in seconds, instead of 30.
 	//
 	// Example: 300
 	MaxDurationSeconds *int64 `json:"max_duration_seconds,omitempty" yaml:"max_duration_seconds,omitempty"`
@@ -5109,15 +5112,15 @@ type WorkOutcome string
 type WorkRequest struct {
 	Hints *WorkHints `json:"hints,omitempty" yaml:"hints,omitempty"`
 
-	// Parameters What the agent is to work on; comet does not look into it. Only `cancel_task` needs none.
+	// Parameters The input of the task, which comet does not interpret. Only `cancel_task` needs none.
 	Parameters *map[string]interface{} `json:"parameters,omitempty" yaml:"parameters,omitempty"`
 
-	// TaskID The task's id, which the sender chooses; with the work type `cancel_task` the task to cancel.
+	// TaskID The task's id, chosen by the sender. With the work type `cancel_task`, the task to cancel.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440004
 	TaskID openapi_types.UUID `json:"task_id" yaml:"task_id"`
 
-	// WorkType The capability that is asked for, with or without `custom:`; or `cancel_task`.
+	// WorkType The required capability, with or without `custom:`, or `cancel_task`.
 	//
 	// Example: run_playbook
 	WorkType string `json:"work_type" yaml:"work_type"`
@@ -5125,12 +5128,13 @@ type WorkRequest struct {
 
 // WorkRequestEnvelope defines model for WorkRequestEnvelope.
 type WorkRequestEnvelope struct {
-	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
+	// token that is not bound to an agent.
 	//
 	// Example: orchestrator
 	FromAgent string `json:"from_agent" yaml:"from_agent"`
 
-	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	// MessageID Unique for the sender: a message with an id that was processed before has no effect.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
@@ -5139,7 +5143,7 @@ type WorkRequestEnvelope struct {
 	// ProtocolVersion Example: 1.0
 	ProtocolVersion WorkRequestEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
-	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
@@ -5147,12 +5151,13 @@ type WorkRequestEnvelope struct {
 	// Timestamp Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
-	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
 	//
 	// Example: infra
 	ToAgent string `json:"to_agent" yaml:"to_agent"`
 
-	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is
+	// all zeros, as is request_id.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
@@ -5160,7 +5165,7 @@ type WorkRequestEnvelope struct {
 	// Type Example: work_request
 	Type WorkRequestEnvelopeType `json:"type" yaml:"type"`
 
-	// XCustomFields Carried to the agent as it came.
+	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
@@ -5172,12 +5177,12 @@ type WorkRequestEnvelopeType string
 
 // WorkResult defines model for WorkResult.
 type WorkResult struct {
-	// ExitCode 0 for success and completed, more for failed.
+	// ExitCode 0 for success and completed, not 0 for failed.
 	//
 	// Example: 0
 	ExitCode int64 `json:"exit_code" yaml:"exit_code"`
 
-	// Output Empty where it was sent in chunks before, or is too long for one message.
+	// Output Empty if it was sent in chunks before or is too long for one message.
 	//
 	// Example: Deployment completed successfully.
 	Output        *string        `json:"output,omitempty" yaml:"output,omitempty"`
@@ -5199,12 +5204,13 @@ type WorkResultStatus string
 
 // WorkResultEnvelope defines model for WorkResultEnvelope.
 type WorkResultEnvelope struct {
-	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
+	// token that is not bound to an agent.
 	//
 	// Example: orchestrator
 	FromAgent string `json:"from_agent" yaml:"from_agent"`
 
-	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	// MessageID Unique for the sender: a message with an id that was processed before has no effect.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
@@ -5213,7 +5219,7 @@ type WorkResultEnvelope struct {
 	// ProtocolVersion Example: 1.0
 	ProtocolVersion WorkResultEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
-	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
@@ -5221,12 +5227,13 @@ type WorkResultEnvelope struct {
 	// Timestamp Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
-	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
 	//
 	// Example: infra
 	ToAgent string `json:"to_agent" yaml:"to_agent"`
 
-	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is
+	// all zeros, as is request_id.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
@@ -5234,7 +5241,7 @@ type WorkResultEnvelope struct {
 	// Type Example: work_result
 	Type WorkResultEnvelopeType `json:"type" yaml:"type"`
 
-	// XCustomFields Carried to the agent as it came.
+	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
@@ -5262,12 +5269,13 @@ type WorkStatusStatus string
 
 // WorkStatusEnvelope defines model for WorkStatusEnvelope.
 type WorkStatusEnvelope struct {
-	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
+	// token that is not bound to an agent.
 	//
 	// Example: orchestrator
 	FromAgent string `json:"from_agent" yaml:"from_agent"`
 
-	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	// MessageID Unique for the sender: a message with an id that was processed before has no effect.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
@@ -5276,7 +5284,7 @@ type WorkStatusEnvelope struct {
 	// ProtocolVersion Example: 1.0
 	ProtocolVersion WorkStatusEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
-	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
@@ -5284,12 +5292,13 @@ type WorkStatusEnvelope struct {
 	// Timestamp Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
-	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
 	//
 	// Example: infra
 	ToAgent string `json:"to_agent" yaml:"to_agent"`
 
-	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is
+	// all zeros, as is request_id.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
@@ -5297,7 +5306,7 @@ type WorkStatusEnvelope struct {
 	// Type Example: work_status
 	Type WorkStatusEnvelopeType `json:"type" yaml:"type"`
 
-	// XCustomFields Carried to the agent as it came.
+	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
@@ -5320,12 +5329,12 @@ type WorkStep struct {
 	// Number Example: 2
 	Number int `json:"number" yaml:"number"`
 
-	// Output What the step printed, or the part of it that output_chunk names.
+	// Output The output of the step, or the part of it that output_chunk names.
 	//
 	// Example: Added uptime monitors: 3
 	Output *string `json:"output,omitempty" yaml:"output,omitempty"`
 
-	// OutputChunk Where the output lies in the whole of it: half-open, at most 262,144 bytes.
+	// OutputChunk The position of the output within the whole output: half-open, at most 262,144 bytes.
 	//
 	// Example: bytes 0-262144 of 524288
 	OutputChunk *string `json:"output_chunk,omitempty" yaml:"output_chunk,omitempty"`
