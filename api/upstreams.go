@@ -265,7 +265,7 @@ type toolDefinitionView struct {
 	Pending       any    `json:"pending,omitempty"`
 	// What replaces the class that the annotations say, absent where they are believed.
 	Class      models.ToolClass `json:"class,omitempty" swaggertype:"string" enums:"read,write,destructive" example:"read"`
-	SeenAt     time.Time        `json:"seen_at" example:"2026-01-10T15:30:00Z"`
+	SeenAt     time.Time        `json:"first_seen_at" example:"2026-01-10T15:30:00Z"`
 	ChangedAt  *time.Time       `json:"changed_at" example:"2026-01-11T15:30:00Z"`
 	ApprovedAt *time.Time       `json:"approved_at" example:"2026-01-11T16:30:00Z"`
 	ApprovedBy string           `json:"approved_by,omitempty" example:"bootstrap-admin"`
