@@ -49,7 +49,7 @@ func (sub *Submission) checkWorkers(wrong func(at, rule, format string, args ...
 	if b := sub.Budget; b != nil && *b > 0 && *b < int64(n) {
 		wrong("/budget", "min", "budget must be at least one token for each of %d workers, not %d", n, *b)
 	}
-	if sub.Agent != "" {
+	if sub.AgentID != "" {
 		wrong("/workers", "conflict", "one agent cannot be several workers")
 	}
 }
@@ -57,39 +57,39 @@ func (sub *Submission) checkWorkers(wrong func(at, rule, format string, args ...
 // submitParallel submits a task for several workers. The first subtask is assigned like any
 // task, so it may wait for a worker; each further one is made only if another worker is free
 // now.
-func (s *step) submitParallel(by models.Principal, sub Submission) (Submitted, error) {
-	t, in, err := sub.task(by, s.tx.Now())
+func (s *operation) submitParallel(by models.Principal, sub Submission) (SubmitResult, error) {
+	t, in, err := sub.newTask(by, s.tx.Now())
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
 	t.WaitingFor, t.Attempt, t.Deadline = models.NotWaiting, 1, s.tx.Now().Add(parentDeadline)
-	s.inserting = t.ID
-	if err := s.emit(models.EventTaskCreated, t, nil); err != nil {
-		return Submitted{}, err
+	s.insertingID = t.ID
+	if err := s.emitTaskEvent(models.EventTaskCreated, t, nil); err != nil {
+		return SubmitResult{}, err
 	}
-	if err := s.insert(t, in); err != nil {
-		return Submitted{}, orTaken(err, t.ID)
+	if err := s.insertTask(t, in); err != nil {
+		return SubmitResult{}, taskExistsError(err, t.ID)
 	}
-	s.inserting = ""
+	s.insertingID = ""
 	err = s.tx.InsertAttempt(models.Attempt{TaskID: t.ID, Attempt: 1, State: models.AttemptAssigned, AssignedAt: s.tx.Now()})
 	if err == nil {
 		err = s.submitSubtasks(by, sub, t)
 	}
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
 	before := t
 	t.State, t.StartedAt = models.TaskRunning, new(s.tx.Now())
-	if err = s.emit(models.EventTaskStarted, t, nil); err == nil {
-		err = s.save(before, &t)
+	if err = s.emitTaskEvent(models.EventTaskStarted, t, nil); err == nil {
+		err = s.saveTask(before, &t)
 	}
-	return Submitted{Task: t}, err
+	return SubmitResult{Task: t}, err
 }
 
 // submitSubtasks submits the subtasks of a parallel task.
-func (s *step) submitSubtasks(by models.Principal, sub Submission, parent models.Task) error {
+func (s *operation) submitSubtasks(by models.Principal, sub Submission, parent models.Task) error {
 	workers := sub.Override.Workers
-	sub.RequestID, sub.parent, sub.depth = "", &parent.ID, parent.Depth
+	sub.RequestID, sub.parentID, sub.depth = "", &parent.ID, parent.Depth
 	sub.Override.Workers, sub.Override.Notify, sub.Override.Subtask = 0, false, true
 	sub.divideBudget(workers)
 	if err := s.lockCandidates(sub, parent, parent.Depth, workers, ""); err != nil {
@@ -102,20 +102,20 @@ func (s *step) submitSubtasks(by models.Principal, sub Submission, parent models
 			return err
 		}
 		sub.ID = id.String()
-		t, in, err := sub.task(by, s.tx.Now())
+		t, in, err := sub.newTask(by, s.tx.Now())
 		if err != nil {
 			return err
 		}
-		p := s.policy(t, sub.Override)
-		if n > 0 && s.index.Select(request(t.Depth, in, p, assigned)).Verdict != selection.Chosen {
+		p := s.policyOf(t, sub.Override)
+		if n > 0 && s.index.Select(selectionRequest(t.Depth, in, p, assigned)).Verdict != selection.Chosen {
 			return nil
 		}
-		if sub.Session != "" {
+		if sub.SessionID != "" {
 			if err := s.joinSession(by, sub); err != nil {
 				return err
 			}
 		}
-		if t, err = s.enter(t, in, p, n == 0); err != nil || t.AgentID == "" {
+		if t, err = s.createTask(t, in, p, n == 0); err != nil || t.AgentID == "" {
 			return err
 		}
 		assigned = append(assigned, t.AgentID)
@@ -144,33 +144,33 @@ func (sub *Submission) divideBudget(workers int) {
 // lockCandidates locks up to about most of the workers that may get what is submitted,
 // and an agent beside them, in the one order in which several are locked. Nobody else gets
 // anything in this step.
-func (s *step) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
-	if sub.Session != "" { // before workers
-		if err := s.lockSession(of); err != nil {
+func (s *operation) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
+	if sub.SessionID != "" { // before workers
+		if err := s.lockTaskSession(of); err != nil {
 			return err
 		}
 	}
-	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.Sphere, RequestedAgentID: sub.Agent}
-	p := s.policy(models.Task{Class: sub.Class}, sub.Override) // not that of its source
-	s.only = []string{}
-	for len(s.only) < most {
-		d := s.index.Select(request(depth, in, p, s.only))
+	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.SphereID, RequestedAgentID: sub.AgentID}
+	p := s.policyOf(models.Task{Class: sub.Class}, sub.Override) // not that of its source
+	s.allowedWorkers = []string{}
+	for len(s.allowedWorkers) < most {
+		d := s.index.Select(selectionRequest(depth, in, p, s.allowedWorkers))
 		for _, c := range d.Candidates {
-			s.only = append(s.only, c.AgentID)
+			s.allowedWorkers = append(s.allowedWorkers, c.AgentID)
 		}
 		if d.Eligible <= len(d.Candidates) {
 			break
 		}
 	}
-	all := append([]string{beside}, s.only...)
+	all := append([]string{beside}, s.allowedWorkers...)
 	if sub.Budget == nil {
 		return s.tx.LockWorkers(all)
 	}
 	return s.lockAgents(all)
 }
 
-// Parts returns the subtasks of a task, in the order in which they were made.
-func (o *Orchestrator) Parts(ctx context.Context, taskID string) ([]models.Task, error) {
+// Subtasks returns the subtasks of a task, in the order in which they were made.
+func (o *Orchestrator) Subtasks(ctx context.Context, taskID string) ([]models.Task, error) {
 	return o.store.Children(ctx, taskID)
 }
 
@@ -184,7 +184,7 @@ func (o *Orchestrator) updateParent(ctx context.Context, job *jobs.Job) error {
 	if err != nil {
 		return err
 	}
-	return o.do(ctx, func(s *step) error {
+	return o.transact(ctx, func(s *operation) error {
 		t, err := s.tx.Task(*subtask.ParentID) // before its job, as in every operation
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
@@ -196,7 +196,7 @@ func (o *Orchestrator) updateParent(ctx context.Context, job *jobs.Job) error {
 		if err != nil {
 			return err
 		}
-		if o, err := override(in); err != nil || o.Workers == 0 {
+		if o, err := overrideOf(in); err != nil || o.Workers == 0 {
 			return err // its subtasks were handed off
 		}
 		subtasks, err := s.tx.Children(t.ID)
@@ -209,7 +209,7 @@ func (o *Orchestrator) updateParent(ctx context.Context, job *jobs.Job) error {
 
 // decideParent ends a parallel task after the first success of its subtasks, or after the
 // last failure. Until then it records their tokens and how many have ended.
-func (s *step) decideParent(t models.Task, subtasks []models.Task) error {
+func (s *operation) decideParent(t models.Task, subtasks []models.Task) error {
 	var first, last *models.Task // the first success and the last failure
 	tokens, open := int64(0), 0
 	for i := range subtasks {
@@ -243,15 +243,15 @@ func (s *step) decideParent(t models.Task, subtasks []models.Task) error {
 		return s.failParent(before, t, cmp.Or(Failure(last.ErrorCode), FailureUnavailable), text) // no code: it was cancelled
 	}
 	t.Progress = max(t.Progress, 100*(len(subtasks)-open)/len(subtasks))
-	if err := s.emit(models.EventTaskProgress, t, nil); err != nil {
+	if err := s.emitTaskEvent(models.EventTaskProgress, t, nil); err != nil {
 		return err
 	}
-	return s.save(before, &t)
+	return s.saveTask(before, &t)
 }
 
 // completeParent ends a parent task with the result of one of its subtasks.
-func (s *step) completeParent(before, t models.Task, subtask models.Task) error {
-	err := s.endParentAttempt(&t, report{state: models.AttemptSucceeded, outcome: models.OutcomeSuccess})
+func (s *operation) completeParent(before, t models.Task, subtask models.Task) error {
+	err := s.endParentAttempt(&t, attemptEnd{state: models.AttemptSucceeded, outcome: models.OutcomeSuccess})
 	if err != nil {
 		return err
 	}
@@ -259,32 +259,32 @@ func (s *step) completeParent(before, t models.Task, subtask models.Task) error 
 		return err
 	}
 	t.State, t.Progress, t.ExitCode, t.EndedAt = models.TaskDone, 100, subtask.ExitCode, new(s.tx.Now())
-	err = s.emit(models.EventTaskCompleted, t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
+	err = s.emitTaskEvent(models.EventTaskCompleted, t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
 	if err != nil {
 		return err
 	}
-	return s.save(before, &t)
+	return s.saveTask(before, &t)
 }
 
 // failParent ends a parent task without a result.
-func (s *step) failParent(before, t models.Task, f Failure, text string) error {
-	err := s.endParentAttempt(&t, report{state: models.AttemptFailed, failure: f, text: text, outcome: models.OutcomeFailed})
+func (s *operation) failParent(before, t models.Task, f Failure, text string) error {
+	err := s.endParentAttempt(&t, attemptEnd{state: models.AttemptFailed, failure: f, text: text, outcome: models.OutcomeFailed})
 	if err == nil {
-		err = s.fail(&t, f, text)
+		err = s.failTask(&t, f, text)
 	}
 	if err != nil {
 		return err
 	}
-	return s.save(before, &t)
+	return s.saveTask(before, &t)
 }
 
 // endParentAttempt cancels the open subtasks of a parent task and ends its only attempt.
-func (s *step) endParentAttempt(t *models.Task, r report) error {
-	_, p, err := s.lastTerms(*t)
+func (s *operation) endParentAttempt(t *models.Task, r attemptEnd) error {
+	_, p, err := s.lockForEnd(*t)
 	if err != nil {
 		return err
 	}
-	if err := s.cancelParts(t.ID, "what it was for has ended"); err != nil {
+	if err := s.cancelSubtasks(t.ID, "what it was for has ended"); err != nil {
 		return err
 	}
 	a, err := s.tx.Attempt(t.ID, t.Attempt)
@@ -296,7 +296,7 @@ func (s *step) endParentAttempt(t *models.Task, r report) error {
 
 // lockAgents locks several workers and their accounts, in the one order in which operations
 // lock them.
-func (s *step) lockAgents(ids []string) error {
+func (s *operation) lockAgents(ids []string) error {
 	if err := s.tx.LockWorkers(ids); err != nil {
 		return err
 	}
@@ -306,11 +306,11 @@ func (s *step) lockAgents(ids []string) error {
 // siblingAgents returns the agents that have, or had, an attempt at another subtask of the
 // same parallel task: none of them gets this one, so that what an agent sends about the task
 // is always about one subtask. It returns nil for other tasks.
-func (s *step) siblingAgents(t models.Task, in models.TaskInput) ([]string, error) {
+func (s *operation) siblingAgents(t models.Task, in models.TaskInput) ([]string, error) {
 	if t.ParentID == nil {
 		return nil, nil
 	}
-	o, err := override(in)
+	o, err := overrideOf(in)
 	if err != nil || !o.Subtask {
 		return nil, err
 	}
@@ -324,8 +324,8 @@ func (s *step) siblingAgents(t models.Task, in models.TaskInput) ([]string, erro
 	return out, err
 }
 
-// orTaken names an id that is taken.
-func orTaken(err error, id string) error {
+// taskExistsError names an id that is taken.
+func taskExistsError(err error, id string) error {
 	if errs.Is(err, errs.Conflict) { // all ids but the task's are made here
 		return errs.New(errs.TaskExists, "a task with the id %q exists", id)
 	}

@@ -14,13 +14,13 @@ import (
 	"comet/store/storetest"
 )
 
-// jobless is an orchestrator whose jobs nobody runs: what a server commits in the moment
+// startWithoutJobs is an orchestrator whose jobs nobody runs: what a server commits in the moment
 // before it is killed.
-func jobless(t *testing.T, db *storetest.DB) (h *house, stop func()) {
+func startWithoutJobs(t *testing.T, db *storetest.DB) (h *harness, stop func()) {
 	t.Helper()
 	ledger := usage.New(db.Store, nil)
-	h = &house{
-		orchestrator.New(db.Store, ledger, &orchestrator.Options{Registry: registry.New(db.Store, nil), Poll: 2 * time.Millisecond}), db, ledger, past(t, db),
+	h = &harness{
+		orchestrator.New(db.Store, ledger, &orchestrator.Options{Registry: registry.New(db.Store, nil), Poll: 2 * time.Millisecond}), db, ledger, openRaw(t, db),
 	}
 	require.NoError(t, h.Start(t.Context()))
 	stop = func() { require.NoError(t, h.Stop(context.Background())) }
@@ -34,26 +34,26 @@ func jobless(t *testing.T, db *storetest.DB) (h *house, stop func()) {
 func TestACrashBetweenAPartAndItsWhole(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		h, stop := boot(t, db, nil)
-		h.trio(t)
+		h, stop := startStoppable(t, db, nil)
+		h.startThree(t)
 		id := h.submit(t, "work", byWorkers(3)).ID
 		stop()
 
-		h, stop = jobless(t, db)
-		shares := h.shares(t, id)
-		h.give(t, shares["b"], orchestrator.Result{Output: []byte("b's"), Tokens: 5})
+		h, stop = startWithoutJobs(t, db)
+		shares := h.subtasksByAgent(t, id)
+		h.complete(t, shares["b"], orchestrator.Result{Output: []byte("b's"), Tokens: 5})
 		parent, err := h.Task(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, models.TaskRunning, parent.State, "the job has not run")
 		stop()
 
-		h, _ = boot(t, db, nil)
-		parent = h.until(t, id, ended)
+		h, _ = startStoppable(t, db, nil)
+		parent = h.waitUntil(t, id, ended)
 		require.Equal(t, models.TaskDone, parent.State)
 		require.Equal(t, "b's", h.output(t, id, models.StreamResult))
 		require.EqualValues(t, 5, parent.Tokens)
 		for _, share := range shares {
-			h.until(t, share.ID, ended)
+			h.waitUntil(t, share.ID, ended)
 		}
 		requireSound(t, h)
 		requireLegalEvents(t, h)

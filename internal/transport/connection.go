@@ -214,9 +214,9 @@ func (c *connection) setNegotiated(reply protocol.Reply) {
 // joinRequest returns the request that makes the agent join on this connection. connectionID is ""
 // to leave the agent to other processes.
 func (c *connection) joinRequest(connectionID string) orchestrator.JoinRequest {
-	req := orchestrator.JoinRequest{Dialect: c.protocol.Name(), Link: c.transport, Line: connectionID, Places: c.concurrency}
+	req := orchestrator.JoinRequest{Protocol: c.protocol.Name(), Transport: c.transport, ConnectionID: connectionID, Concurrency: c.concurrency}
 	if n := c.negotiated.Load(); n != nil {
-		req.Version, req.Places, req.MaxDepth = n.version, n.concurrency, n.maxDepth
+		req.ProtocolVersion, req.Concurrency, req.MaxDepth = n.version, n.concurrency, n.maxDepth
 	}
 	return req
 }

@@ -64,7 +64,7 @@ func (s *Server) recordAlive(ctx context.Context, alive []*connection) {
 		byAgent[c.agentID] = c
 		ids = append(ids, c.agentID)
 	}
-	offline, err := s.core.Work.Alive(ctx, ids)
+	offline, err := s.core.Work.KeepAlive(ctx, ids)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.log.Warn("cannot record heartbeats", "agents", len(ids), "error", err)

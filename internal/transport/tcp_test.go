@@ -36,7 +36,7 @@ func TestAStrangerOverTCP(t *testing.T) {
 			said := g.readUntilClosed()
 			require.Len(t, said, 1)
 			require.Contains(t, said[0], "|F|E13|", first)
-			require.Contains(t, said[0], "first line must be a worker's J")
+			require.Contains(t, said[0], "first message must be a worker's J")
 		}
 		g, _ := h.dialTCP(t)
 		g.sendLine("GET / HTTP/1.1\r")
@@ -96,10 +96,10 @@ func TestATokenOverTCP(t *testing.T) {
 	runV5Case(t, "names the agent, and goes no further", transport.Options{Logger: logger}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		token := h.firstAgent(t, "ada")
 		g, _ := h.dialTCP(t)
-		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";caps=custom:ada;places=2")
+		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";caps=custom:ada;concurrency=2")
 		said := g.next()
 		require.Contains(t, said, "registered;id=W1")
-		require.True(t, h.protocol.received("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;places=2"), "%q", h.protocol.lines)
+		require.True(t, h.protocol.received("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;concurrency=2"), "%q", h.protocol.lines)
 		w := h.waitForWorker(t, "ada", online)
 		require.Equal(t, []any{transport.TCP, 2}, []any{w.Transport, w.Concurrency})
 		require.NotContains(t, said, token)

@@ -39,7 +39,7 @@ func (h *v5Fixture) lines(t *testing.T, a response) []string {
 func (h *v5Fixture) digAgent(t *testing.T) (token string) {
 	t.Helper()
 	token = h.agent(t, "dig")
-	_, err := h.Join(t.Context(), "dig", orchestrator.JoinRequest{Dialect: v5.Name, Link: "none", Places: 100})
+	_, err := h.Join(t.Context(), "dig", orchestrator.JoinRequest{Protocol: v5.Name, Transport: "none", Concurrency: 100})
 	require.NoError(t, err)
 	h.waitForWorker(t, "dig", online)
 	return token

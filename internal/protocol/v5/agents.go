@@ -93,7 +93,7 @@ func errSubmitScope() error {
 func (s sender) owns(t models.Task) bool { return t.Owner == s.TokenID || s.Has(models.ScopeAdmin) }
 
 // handleJoin handles J (PROTOCOL_V5 §2.4, §12.4, §14.3): the agent declares its capabilities and
-// gets the address that it keeps. places= is its concurrency.
+// gets the address that it keeps. concurrency= is the number of its slots.
 func (p *Protocol) handleJoin(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	concurrency, err := checkJoin(m)
 	if err != nil {
@@ -132,7 +132,7 @@ func checkJoin(m wire.Message) (concurrency int, err error) {
 	if caps, ok := m.Data.Pair("caps"); ok && len(slices.Collect(caps.List())) > maxCaps {
 		return 0, errorf(codes.E10, "", "caps must have at most %d entries", maxCaps)
 	}
-	return intPair(m.Data, "places", 1, orchestrator.MaxPlaces, 0)
+	return intPair(m.Data, "concurrency", 1, orchestrator.MaxConcurrency, 0)
 }
 
 // intPair reads a number in DATA, def where there is none.

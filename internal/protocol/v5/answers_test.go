@@ -78,7 +78,7 @@ func TestAPartThatSpeaksAnotherProtocol(t *testing.T) {
 		h.agent(t, "coder", "analyze_code")
 		h.agent(t, "digger", "dig")
 		h.says(t, "coder", "M1|W1>O1|J|T0|-|-|-|0|S0|-|-", 0)
-		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Dialect: "envelope", Link: "poll"})
+		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Protocol: "envelope", Transport: "poll"})
 		require.NoError(t, err)
 		number, err := h.work.AgentNumber(t.Context(), "digger")
 		require.NoError(t, err)

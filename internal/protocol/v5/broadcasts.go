@@ -30,14 +30,14 @@ func (p *Protocol) handleBroadcast(ctx context.Context, s sender, m wire.Message
 	if tid, named := m.Task.Number(); named && tid != 0 || m.Context != "" && m.Context != wire.SystemContext {
 		return protocol.Reply{}, errorf(codes.E10, "", "a broadcast is about no task: TID and CTX must be - or T0 and S0")
 	}
-	b := orchestrator.Broadcast{Dialect: Name, Priority: corePriority(m.Priority), MessageID: broadcastKey(s, m)}
+	b := orchestrator.Broadcast{Protocol: Name, Priority: corePriority(m.Priority), MessageID: broadcastKey(s, m)}
 	var err error
 	switch m.To.Role {
 	case wire.AllAgents, wire.AllWorkers:
 	case wire.Group:
-		b.Sphere = int(m.To.Number)
+		b.SphereID = int(m.To.Number)
 	case wire.Worker:
-		if b.Agent, err = p.agentByAddress(ctx, m.To); err != nil {
+		if b.AgentID, err = p.agentByAddress(ctx, m.To); err != nil {
 			return protocol.Reply{}, err
 		}
 	default:

@@ -231,7 +231,7 @@ func parseOptions(sub *orchestrator.Submission, data wire.Data) (err error) {
 	if err != nil {
 		return err
 	}
-	if sub.Override.Workers = n; n != 0 && sub.Agent != "" {
+	if sub.Override.Workers = n; n != 0 && sub.AgentID != "" {
 		return errorf(codes.E10, "", "parallel asks several workers, and one is named")
 	}
 	if sub.Budget != nil && *sub.Budget < int64(n) {
@@ -270,7 +270,7 @@ func parseHandoffOptions(sub *orchestrator.Submission, data wire.Data) error {
 func parseUnanswered(sub *orchestrator.Submission, data wire.Data) error {
 	text, err := wordPair(data, keyUnanswered, "first", "abandon")
 	if err == nil && text != "" {
-		sub.Override.FirstOption = new(text == "first")
+		sub.Override.UseFirstOption = new(text == "first")
 	}
 	return err
 }

@@ -161,9 +161,9 @@ func writeTaskEvent(m *wire.Message, ends parties, kind models.EventType, e mode
 	case models.EventTaskQuestion:
 		m.Type = wire.Clarify
 		m.Data = questionData(e)
-	case models.EventTaskAnswered:
+	case models.EventTaskReplied:
 		m.From, m.To, m.Type = self, ends.worker, wire.Clarify
-		m.Data, err = w.Text(keyAnswer, e.Answer).Data()
+		m.Data, err = w.Text(keyAnswer, e.Reply).Data()
 	case models.EventTaskRetried:
 		m.Type, m.Err = wire.Failure, errorCode(models.Task{ErrorCode: e.Failure, Attempt: e.Attempt}, storedReport{})
 		if f := orchestrator.Failure(e.Failure); f == orchestrator.FailureTimeout || f == orchestrator.FailureUnavailable { // O1 has detected it
@@ -172,7 +172,7 @@ func writeTaskEvent(m *wire.Message, ends parties, kind models.EventType, e mode
 		m.Data, err = w.Text("desc", m.Err.Meaning()).Data()
 	default: // the task waits for a worker
 		m.From, m.To, m.Type = self, ends.requester, wire.Ack
-		m.Data, err = w.Add("waits", string(e.Waits)).Data()
+		m.Data, err = w.Add("waiting_for", string(e.WaitingFor)).Data()
 	}
 	return err
 }

@@ -63,7 +63,7 @@ func (p *Protocol) handleHandoff(ctx context.Context, s sender, m wire.Message) 
 // newHandoff converts a hand-off to a submission.
 func (p *Protocol) newHandoff(ctx context.Context, s sender, m wire.Message, parent models.Task, target string) (sub orchestrator.Submission, err error) {
 	sub = orchestrator.Submission{
-		Class: Class, Agent: target, Priority: corePriority(m.Priority), RequestID: messageKey(m, parent),
+		Class: Class, AgentID: target, Priority: corePriority(m.Priority), RequestID: messageKey(m, parent),
 	}
 	if call := m.Data.Call(); call != "" {
 		sub.Capabilities = []string{call}
@@ -171,7 +171,7 @@ func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) 
 	for len(level) > 0 && searched < maxSearched {
 		var next []models.Task
 		for _, t := range level {
-			children, err := p.orchestrator.Parts(ctx, t.ID)
+			children, err := p.orchestrator.Subtasks(ctx, t.ID)
 			if err != nil {
 				return nil, err
 			}

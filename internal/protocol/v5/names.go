@@ -29,7 +29,7 @@ func (p *Protocol) agentByAddress(ctx context.Context, a wire.Address) (string, 
 	if !ok {
 		return "", errorf(codes.E41, "", "%s is no worker", a)
 	}
-	id, err := p.orchestrator.AgentOfNumber(ctx, int64(n))
+	id, err := p.orchestrator.AgentByNumber(ctx, int64(n))
 	return id, notFoundAs(err, codes.E41, "there is no %s", a)
 }
 
@@ -116,7 +116,7 @@ func (p *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (mo
 // workerCopy returns the worker's copy of a task that several workers execute, and the task
 // itself where the worker has none.
 func (p *Protocol) workerCopy(ctx context.Context, s sender, t models.Task) (models.Task, error) {
-	copies, err := p.orchestrator.Parts(ctx, t.ID)
+	copies, err := p.orchestrator.Subtasks(ctx, t.ID)
 	if err != nil {
 		return t, err
 	}

@@ -56,8 +56,8 @@ func (p *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (
 		progress.Percent = &n
 	}
 	for _, key := range []string{"step", "desc"} {
-		if text, ok := m.Data.Get(key); ok && progress.Name == "" {
-			progress.Name, progress.Step = text, max(t.Step, 1)
+		if text, ok := m.Data.Get(key); ok && progress.StepName == "" {
+			progress.StepName, progress.Step = text, max(t.Step, 1)
 			if text != t.StepName && t.StepName != "" {
 				progress.Step = t.Step + 1
 			}

@@ -139,7 +139,7 @@ func (p *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err 
 	if !ok {
 		return "", errNoKey(m.From)
 	}
-	agentID, err = p.orchestrator.AgentOfNumber(ctx, int64(n))
+	agentID, err = p.orchestrator.AgentByNumber(ctx, int64(n))
 	if isNotFound(err) { // the reply does not reveal which numbers exist
 		err = errNoKey(m.From)
 	}

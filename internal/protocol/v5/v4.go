@@ -153,7 +153,7 @@ func (p *Protocol) filterByTaskV4(ctx context.Context, tasks []models.Task, tid 
 // findRequestV4 finds the task of a requester's message: the newest one with the TID that the
 // requester submitted in V4.
 func (p *Protocol) findRequestV4(ctx context.Context, s *sender, tid int) error {
-	tasks, err := p.orchestrator.TasksNumbered(ctx, s.TokenID, tid, maxRecentTasks)
+	tasks, err := p.orchestrator.TasksByNumber(ctx, s.TokenID, tid, maxRecentTasks)
 	if err != nil {
 		return err
 	}
