@@ -51,7 +51,7 @@ type upstreamList struct {
 func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstreamView {
 	v := upstreamView{
 		ID: u.ID, AgentID: s.tools.AgentOf(u.ID), Source: u.Source, Transport: string(u.Transport), State: string(u.State), Error: u.Error,
-		Since: u.Since.UTC(), NextTry: orNull(u.NextTry), Restarts: u.Restarts, PID: u.PID, Command: u.Command, URL: u.URL,
+		Since: u.Since.UTC(), NextTry: orNull(u.NextAttempt), Restarts: u.Restarts, PID: u.PID, Command: u.Command, URL: u.URL,
 		Env: orEmpty(u.EnvNames), Headers: orEmpty(u.HeaderNames), TimeoutMS: u.Timeout.Milliseconds(), ProtocolRevision: u.Protocol,
 		Name: u.ServerName, Version: u.ServerVersion, Tools: u.Tools, Resources: u.Resources, Templates: u.Templates, Prompts: u.Prompts,
 		Warnings: orEmpty(u.Warnings), Stderr: orEmpty(u.Stderr),
