@@ -15,7 +15,7 @@ type upstreamView struct {
 	ID        string `json:"id" example:"filesystem"`
 	AgentID   string `json:"agent_id" example:"mcp-filesystem"`                                                 // The agent it is in the registry.
 	Source    string `json:"source,omitempty" example:"api"`                                                    // api, or the file that defines it.
-	Transport string `json:"transport" enums:"stdio,http" example:"stdio"`                                  // How it is reached.
+	Transport string `json:"transport" enums:"stdio,http" example:"stdio"`                                      // How it is reached.
 	State     string `json:"state" enums:"starting,ready,failed,disabled,stopped" example:"ready"`              // Only one that is ready has tools.
 	Error     string `json:"error,omitempty" example:"upstream \"filesystem\" does not start: no such program"` // Why the last start or session ended, until it is ready again.
 	// Since when it is in that state.
