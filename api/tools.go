@@ -189,7 +189,7 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 type toolCallView struct {
 	ID      string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
 	At      time.Time `json:"at" example:"2026-01-10T15:30:00Z"`
-	Door    string    `json:"door" enums:"mcp,rest,code,task" example:"mcp"` // Where it came in; code is code in the sandbox.
+	Source  string    `json:"source" enums:"mcp,rest,code,task" example:"mcp"` // Where it came in; code is code in the sandbox.
 	TokenID string    `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`
 	Actor   string    `json:"actor" example:"claude-desktop"`
 	AgentID string    `json:"agent_id" example:"finance-personal"` // Who paid.
@@ -264,7 +264,7 @@ func (s *Server) listToolCalls(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, c := range calls {
 		page.Calls = append(page.Calls, toolCallView{
-			ID: c.ID, At: c.At, Door: c.Door, TokenID: c.TokenID, Actor: c.Actor, AgentID: c.AgentID, Tool: c.Server + ":" + c.Tool, Class: c.Class,
+			ID: c.ID, At: c.At, Source: c.Door, TokenID: c.TokenID, Actor: c.Actor, AgentID: c.AgentID, Tool: c.Server + ":" + c.Tool, Class: c.Class,
 			ArgumentsDigest: c.Digest, Outcome: c.Outcome, Error: c.Error, DurationMS: float64(c.Duration.Microseconds()) / 1000, Tokens: c.Tokens,
 			ParentID: c.ParentID, TaskID: c.TaskID, TraceID: c.TraceID,
 		})

@@ -52,7 +52,7 @@ func (h *textHand) line(ctx context.Context) {
 	}
 	defer line.close()
 	defer context.AfterFunc(ctx, line.close)()
-	if line.send(fmt.Sprintf("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=job;places=%d;token=%s", h.places, h.token)) != nil {
+	if line.send(fmt.Sprintf("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=job;concurrency=%d;token=%s", h.places, h.token)) != nil {
 		return
 	}
 	for {
@@ -90,7 +90,7 @@ func (h *textHand) hear(m v5.Message) (all []v5.Message) {
 			n, _ := m.Data.Get("n")
 			result = saying(m, v5.Success, v5.Done, "job "+n)
 			if left, ok := m.Budget.Tokens(); ok {
-				result.Budget = v5.BudgetOf(int64(left) - h.tokens)
+				result.Budget = v5.NewBudget(int64(left) - h.tokens)
 			}
 			h.done[place] = result
 		}

@@ -134,5 +134,5 @@ func (s *operation) deliverReply(t *models.Task, answer string, p Policy) error 
 		return err
 	}
 	s.wakeAfterCommit(WakeInbox, t.AgentID)
-	return s.emitTaskEvent(models.EventTaskAnswered, *t, func(d *models.TaskChanged) { d.Answer = answer })
+	return s.emitTaskEvent(models.EventTaskReplied, *t, func(d *models.TaskChanged) { d.Reply = answer })
 }

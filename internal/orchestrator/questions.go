@@ -60,13 +60,13 @@ func (o *Orchestrator) OpenQuestion(ctx context.Context, t models.Task) (OpenQue
 // LastReply returns what a task's agent was told last when it had asked, or errs.NotFound
 // where it was told nothing, or the event that has it is not kept any more.
 func (o *Orchestrator) LastReply(ctx context.Context, t models.Task) (string, error) {
-	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskAnswered)
+	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskReplied)
 	if err != nil {
 		return "", err
 	}
 	var data models.TaskChanged
 	err = json.Unmarshal(event.Data, &data)
-	return data.Answer, err
+	return data.Reply, err
 }
 
 // TaskAwaitingReply returns the task that waits for an answer: the one named or, where that does not,

@@ -32,13 +32,13 @@ type SearchQuery struct {
 	IncludeRelated bool     `json:"include_related"`
 	ContextTools   []string `json:"context_tools,omitempty"`
 	IncludeStubs   bool     `json:"include_stubs"`
-}
+} // @name ToolSearchQuery
 
 // Found is what a search found (AgentCards, “agentcards:search_tools”).
 type Found struct {
 	Tools []FoundTool `json:"tools"`
 	Meta  FoundMeta   `json:"meta"`
-}
+} // @name ToolSearchResult
 
 // FoundTool is one of the tools. Scores are 0 to 1, with three digits.
 type FoundTool struct {
@@ -54,7 +54,7 @@ type FoundTool struct {
 	Listed string `json:"listed_name" example:"filesystem__read_file"`
 	// A TypeScript declaration, where include_stubs asks for it.
 	Stub string `json:"stub,omitempty" example:"filesystem.read_file(args: { path: string }): Promise<any>"`
-}
+} // @name ToolMatch
 
 // FoundMeta says how the answer came about.
 type FoundMeta struct {
@@ -63,7 +63,7 @@ type FoundMeta struct {
 	Total      int     `json:"total_tools" example:"128"`
 	TookMS     float64 `json:"took_ms" example:"0.4"`
 	Embeddings string  `json:"embeddings,omitempty" example:"used"`
-}
+} // @name ToolSearchMeta
 
 // searchTools is agentcards:search_tools.
 func (h *Service) searchTools(ctx context.Context, c *call) (*mcp.CallToolResult, error) {

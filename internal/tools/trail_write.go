@@ -104,7 +104,7 @@ func eventOf(c models.ToolCall) models.EventDraft {
 	}
 	id := toolID(c.Server, c.Tool)
 	return models.EventDraft{Type: kind, Key: id, Data: models.ToolCalled{
-		CallID: c.ID, Tool: id, Door: c.Door, Actor: c.Actor, AgentID: c.AgentID, Outcome: c.Outcome, Error: c.Error,
+		CallID: c.ID, Tool: id, Source: c.Door, Actor: c.Actor, AgentID: c.AgentID, Outcome: c.Outcome, Error: c.Error,
 		DurationMS: float64(c.Duration.Microseconds()) / 1000, Tokens: c.Tokens, TaskID: c.TaskID, ParentID: c.ParentID, TraceID: c.TraceID,
 	}}
 }
