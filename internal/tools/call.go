@@ -160,7 +160,7 @@ func (h *Service) resolve(ctx context.Context, c *call, name string) (err error)
 	case !c.policy.shows(t.server, t.name, t.class):
 		return notFound(name)
 	case t.quarantined:
-		return refusal(CodeToolNotFound, "the definition of %s has changed and waits for approval: comet upstreams tools %s --diff shows how", clip(t.id), t.server)
+		return refusal(CodeToolNotFound, "the definition of %s has changed and waits for approval: see comet upstreams tools %s", clip(t.id), t.server)
 	case t.needs != "" && !c.by.Principal.Has(t.needs):
 		return auth.Require(c.by.Principal, t.needs)
 	case !c.policy.permits(t.server, t.name, c.args):
