@@ -72,7 +72,7 @@ const contentTypeText = "text/plain; charset=utf-8"
 // sendOutput sends what there is, or a range of it.
 func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
 	if !t.State.Ended() {
-		if unplaced, err := s.work.HasUnassigned(r.Context(), t, which); err != nil || unplaced {
+		if unplaced, err := s.work.HasUnalignedOutput(r.Context(), t, which); err != nil || unplaced {
 			if err == nil {
 				s.sendPieces(w, r, t, which)
 			}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -34,27 +33,18 @@ type taskDraft struct {
 	TimeoutMS *int64 `json:"timeout_ms" validate:"omitnil,min=100,max=604800000" example:"30000" minimum:"100" maximum:"604800000" default:"30000" extensions:"x-nullable"`
 	// How many attempts may follow the first.
 	Retries *int `json:"retries" validate:"omitnil,min=0,max=10" example:"3" minimum:"0" maximum:"10" default:"3" extensions:"x-nullable"`
-	// Has several agents do it at a time. Absent or null for one.
-	Parallel *parallelDraft `json:"parallel" validate:"omitnil" extensions:"x-nullable"`
+	// How many agents do the task at the same time; fewer if fewer are free. The first success wins and the others are cancelled. Each does a subtask with an equal share of the budget. Absent or null for one.
+	Workers *int `json:"workers" validate:"omitnil,min=2,max=16" example:"3" minimum:"2" maximum:"16" extensions:"x-nullable"`
 	// What follows where an agent says that the budget does not cover the work. Absent or null for the end of the task.
-	Overrun *overrunDraft `json:"overrun" validate:"omitnil" extensions:"x-nullable"`
+	Overrun *budgetOverrunDraft `json:"overrun" validate:"omitnil" extensions:"x-nullable"`
 	// An open session that the task belongs to.
 	SessionID *string `json:"session_id" validate:"omitnil,notblank,printable,max=64" example:"01890a5d-ac96-774b-bcce-b302099a8058" minLength:"1" maxLength:"64" extensions:"x-nullable"`
 	// Makes the task once for the token, however often it is sent within 24 hours.
 	RequestID *string `json:"request_id" validate:"omitnil,notblank,printable,max=128" example:"req-01J9" minLength:"1" maxLength:"128" extensions:"x-nullable"`
 }
 
-// parallelDraft has several agents do a task at a time, as parts of it: tasks of their own,
-// with its parent_id. The budget is divided among them.
-type parallelDraft struct {
-	// How many; where fewer are free, it is those.
-	Workers int `json:"workers" validate:"min=2,max=16" example:"3" minimum:"2" maximum:"16"`
-	// What becomes of their results: the first success (default), all of them in a list, the one that more than half have given, or all that succeeded made one.
-	Aggregate models.Aggregate `json:"aggregate" validate:"omitempty,oneof=first all majority merge" swaggertype:"string" enums:"first,all,majority,merge" default:"first" example:"majority"`
-}
-
-// overrunDraft is what follows where a budget does not cover a task.
-type overrunDraft struct {
+// budgetOverrunDraft is what follows where a budget does not cover a task.
+type budgetOverrunDraft struct {
 	// The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
 	Action models.OverrunAction `json:"action" validate:"oneof=give_up raise simplify" swaggertype:"string" enums:"give_up,raise,simplify" example:"raise"`
 	// What the budget is raised to at most; without it that is what the agent needs, or twice as much where it does not say.
@@ -64,15 +54,12 @@ type overrunDraft struct {
 // submission is what the core is asked for.
 func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) {
 	sub := orchestrator.Submission{
-		Capabilities: d.Capabilities, AgentType: orZero(d.AgentType), Agent: orZero(d.AgentID), Sphere: orZero(d.SphereID),
-		Priority: models.DefaultPriority, Budget: d.Budget, Session: orZero(d.SessionID), RequestID: orZero(d.RequestID), Trace: traceparent(r),
-		Override: orchestrator.Override{TimeoutMS: orZero(d.TimeoutMS), Retries: d.Retries},
+		Capabilities: d.Capabilities, AgentType: orZero(d.AgentType), AgentID: orZero(d.AgentID), SphereID: orZero(d.SphereID),
+		Priority: models.DefaultPriority, Budget: d.Budget, SessionID: orZero(d.SessionID), RequestID: orZero(d.RequestID), Traceparent: traceparent(r),
+		Override: orchestrator.Override{TimeoutMS: orZero(d.TimeoutMS), Retries: d.Retries, Workers: orZero(d.Workers)},
 	}
 	if d.Priority != nil {
 		sub.Priority = *d.Priority
-	}
-	if p := d.Parallel; p != nil {
-		sub.Override.Parallel = &models.Parallel{Workers: p.Workers, Aggregate: cmp.Or(p.Aggregate, models.AggregateFirst)}
 	}
 	if o := d.Overrun; o != nil {
 		sub.Override.Overrun = &models.Overrun{Action: o.Action, MaxBudget: orZero(o.MaxBudget)}
@@ -196,7 +183,7 @@ func (s *Server) writeTask(w http.ResponseWriter, v taskView) error {
 }
 
 func (s *Server) renderSubmitted(result any) (models.StoredResponse, error) {
-	return s.taskAnswer(newTaskView(result.(orchestrator.Submitted).Task), http.StatusAccepted)
+	return s.taskAnswer(newTaskView(result.(orchestrator.SubmitResult).Task), http.StatusAccepted)
 }
 
 // taskAnswer is a task as an answer, with the status for one that has not ended.

@@ -30,7 +30,7 @@ func (s *Server) workersPage(ctx context.Context, number int64, after string, li
 	if number == 0 {
 		return s.work.Workers(ctx, after, limit)
 	}
-	id, err := s.work.AgentOfNumber(ctx, number)
+	id, err := s.work.AgentByNumber(ctx, number)
 	if err == nil && id > after {
 		var w models.Worker
 		if w, err = s.work.Worker(ctx, id); err == nil {

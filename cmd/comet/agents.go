@@ -34,11 +34,11 @@ var agentFields = []column{
 }
 
 var keyFields = []column{
-	{"Agent", "agent_id"}, {"Number", "worker"}, {"Key", "fingerprint"}, {"Required", "required"}, {"Created", "{{.created_at}} by {{.created_by}}"},
+	{"Agent", "agent_id"}, {"Number", "v5_id"}, {"Key", "fingerprint"}, {"Required", "required"}, {"Created", "{{.created_at}} by {{.created_by}}"},
 }
 
-const keyMessage = `{{if .key}}made the key {{.fingerprint}} for {{.agent_id}} ({{.worker}}); it is shown only once:` +
-	`{{else}}{{.agent_id}} ({{.worker}}) has the key {{.fingerprint}} now{{end}}`
+const keyMessage = `{{if .key}}made the key {{.fingerprint}} for {{.agent_id}} ({{.v5_id}}); it is shown only once:` +
+	`{{else}}{{.agent_id}} ({{.v5_id}}) has the key {{.fingerprint}} now{{end}}`
 
 var agentGroups = []commandGroup{
 	{name: "agents", aliases: []string{"agent"}, short: "List, show and change agents"},

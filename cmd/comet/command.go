@@ -147,7 +147,7 @@ func (c *call) do(req *http.Request) ([]byte, error) {
 		return nil, c.nameParams(err)
 	}
 	var warned struct {
-		Warnings *[]client.Field `json:"warnings"`
+		Warnings *[]client.FieldError `json:"warnings"`
 	}
 	if len(body) > 0 && body[0] == '{' && json.Unmarshal(body, &warned) == nil && req.Method != http.MethodGet {
 		c.warn(warned.Warnings)

@@ -228,7 +228,7 @@ func (p param) rename(detail string) string {
 }
 
 // renameField replaces the place of an invalid value by the name of the parameter.
-func (p param) renameField(f *client.Field) {
+func (p param) renameField(f *client.FieldError) {
 	f.Detail = p.rename(f.Detail)
 	pointer := "/" + strings.ReplaceAll(p.to, ".", "/")
 	if f.Parameter != nil && *f.Parameter == p.to || f.Pointer != nil && (*f.Pointer == pointer || strings.HasPrefix(*f.Pointer, pointer+"/")) {

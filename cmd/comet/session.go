@@ -170,7 +170,7 @@ func readInput(in io.Reader, path string) ([]byte, error) {
 }
 
 // warn prints the server's warnings about a request that it accepted.
-func (s *session) warn(warnings *[]client.Field) {
+func (s *session) warn(warnings *[]client.FieldError) {
 	if warnings == nil {
 		return
 	}

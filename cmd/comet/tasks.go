@@ -14,7 +14,7 @@ import (
 	"comet/openapi/client"
 )
 
-const taskState = `{{.state}}{{with .waits}}, waits for {{waits .}}{{end}}`
+const taskState = `{{.state}}{{with .waiting_for}}, waits for {{waits .}}{{end}}`
 
 var taskGroups = []commandGroup{
 	{name: "tasks", aliases: []string{"task"}, short: "Submit tasks to agents and follow them"},
@@ -24,7 +24,7 @@ var taskGroups = []commandGroup{
 
 var sessionFields = []column{
 	{"Session", "id"}, {"State", "state"}, {"Agent", "agent_id"}, {"Open tasks", "open_tasks"}, {"Tasks", "tasks"},
-	{"Facts", "facts"}, {"Created", "created_at"}, {"Closed", "closed_at"},
+	{"Context", "context"}, {"Created", "created_at"}, {"Closed", "closed_at"},
 }
 
 var taskCommands = []command{
@@ -46,8 +46,7 @@ that does not succeed is exit code 1.`,
 			{"--budget", "budget", number, "how many tokens all attempts together may use"},
 			{"--timeout", "timeout_ms", millis, "how long an attempt may be silent (default 30s)"},
 			{"--retries", "retries", number, "how many attempts may follow the first (default 3)"},
-			{"--parallel", "parallel.workers", number, "how many agents do it at a time (2-16); fewer where fewer are free"},
-			{"--aggregate", "parallel.aggregate", oneOf("first", "all", "majority", "merge"), "how their results are combined: first, all, majority or merge (default first)"},
+			{"--workers", "workers", number, "how many workers do it at the same time (2-16); the first success wins"},
 			{"--on-budget", "overrun.action", oneOf("give_up", "raise", "simplify"), "what happens if the budget does not cover the task: give_up, raise or simplify"},
 			{"--max-budget", "overrun.max_budget", number, "the highest budget that --on-budget raise may set (default what the agent needs)"},
 			{"--session", "session_id", text, "an open `session` that the task belongs to"},
@@ -99,9 +98,9 @@ that does not succeed is exit code 1.`,
 		message: "{{.id}} is cancelled",
 	},
 	{
-		use: "tasks answer ID ANSWER", short: "Reply to the question of a task's agent",
-		example: `  comet tasks answer 01890a5d-ac96-774b-bcce-b302099a8057 'the year 2026'`,
-		request: "POST /api/v1/tasks/{task_id}/answer", params: []param{{"ANSWER", "answer", text, ""}}, message: "the reply is sent to the agent",
+		use: "tasks reply ID REPLY", short: "Reply to the question of a task's agent",
+		example: `  comet tasks reply 01890a5d-ac96-774b-bcce-b302099a8057 'the year 2026'`,
+		request: "POST /api/v1/tasks/{task_id}/reply", params: []param{{"REPLY", "reply", text, ""}}, message: "the reply is sent to the agent",
 	},
 	{
 		use: "tasks output ID", short: "Print the output of a task byte by byte",
@@ -124,11 +123,11 @@ characters are shown instead of obeyed.`,
 		},
 	},
 	{
-		use: "tasks lines ID", short: "Show the PROTOCOL_V5 messages about a task",
+		use: "tasks messages ID", short: "Show the PROTOCOL_V5 messages about a task",
 		long: `Print the messages about a task in PROTOCOL_V5, in their order and in the log format of its
 §10.3. A message is indented below the one that caused it: the one that its pid names, or
 that it answers.`,
-		request: "GET /api/v1/tasks/{task_id}/lines", params: []param{limitFlag}, pages: "lines", show: showMessages,
+		request: "GET /api/v1/tasks/{task_id}/messages", params: []param{limitFlag}, pages: "messages", show: showMessages,
 	},
 	{
 		use: "tasks wait ID", short: "Wait for the end of a task",
@@ -149,11 +148,11 @@ that it answers.`,
 	{use: "sessions get ID", short: "Show a session", request: "GET /api/v1/sessions/{session_id}", fields: sessionFields},
 	{
 		use: "sessions open [ID]", short: "Open a session; only its id goes to standard output",
-		example: `  SESSION=$(comet sessions open --facts '{"customer": 42}')`,
+		example: `  SESSION=$(comet sessions open --context '{"customer": 42}')`,
 		request: "POST /api/v1/sessions",
 		params: []param{
 			{"ID", "id", text, ""},
-			{"--facts", "facts", jsonValue, "facts for the agents, a JSON `object`; @FILE reads it from a file, - from standard input"},
+			{"--context", "context", jsonValue, "the context for the agents, a JSON `object`; @FILE reads it from a file, - from standard input"},
 		},
 		secret: "id",
 	},
@@ -167,12 +166,12 @@ that it answers.`,
 		},
 	},
 	{
-		use: "sessions answer ID [ANSWER]", short: "Reply to a question of an agent in a session",
-		example: `  comet sessions answer S1 --choice 2
-  comet sessions answer trip 'the year 2026' --task 01890a5d-ac96-774b-bcce-b302099a8057`,
-		request: "POST /api/v1/sessions/{session_id}/answer",
+		use: "sessions reply ID [REPLY]", short: "Reply to a question of an agent in a session",
+		example: `  comet sessions reply S1 --choice 2
+  comet sessions reply trip 'the year 2026' --task 01890a5d-ac96-774b-bcce-b302099a8057`,
+		request: "POST /api/v1/sessions/{session_id}/reply",
 		params: []param{
-			{"ANSWER", "answer", text, ""},
+			{"REPLY", "reply", text, ""},
 			{"--task", "task_id", text, "the `task` whose question it is, if there are several"},
 			{"--choice", "choice", number, "the number of one of the options, instead of a text"},
 		},
@@ -183,16 +182,16 @@ that it answers.`,
 		params: []param{{"--worker", "v5_id", text, "only the agent that PROTOCOL_V5 calls `W<n>`, such as W41"}},
 		pages:  "workers",
 		columns: []column{
-			{"AGENT", "agent_id"}, {"V5", "v5_id"}, {"STATE", "state"}, {"DIALECT", "{{.dialect}}{{with .dialect_version}} {{.}}{{end}}"}, {"LINK", "link"},
-			{"BUSY", "{{.in_flight}} of {{.places}}"}, {"LOAD", "{{.load}} %"}, {"BREAKER", "{{.breaker.state}}{{with .breaker.until}} until {{.}}{{end}}"}, {"SEEN", "seen_at"},
+			{"AGENT", "agent_id"}, {"V5", "v5_id"}, {"STATE", "state"}, {"PROTOCOL", "{{.protocol}}{{with .protocol_version}} {{.}}{{end}}"}, {"TRANSPORT", "transport"},
+			{"BUSY", "{{.in_flight}} of {{.concurrency}}"}, {"LOAD", "{{.load}} %"}, {"BREAKER", "{{.breaker.state}}{{with .breaker.until}} until {{.}}{{end}}"}, {"LAST SEEN", "last_seen_at"},
 		},
 	},
 	{
 		use: "workers get AGENT", short: "Show a worker", request: "GET /api/v1/workers/{agent_id}",
 		fields: []column{
-			{"Agent", "agent_id"}, {"In PROTOCOL_V5", "v5_id"}, {"State", "state"}, {"Dialect", "{{.dialect}}{{with .dialect_version}} {{.}}{{end}}"}, {"Link", "link"},
-			{"Busy", "{{.in_flight}} of {{.places}}"}, {"Load", "{{.load}} %"}, {"Failures", "failures"},
-			{"Breaker", "{{.breaker.state}}{{with .breaker.until}} until {{.}}{{end}}"}, {"Last used", "used_at"}, {"Seen", "seen_at"},
+			{"Agent", "agent_id"}, {"In PROTOCOL_V5", "v5_id"}, {"State", "state"}, {"Protocol", "{{.protocol}}{{with .protocol_version}} {{.}}{{end}}"}, {"Transport", "transport"},
+			{"Busy", "{{.in_flight}} of {{.concurrency}}"}, {"Load", "{{.load}} %"}, {"Failures", "failures"},
+			{"Breaker", "{{.breaker.state}}{{with .breaker.until}} until {{.}}{{end}}"}, {"Last assigned", "last_assigned_at"}, {"Last seen", "last_seen_at"},
 		},
 	},
 }
@@ -267,10 +266,10 @@ func (s *session) waitFor(ctx context.Context, id string, timeout time.Duration)
 
 // stateOf is a task's state with what it waits for.
 func stateOf(t client.TaskDetail) string {
-	if t.Waits == nil {
+	if t.WaitingFor == nil {
 		return string(t.State)
 	}
-	return string(t.State) + ", waits for " + waitsText(string(*t.Waits))
+	return string(t.State) + ", waits for " + waitsText(string(*t.WaitingFor))
 }
 
 // unsuccessful is the error of a task that did not succeed, nil if it did.
@@ -351,12 +350,12 @@ const maxIndent = 10
 
 // showMessages prints PROTOCOL_V5 messages, each indented below the one that caused it.
 func showMessages(s *session, body []byte) error {
-	var list client.LineList
+	var list client.LoggedMessageList
 	if err := decode(body, &list); err != nil {
 		return err
 	}
-	steps := make(map[string]int, len(list.Lines))
-	for _, l := range list.Lines {
+	steps := make(map[string]int, len(list.Messages))
+	for _, l := range list.Messages {
 		step := 0
 		if l.ParentID != nil {
 			if above, shown := steps[*l.ParentID]; shown {

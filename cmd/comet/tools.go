@@ -59,7 +59,7 @@ var toolCommands = []command{
 		},
 		pages: "calls",
 		columns: []column{
-			{"ID", "id"}, {"AT", "at"}, {"TOOL", "tool"}, {"VIA", "door"}, {"BY", "actor"}, {"AGENT", "agent_id"}, {"OUTCOME", "outcome"},
+			{"ID", "id"}, {"AT", "at"}, {"TOOL", "tool"}, {"VIA", "source"}, {"BY", "actor"}, {"AGENT", "agent_id"}, {"OUTCOME", "outcome"},
 			{"ERROR", "error"}, {"MS", "{{ms .duration_ms}}"}, {"TOKENS", "tokens"},
 		},
 	},
@@ -180,7 +180,7 @@ var toolClass = kind{choices: []string{"read", "write", "destructive", "none"}, 
 }}
 
 func showFoundTools(s *session, body []byte) error {
-	var found client.Found
+	var found client.ToolSearchResult
 	if err := decode(body, &found); err != nil {
 		return err
 	}
@@ -354,7 +354,7 @@ func showDefinitions(ctx context.Context, c *call) error {
 		if d.Tool == c.args[1] || d.ID == c.args[1] {
 			c.rows, c.columns = "", nil
 			c.fields = []column{
-				{"Tool", "id"}, {"State", "state"}, {"Set class", "class"}, {"First seen", "seen_at"}, {"Changed", "changed_at"},
+				{"Tool", "id"}, {"State", "state"}, {"Set class", "class"}, {"First seen", "first_seen_at"}, {"Changed", "changed_at"},
 				{"Approved", "{{with .approved_at}}{{.}} by {{$.approved_by}}{{end}}"}, {"Approved digest", "digest"}, {"Pending digest", "pending_digest"},
 			}
 			if d.PendingDigest != nil {

@@ -61,7 +61,7 @@ request_id count once, so a file of them can be sent again.`,
 		request: "GET /api/v1/agents/{agent_id}/usage/history",
 		params: []param{
 			{"--window", "window", oneOf("hour", "day"), "`width` of a window: hour or day (default hour)"},
-			{"--by", "by", oneOf("model", "kind", "task"), "break windows down by model, kind or task; windows without usage are left out"},
+			{"--by", "group_by", oneOf("model", "kind", "task"), "break windows down by model, kind or task; windows without usage are left out"},
 			{"--from", "from", text, "begin, a `time` such as 2026-01-10T15:00:00Z or a day such as 2026-01-10"},
 			{"--to", "to", text, "end, a `time` or a day (default now)"},
 			{"--top", "top", number, "how many groups of a window are named (1-100; default 10)"},
@@ -141,7 +141,7 @@ budget that does not cover it ends with exit code 7.`,
 	{
 		use: "budgets additions AGENT", short: "List an agent's additional budgets",
 		request: "GET /api/v1/agents/{agent_id}/budget/additions",
-		params:  []param{{"--all", "all", yesOrNo, "also those that no longer count"}},
+		params:  []param{{"--all", "include_inactive", yesOrNo, "also those that no longer count"}},
 		rows:    "additions",
 		columns: []column{{"ID", "id"}, {"TOKENS", "tokens"}, {"ACTIVE", "active"}, {"EXPIRES", "expires_at"}, {"BY", "created_by"}, {"REASON", "reason"}},
 	},
@@ -170,11 +170,11 @@ func showUsageHistory(s *session, body []byte) error {
 		return err
 	}
 	headers, rows := []string{"FROM", "TOKENS"}, [][]string{}
-	if h.By != nil {
-		headers = []string{"FROM", strings.ToUpper(string(*h.By)), "TOKENS", "FACTS"}
+	if h.GroupBy != nil {
+		headers = []string{"FROM", strings.ToUpper(string(*h.GroupBy)), "TOKENS", "FACTS"}
 	}
 	for _, b := range h.Buckets {
-		if h.By == nil {
+		if h.GroupBy == nil {
 			rows = append(rows, []string{moment(&b.Start), fmt.Sprint(b.Tokens)})
 		} else {
 			rows = append(rows, groupRows(b)...)
@@ -184,7 +184,7 @@ func showUsageHistory(s *session, body []byte) error {
 }
 
 // groupRows has a row for every group of a window, and one for the others together.
-func groupRows(b client.HistoryBucket) (rows [][]string) {
+func groupRows(b client.UsageBucket) (rows [][]string) {
 	if b.Breakdown != nil {
 		for _, g := range *b.Breakdown {
 			value := g.Value
@@ -237,7 +237,7 @@ func verifyLedger(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	var v client.Verification
+	var v client.LedgerVerification
 	if err := decode(body, &v); err != nil {
 		return err
 	}
@@ -250,11 +250,11 @@ func verifyLedger(ctx context.Context, c *call) error {
 	return nil
 }
 
-func showVerification(s *session, v client.Verification) error {
+func showVerification(s *session, v client.LedgerVerification) error {
 	if len(v.Differences) > 0 {
 		rows := make([][]string, len(v.Differences))
 		for i, d := range v.Differences {
-			rows[i] = []string{d.AgentID, d.What, fmt.Sprint(d.Stored), fmt.Sprint(d.Computed), optional(d.Where)}
+			rows[i] = []string{d.AgentID, d.Sum, fmt.Sprint(d.Stored), fmt.Sprint(d.Computed), optional(d.Key)}
 		}
 		if err := s.out.table([]string{"AGENT", "SUM", "STORED", "COMPUTED", "WHERE"}, rows); err != nil {
 			return err

@@ -259,5 +259,5 @@ func toInt(v any) int64 {
 
 // waitsText says what a task waits for.
 func waitsText(waits string) string {
-	return map[string]string{"agent": "an agent", "worker": "a worker", "retry": "the next attempt", "answer": "a reply", "reply": "a reply"}[waits]
+	return map[string]string{"worker": "a worker", "retry": "the next attempt", "reply": "a reply"}[waits]
 }

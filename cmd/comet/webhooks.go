@@ -33,7 +33,7 @@ const (
 var webhookFields = []column{
 	{"Webhook", "id"}, {"URL", "url"}, {"Description", "description"}, {"Events", `{{join .events ","}}`}, {"Agent", webhookOwner},
 	{"Ordering", "ordering"}, {"Enabled", "enabled"}, {"Disabled because", `{{with .disabled_reason}}{{.}}, {{$.disabled_at}}{{end}}`},
-	{"Failing since", "failing_since"}, {"Secrets", `{{with .old_secret_until}}old and new until {{.}}{{end}}`}, {"Public keys", `{{join .public_keys " "}}`},
+	{"Failing since", "failing_since"}, {"Secrets", `{{with .previous_secret_expires_at}}old and new until {{.}}{{end}}`}, {"Public keys", `{{join .public_keys " "}}`},
 	{"Created", "{{.created_at}} by {{.created_by}}"}, {"Updated", "updated_at"},
 }
 

@@ -235,7 +235,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 	w := &wakes{bus: motion}
 	opts := &orchestrator.Options{
 		Classes: classes(), Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
-		Retention: a.cfg.Tasks.Retention, Silence: a.silence(), Logger: a.log,
+		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.silence(), Logger: a.log,
 	}
 	if a.cfg.NATSURL != "" { // nobody else is on an embedded bus
 		opts.Waker = w
@@ -254,7 +254,7 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	r.Every(purgeTasksKind, purgeInterval, work.Purge)
 	r.Every(purgeSignedKind, purgeInterval, a.keys.Purge)
 	r.Every(purgeCallsKind, purgeInterval, hub.Purge)
-	work.Register(r)
+	work.RegisterJobs(r)
 	return r
 }
 

@@ -11,11 +11,11 @@ import (
 // Broadcast is something that agents are told and that is about no task (PROTOCOL_V5
 // §3.3, type B). It goes to those who are there: agents that are offline do not hear of it.
 type Broadcast struct {
-	// Dialect is what they speak.
-	Dialect string
-	// Sphere is whose agents are told, 0 for all; Agent is the one that is, "" for all.
-	Sphere int
-	Agent  string
+	// Protocol is what they speak.
+	Protocol string
+	// SphereID is whose agents are told, 0 for all; Agent is the one that is, "" for all.
+	SphereID int
+	AgentID  string
 	// MessageID names it, "" for no name: what is announced again under one within 24 h is
 	// told to nobody twice.
 	MessageID string
@@ -26,8 +26,8 @@ type Broadcast struct {
 }
 
 const (
-	// toldAtATime is how many agents are told in one transaction.
-	toldAtATime = 500
+	// broadcastBatch is how many agents are told in one transaction.
+	broadcastBatch = 500
 	// maxNotices is how many announcements wait for an agent at most: of more the oldest
 	// are gone.
 	maxNotices = 100
@@ -37,29 +37,29 @@ const (
 // before, those who were told then are not told again. One that is named and not there, or
 // that speaks another dialect, is errs.NotFound.
 func (o *Orchestrator) Broadcast(ctx context.Context, a Broadcast) (told int, err error) {
-	if a.Agent != "" {
-		if w := o.crowd.worker(a.Agent); w.Protocol != a.Dialect || w.State == models.WorkerOffline {
-			return 0, errs.New(errs.NotFound, "the agent %q is not there", a.Agent)
+	if a.AgentID != "" {
+		if w := o.workerCache.get(a.AgentID); w.Protocol != a.Protocol || w.State == models.WorkerOffline {
+			return 0, errs.New(errs.NotFound, "the agent %q is not there", a.AgentID)
 		}
-		return 1, o.do(ctx, func(s *step) error { return s.tell(a, []string{a.Agent}) })
+		return 1, o.transact(ctx, func(s *operation) error { return s.sendBroadcast(a, []string{a.AgentID}) })
 	}
 	for after := ""; ; {
 		var ids []string
-		err = o.do(ctx, func(s *step) error {
-			if ids, err = s.tx.Audience(a.Dialect, a.Sphere, after, toldAtATime); err != nil {
+		err = o.transact(ctx, func(s *operation) error {
+			if ids, err = s.tx.Audience(a.Protocol, a.SphereID, after, broadcastBatch); err != nil {
 				return err
 			}
-			return s.tell(a, ids)
+			return s.sendBroadcast(a, ids)
 		})
-		if told += len(ids); err != nil || len(ids) < toldAtATime {
+		if told += len(ids); err != nil || len(ids) < broadcastBatch {
 			return told, err
 		}
 		after = ids[len(ids)-1]
 	}
 }
 
-// tell puts an announcement into the inboxes of those of the agents who have not heard it.
-func (s *step) tell(a Broadcast, ids []string) (err error) {
+// sendBroadcast puts an announcement into the inboxes of those of the agents who have not heard it.
+func (s *operation) sendBroadcast(a Broadcast, ids []string) (err error) {
 	if a.MessageID != "" {
 		if ids, err = s.tx.MarkEachProcessed(ids, a.MessageID); err != nil {
 			return err
@@ -70,7 +70,7 @@ func (s *step) tell(a Broadcast, ids []string) (err error) {
 		err = s.tx.KeepNotices(ids, maxNotices)
 	}
 	for _, id := range ids {
-		s.wake(WakeInbox, id)
+		s.wakeAfterCommit(WakeInbox, id)
 	}
 	return err
 }

@@ -26,14 +26,14 @@ const ReasonOverBudget selection.Reason = "over_budget"
 // it. The task is not saved yet. exclude are agents that shall not have it, unless
 // nobody else does. The verdict is Chosen, or why nobody was; the selection's answer is
 // stored on the task either way.
-func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
-	apart, err := s.apart(*t, in)
+func (s *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
+	siblings, err := s.siblingAgents(*t, in)
 	if err != nil {
 		return "", err
 	}
-	d := s.index.Select(request(t.Depth, in, p, slices.Concat(exclude, apart)))
+	d := s.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings)))
 	if d.Verdict == selection.Excluded {
-		d = s.index.Select(request(t.Depth, in, p, apart)) // better one that failed than none
+		d = s.index.Select(selectionRequest(t.Depth, in, p, siblings)) // better one that failed than none
 	}
 	if d.Verdict == selection.Chosen && t.WaitingFor != models.WaitForWorker { // who comes now does not overtake who waits
 		ahead, err := s.tx.WaitsAhead(t.QueueKey, t.Priority)
@@ -44,9 +44,9 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 			d.Verdict = selection.Saturated
 		}
 	}
-	tried, refused, eligible, full := len(exclude), 0, d.Eligible, someoneIsFull(d)
+	tried, refused, eligible, full := len(exclude), 0, d.Eligible, hasFullAgent(d)
 	for d.Verdict == selection.Chosen {
-		chosen, over, err := s.takeFirst(t, in, &d)
+		chosen, over, err := s.claimFirstSlot(t, in, &d)
 		if err != nil {
 			return "", err
 		}
@@ -54,16 +54,16 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 			if t.Decision, err = json.Marshal(d); err != nil {
 				return "", err
 			}
-			return selection.Chosen, s.give(t, p)
+			return selection.Chosen, s.dispatch(t, p)
 		}
 		refused += over
 		for _, r := range d.Rejected {
 			exclude = append(exclude, r.AgentID)
 		}
-		if eligible <= selection.MaxListed || len(exclude)-tried >= maxTried {
+		if eligible <= selection.MaxListed || len(exclude)-tried >= maxClaims {
 			break
 		}
-		more := s.index.Select(request(t.Depth, in, p, slices.Concat(exclude, apart))) // those that were not listed
+		more := s.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings))) // those that were not listed
 		if more.Verdict != selection.Chosen {
 			break
 		}
@@ -72,7 +72,7 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 	if d.Verdict == selection.Chosen {
 		d.Verdict = selection.Saturated
 		if refused > 0 && refused >= eligible && !(full && t.WaitingFor == models.WaitForWorker) { // who waits goes on waiting for them
-			d.Verdict = overBudget
+			d.Verdict = verdictOverBudget
 		}
 	}
 	d.Rejected = d.Rejected[:min(len(d.Rejected), selection.MaxListed)]
@@ -81,9 +81,9 @@ func (s *step) assign(t *models.Task, in models.TaskInput, p Policy, exclude []s
 	return d.Verdict, err
 }
 
-// someoneIsFull reports whether somebody could do the work and has no place free now. They
+// hasFullAgent reports whether somebody could do the work and has no place free now. They
 // are the nearest misses, which a decision lists first.
-func someoneIsFull(d selection.Decision) bool {
+func hasFullAgent(d selection.Decision) bool {
 	if len(d.Rejected) == 0 {
 		return false
 	}
@@ -91,15 +91,15 @@ func someoneIsFull(d selection.Decision) bool {
 	return why == selection.ReasonSaturated || why == selection.ReasonBusy
 }
 
-// maxTried bounds how many agents one assignment asks for a place.
-const maxTried = 100
+// maxClaims bounds how many agents one assignment asks for a place.
+const maxClaims = 100
 
-// takeFirst takes a place of the first candidate that has one and whose budget covers
+// claimFirstSlot takes a place of the first candidate that has one and whose budget covers
 // the task; it is the first of them then. Those that have not are rejected, over of them
 // for their budgets.
-func (s *step) takeFirst(t *models.Task, in models.TaskInput, d *selection.Decision) (chosen bool, over int, err error) {
+func (s *operation) claimFirstSlot(t *models.Task, in models.TaskInput, d *selection.Decision) (chosen bool, over int, err error) {
 	for i, c := range d.Candidates {
-		reason, err := s.take(t, in, c.AgentID)
+		reason, err := s.claimSlot(t, in, c.AgentID)
 		if err != nil {
 			return false, over, err
 		}
@@ -116,25 +116,27 @@ func (s *step) takeFirst(t *models.Task, in models.TaskInput, d *selection.Decis
 	return false, over, nil
 }
 
-// overBudget is the verdict where the budgets of all who could do it refused.
-const overBudget selection.Verdict = "over_budget"
+// verdictOverBudget is the verdict where the budgets of all who could do it refused.
+const verdictOverBudget selection.Verdict = "over_budget"
 
-// take takes a place of an agent and reserves the task's budget there; the reason says
+// claimSlot takes a place of an agent and reserves the task's budget there; the reason says
 // why it could not.
-func (s *step) take(t *models.Task, in models.TaskInput, agentID string) (selection.Reason, error) {
-	if s.only != nil && !slices.Contains(s.only, agentID) {
+func (s *operation) claimSlot(t *models.Task, in models.TaskInput, agentID string) (selection.Reason, error) {
+	if s.allowedWorkers != nil && !slices.Contains(s.allowedWorkers, agentID) {
 		return selection.ReasonSaturated, nil
 	}
-	w, ok, err := s.tx.ClaimSlot(agentID, s.only != nil || !s.tried) // those of only are locked
-	s.tried = true
+	w, ok, err := s.tx.ClaimSlot(agentID, s.allowedWorkers != nil || !s.claimed) // those of only are locked
+	s.claimed = true
 	if err != nil || !ok {
 		return selection.ReasonSaturated, err
 	}
-	if reason, err := s.refuses(*t, in, agentID); err != nil {
+	siblings, err := s.siblingAgents(*t, in) // again with the lock: another replica may have assigned a subtask
+	if err != nil {
 		return "", err
-	} else if reason != "" {
+	}
+	if slices.Contains(siblings, agentID) {
 		w.InFlight--
-		return reason, s.tx.SaveWorker(&w)
+		return selection.ReasonExcluded, s.tx.SaveWorker(&w)
 	}
 	t.AgentID = agentID
 	reservation := ""
@@ -149,8 +151,8 @@ func (s *step) take(t *models.Task, in models.TaskInput, agentID string) (select
 			if errs.Is(err, errs.AgentDeactivated) {
 				return selection.ReasonInactive, nil
 			}
-			s.remaining, s.overBudget = max(s.remaining, left(err)), true
-			s.refusing = append(s.refusing, agentID)
+			s.maxRemaining, s.overBudget = max(s.maxRemaining, remainingTokens(err)), true
+			s.refusedBy = append(s.refusedBy, agentID)
 			return ReasonOverBudget, nil
 		}
 		if err != nil {
@@ -158,15 +160,15 @@ func (s *step) take(t *models.Task, in models.TaskInput, agentID string) (select
 		}
 		reservation = r.ID
 	}
-	s.workers = append(s.workers, w)
+	s.changedWorkers = append(s.changedWorkers, w)
 	t.Attempt++
 	return "", s.tx.InsertAttempt(models.Attempt{
 		TaskID: t.ID, Attempt: t.Attempt, AgentID: agentID, State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: s.tx.Now(),
 	})
 }
 
-// left is what the budget that refused has left, as the ledger's error says.
-func left(err error) int64 {
+// remainingTokens is what the budget that refused has left, as the ledger's error says.
+func remainingTokens(err error) int64 {
 	var e *errs.Error
 	if !errors.As(err, &e) {
 		return 0
@@ -175,8 +177,8 @@ func left(err error) int64 {
 	return n
 }
 
-// give tells the agent and sets the deadline.
-func (s *step) give(t *models.Task, p Policy) error {
+// dispatch tells the agent and sets the deadline.
+func (s *operation) dispatch(t *models.Task, p Policy) error {
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, s.tx.Now().Add(p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
 	t.ExitCode, t.Detail = nil, nil // of an earlier attempt
@@ -184,81 +186,81 @@ func (s *step) give(t *models.Task, p Policy) error {
 	if err != nil {
 		return err
 	}
-	s.wake(WakeInbox, t.AgentID)
-	return s.emit(models.EventTaskAssigned, *t, nil)
+	s.wakeAfterCommit(WakeInbox, t.AgentID)
+	return s.emitTaskEvent(models.EventTaskAssigned, *t, nil)
 }
 
-// place does with a task what follows from the verdict of assign: it goes to its agent,
+// assignOrQueue does with a task what follows from the verdict of assign: it goes to its agent,
 // into the line, into the wait for a retry, or it fails. Where it has failed for good,
 // the failure is returned.
-func (s *step) place(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
+func (s *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
 	verdict, err := s.assign(t, in, p, exclude)
-	if err == nil && verdict == selection.Unavailable && !s.looked { // who has just come may not be known here yet
-		s.looked = true
-		if err = s.refresh(context.Background()); err == nil {
+	if err == nil && verdict == selection.Unavailable && !s.refreshed { // who has just come may not be known here yet
+		s.refreshed = true
+		if err = s.refreshWorkers(context.Background()); err == nil {
 			verdict, err = s.assign(t, in, p, exclude)
 		}
 	}
 	switch {
 	case err != nil || verdict == selection.Chosen:
 		return "", err
-	case verdict == overBudget:
+	case verdict == verdictOverBudget:
 		return FailureBudget, nil
 	case verdict == selection.Unsupported:
 		return FailureUnsupported, nil
 	case verdict == selection.Saturated:
-		return "", s.queue(t, p)
+		return "", s.enqueue(t, p)
 	}
-	return s.nobody(t, p)
+	return s.recordUnavailable(t, p)
 }
 
-// queue puts a task into its line. What waited before goes on waiting until its old
+// enqueue puts a task into its line. What waited before goes on waiting until its old
 // deadline.
-func (s *step) queue(t *models.Task, p Policy) error {
+func (s *operation) enqueue(t *models.Task, p Policy) error {
 	if t.WaitingFor == models.WaitForWorker {
 		return nil
 	}
-	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", s.tx.Now().Add(p.Line)
-	s.wake(WakeLine, "") // a place may have become free since the index was asked
-	return s.emit(models.EventTaskWaiting, *t, nil)
+	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", s.tx.Now().Add(p.QueueTimeout)
+	s.wakeAfterCommit(WakeQueue, "") // a place may have become free since the index was asked
+	return s.emitTaskEvent(models.EventTaskWaiting, *t, nil)
 }
 
-const nobodyThere = "no agent was there to take it"
+const noAgentText = "no agent was there to take it"
 
-// why is what a failure to assign a task is told with.
-func why(f Failure) string {
+// assignFailureText is what a failure to assign a task is told with.
+func assignFailureText(f Failure) string {
 	switch f {
 	case FailureBudget:
 		return "the budgets of all who could do it do not cover it"
 	case FailureUnsupported:
 		return "no agent offers this any more"
 	}
-	return nobodyThere
+	return noAgentText
 }
 
-// nobody counts an attempt for which no agent was there.
-func (s *step) nobody(t *models.Task, p Policy) (Failure, error) {
+// recordUnavailable counts an attempt for which no agent was there.
+func (s *operation) recordUnavailable(t *models.Task, p Policy) (Failure, error) {
 	now := s.tx.Now()
 	t.Attempt++
 	t.AgentID, t.ExitCode, t.Detail = "", nil, nil
 	err := s.tx.InsertAttempt(models.Attempt{
-		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: nobodyThere,
+		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: noAgentText,
 		AssignedAt: now, EndedAt: &now,
 	})
-	if err != nil || !p.again(FailureUnavailable, *t) {
+	if err != nil || !p.allowsRetry(FailureUnavailable, *t) {
 		return FailureUnavailable, err
 	}
-	return "", s.postpone(t, p, FailureUnavailable)
+	return "", s.scheduleRetry(t, p, FailureUnavailable)
 }
 
-// postpone sets the time of the next attempt.
-func (s *step) postpone(t *models.Task, p Policy, why Failure) error {
-	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, s.tx.Now().Add(p.pause(t.Attempt))
-	return s.emit(models.EventTaskRetried, *t, func(d *models.TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
+// scheduleRetry sets the time of the next attempt.
+func (s *operation) scheduleRetry(t *models.Task, p Policy, why Failure) error {
+	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, s.tx.Now().Add(p.retryDelay(t.Attempt))
+	return s.emitTaskEvent(models.EventTaskRetried, *t, func(d *models.TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
 }
 
-// needs says in words what a task needs of an agent.
-func needs(in models.TaskInput) string {
+// requirements says in words what a task needs of an agent.
+func requirements(in models.TaskInput) string {
 	text := strings.Join(in.Capabilities, ", ")
 	if text == "" {
 		text = "this"

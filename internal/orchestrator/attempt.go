@@ -8,8 +8,8 @@ import (
 	"comet/models"
 )
 
-// report is how an attempt ended, as its agent or a timer says.
-type report struct {
+// attemptEnd is how an attempt ended, as its agent or a timer says.
+type attemptEnd struct {
 	state   models.AttemptState
 	failure Failure // "" for a success, or a cancellation
 	text    string  // of the failure
@@ -22,7 +22,7 @@ type report struct {
 // endAttempt ends an attempt: its worker gets its place back, its reservation is
 // settled, its outcome counts in the agent's statistics, and what it was still to be
 // told is taken back. The task's lock is held.
-func (s *step) endAttempt(t *models.Task, a *models.Attempt, r report, p Policy) error {
+func (s *operation) endAttempt(t *models.Task, a *models.Attempt, r attemptEnd, p Policy) error {
 	now := s.tx.Now()
 	a.State, a.Tokens, a.ErrorCode, a.Error, a.EndedAt = r.state, r.tokens, string(r.failure), r.text, &now
 	if err := s.tx.SaveAttempt(*a); err != nil {
@@ -38,15 +38,15 @@ func (s *step) endAttempt(t *models.Task, a *models.Attempt, r report, p Policy)
 	if a.AgentID == "" {
 		return nil
 	}
-	if err := s.leavePlace(a.AgentID, r, p); err != nil {
+	if err := s.releaseSlot(a.AgentID, r, p); err != nil {
 		return err
 	}
 	t.Tokens += r.tokens
-	return s.charge(*t, *a, r)
+	return s.chargeAttempt(*t, *a, r)
 }
 
-// charge settles what the attempt has used, and records its outcome.
-func (s *step) charge(t models.Task, a models.Attempt, r report) error {
+// chargeAttempt settles what the attempt has used, and records its outcome.
+func (s *operation) chargeAttempt(t models.Task, a models.Attempt, r attemptEnd) error {
 	session := t.SessionID
 	if session == "" {
 		session = t.ID
@@ -66,26 +66,26 @@ func (s *step) charge(t models.Task, a models.Attempt, r report) error {
 	return s.tx.AddOutcomes([]models.OutcomeRow{{AgentID: a.AgentID, SessionID: session, Status: r.outcome, DurationMS: &duration, At: s.tx.Now()}})
 }
 
-// goOn does what follows a failed attempt: the next one, here or with another agent, or
+// retryOrFail does what follows a failed attempt: the next one, here or with another agent, or
 // the end of the task.
-func (s *step) goOn(t *models.Task, r report, p Policy) error {
-	if again, err := s.overrun(t, r, p); err != nil || again {
+func (s *operation) retryOrFail(t *models.Task, r attemptEnd, p Policy) error {
+	if again, err := s.handleOverrun(t, r, p); err != nil || again {
 		return err
 	}
-	if p.again(r.failure, *t) && (t.Budget == nil || t.Tokens < *t.Budget) {
-		return s.postpone(t, p, r.failure)
+	if p.allowsRetry(r.failure, *t) && (t.Budget == nil || t.Tokens < *t.Budget) {
+		return s.scheduleRetry(t, p, r.failure)
 	}
-	return s.fail(t, r.failure, r.text)
+	return s.failTask(t, r.failure, r.text)
 }
 
-// fail ends a task; it is not saved yet.
-func (s *step) fail(t *models.Task, f Failure, text string) error {
+// failTask ends a task; it is not saved yet.
+func (s *operation) failTask(t *models.Task, f Failure, text string) error {
 	t.State, t.WaitingFor, t.ErrorCode, t.Error, t.EndedAt = models.TaskFailed, models.NotWaiting, string(f), text, new(s.tx.Now())
-	return s.emit(models.EventTaskFailed, *t, func(d *models.TaskChanged) { d.Failure, d.Error = string(f), text })
+	return s.emitTaskEvent(models.EventTaskFailed, *t, func(d *models.TaskChanged) { d.Failure, d.Error = string(f), text })
 }
 
-// excluded returns the agents that shall not have the next attempt.
-func (s *step) excluded(t models.Task, p Policy) ([]string, error) {
+// agentsToAvoid returns the agents that shall not have the next attempt.
+func (s *operation) agentsToAvoid(t models.Task, p Policy) ([]string, error) {
 	if t.Attempt == 0 {
 		return nil, nil
 	}
@@ -95,16 +95,16 @@ func (s *step) excluded(t models.Task, p Policy) ([]string, error) {
 	}
 	var out []string
 	for _, a := range all {
-		if a.AgentID != "" && slices.Contains(p.Elsewhere, Failure(a.ErrorCode)) {
+		if a.AgentID != "" && slices.Contains(p.ReassignOn, Failure(a.ErrorCode)) {
 			out = append(out, a.AgentID)
 		}
 	}
 	return out, nil
 }
 
-// current returns the attempt that an agent speaks of when it names a task: the newest
+// latestAttempt returns the attempt that an agent speaks of when it names a task: the newest
 // of its own. An agent that has none gets errs.NotFound, as if there were no such task.
-func (s *step) current(t models.Task, agentID string) (models.Attempt, error) {
+func (s *operation) latestAttempt(t models.Task, agentID string) (models.Attempt, error) {
 	if t.AgentID == agentID && t.Attempt > 0 {
 		a, err := s.tx.Attempt(t.ID, t.Attempt)
 		if err != nil || a.AgentID == agentID { // another's, where an older one succeeded late
@@ -123,14 +123,14 @@ func (s *step) current(t models.Task, agentID string) (models.Attempt, error) {
 	return models.Attempt{}, errs.New(errs.NotFound, "there is no task %q", t.ID)
 }
 
-// over is the error for a step of a task, or of an attempt at it, that has ended.
-func over(t models.Task) error {
+// errTaskEnded is the error for a step of a task, or of an attempt at it, that has ended.
+func errTaskEnded(t models.Task) error {
 	return errs.New(errs.TaskState, "the task %q is %s", t.ID, t.State).With("state", t.State)
 }
 
-// withdraw ends an attempt that is not wanted any more, and tells its agent.
-func (s *step) withdraw(t *models.Task, a *models.Attempt, why string, p Policy) error {
-	r := report{state: models.AttemptCancelled, text: why, outcome: models.OutcomeCancelled}
+// cancelAttempt ends an attempt that is not wanted any more, and tells its agent.
+func (s *operation) cancelAttempt(t *models.Task, a *models.Attempt, why string, p Policy) error {
+	r := attemptEnd{state: models.AttemptCancelled, text: why, outcome: models.OutcomeCancelled}
 	if err := s.endAttempt(t, a, r, p); err != nil || a.AgentID == "" {
 		return err
 	}
@@ -138,7 +138,7 @@ func (s *step) withdraw(t *models.Task, a *models.Attempt, why string, p Policy)
 	if err != nil {
 		return err
 	}
-	s.wake(WakeInbox, a.AgentID)
+	s.wakeAfterCommit(WakeInbox, a.AgentID)
 	_, err = s.tx.EnqueueMessage(models.InboxMessage{
 		AgentID: a.AgentID, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
 	})

@@ -14,7 +14,7 @@ const breakerKind = "worker.breaker"
 
 // openBreaker keeps new work from a worker whose line failed too often in a row
 // (Chiffon §Timeouts). What it has goes on.
-func (s *step) openBreaker(w *models.Worker, p Policy) error {
+func (s *operation) openBreaker(w *models.Worker, p Policy) error {
 	w.BreakerUntil, w.Probing = s.tx.Now().Add(p.BreakerPause), false
 	if err := s.tx.DeleteJob(breakerKind, w.AgentID); err != nil {
 		return err
@@ -26,10 +26,10 @@ func (s *step) openBreaker(w *models.Worker, p Policy) error {
 	return s.tx.Emit(models.EventBreakerOpened, w.AgentID, models.BreakerOpened{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
 }
 
-// probe asks for a sign of life: no task is the probe, so whoever holds the worker's
+// probeWorker asks for a sign of life: no task is the probe, so whoever holds the worker's
 // line pings it, or the next heartbeat closes the breaker.
-func (o *Orchestrator) probe(ctx context.Context, job *jobs.Job) error {
-	return o.do(ctx, func(s *step) error {
+func (o *Orchestrator) probeWorker(ctx context.Context, job *jobs.Job) error {
+	return o.transact(ctx, func(s *operation) error {
 		w, err := s.tx.Worker(job.Key) // before its job, as where the breaker opens
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
@@ -38,7 +38,7 @@ func (o *Orchestrator) probe(ctx context.Context, job *jobs.Job) error {
 			return e
 		}
 		w.Probing = true
-		s.wake(WakeInbox, w.AgentID)
+		s.wakeAfterCommit(WakeInbox, w.AgentID)
 		return s.saveWorker(&w, w.State)
 	})
 }

@@ -17,51 +17,51 @@ type Question struct {
 // Clarify has an agent ask back: the task waits for an answer instead of for progress.
 // One question more than the policy allows ends the attempt (E18).
 func (o *Orchestrator) Clarify(ctx context.Context, agentID, taskID string, q Question) (out models.Task, err error) {
-	err = o.do(ctx, func(s *step) error {
+	err = o.transact(ctx, func(s *operation) error {
 		out, err = s.clarify(agentID, taskID, q)
 		return err
 	})
 	return out, err
 }
 
-func (s *step) clarify(agentID, taskID string, q Question) (models.Task, error) {
-	t, err := s.task(taskID)
+func (s *operation) clarify(agentID, taskID string, q Question) (models.Task, error) {
+	t, err := s.lockTask(taskID)
 	if err != nil {
 		return t, err
 	}
-	a, p, err := s.underway(t, agentID, s.lastTerms)
+	a, p, err := s.openAttempt(t, agentID, s.lockForEnd)
 	if err != nil {
 		return t, err
 	}
 	before := t
-	if err := s.accept(&before, &t, &a); err != nil {
+	if err := s.markAccepted(&before, &t, &a); err != nil {
 		return t, err
 	}
 	if t.Questions++; t.Questions > p.MaxQuestions {
-		r := report{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked back too often", outcome: models.OutcomeFailed}
-		if err := s.giveUp(&t, r, p); err != nil {
+		r := attemptEnd{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked back too often", outcome: models.OutcomeFailed}
+		if err := s.failAttempt(&t, r, p); err != nil {
 			return t, err
 		}
-		err = s.save(before, &t)
+		err = s.saveTask(before, &t)
 		return t, err
 	}
-	t.WaitingFor, t.Deadline = models.WaitForReply, s.tx.Now().Add(p.Answer)
-	if err := s.wakeSources(t); err != nil {
+	t.WaitingFor, t.Deadline = models.WaitForReply, s.tx.Now().Add(p.ReplyTimeout)
+	if err := s.wakeParents(t); err != nil {
 		return t, err
 	}
-	err = s.emit(models.EventTaskQuestion, t, func(d *models.TaskChanged) { d.Question, d.Options = q.Text, q.Options })
+	err = s.emitTaskEvent(models.EventTaskQuestion, t, func(d *models.TaskChanged) { d.Question, d.Options = q.Text, q.Options })
 	if err == nil {
-		err = s.ask(t)
+		err = s.notifyQuestion(t)
 	}
 	if err != nil {
 		return t, err
 	}
-	err = s.save(before, &t)
+	err = s.saveTask(before, &t)
 	return t, err
 }
 
-// ask asks the agent that a task is done for in the end, where it wants to be told of it.
-func (s *step) ask(t models.Task) error {
+// notifyQuestion asks the agent that a task is done for in the end, where it wants to be told of it.
+func (s *operation) notifyQuestion(t models.Task) error {
 	root := t
 	for root.ParentID != nil {
 		source, err := s.tx.Source(*root.ParentID)
@@ -77,10 +77,10 @@ func (s *step) ask(t models.Task) error {
 	if err != nil {
 		return err
 	}
-	if o, err := override(in); err != nil || !o.Notify {
+	if o, err := overrideOf(in); err != nil || !o.Notify {
 		return err
 	}
-	s.wake(WakeInbox, root.OwnerAgent)
+	s.wakeAfterCommit(WakeInbox, root.OwnerAgent)
 	_, err = s.tx.EnqueueMessage(models.InboxMessage{AgentID: root.OwnerAgent, Kind: models.MessageQuestion, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	return err
 }
@@ -98,8 +98,8 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out mo
 		return out, err
 	}
 	taskID = asking.ID
-	err = o.do(ctx, func(s *step) error {
-		t, err := s.task(taskID)
+	err = o.transact(ctx, func(s *operation) error {
+		t, err := s.lockTask(taskID)
 		if err != nil {
 			return err
 		}
@@ -107,21 +107,21 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out mo
 			return errs.New(errs.TaskState, "the task %q waits for no answer", taskID).With("state", t.State)
 		}
 		before := t
-		_, p, err := s.terms(t)
+		_, p, err := s.loadPolicy(t)
 		if err == nil {
-			err = s.answer(&t, answer, p)
+			err = s.deliverReply(&t, answer, p)
 		}
 		if err != nil {
 			return err
 		}
 		out = t
-		return s.save(before, &out)
+		return s.saveTask(before, &out)
 	})
 	return out, err
 }
 
-// answer tells a task's agent what it has asked. The task is not saved yet.
-func (s *step) answer(t *models.Task, answer string, p Policy) error {
+// deliverReply tells a task's agent what it has asked. The task is not saved yet.
+func (s *operation) deliverReply(t *models.Task, answer string, p Policy) error {
 	data, err := json.Marshal(map[string]string{"answer": answer})
 	if err != nil {
 		return err
@@ -133,6 +133,6 @@ func (s *step) answer(t *models.Task, answer string, p Policy) error {
 	if err != nil {
 		return err
 	}
-	s.wake(WakeInbox, t.AgentID)
-	return s.emit(models.EventTaskAnswered, *t, func(d *models.TaskChanged) { d.Answer = answer })
+	s.wakeAfterCommit(WakeInbox, t.AgentID)
+	return s.emitTaskEvent(models.EventTaskReplied, *t, func(d *models.TaskChanged) { d.Reply = answer })
 }

@@ -38,95 +38,87 @@ type Result struct {
 // is charged all the same.
 func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r Result) (out models.Task, err error) {
 	late := false
-	err = o.do(ctx, func(s *step) error {
+	err = o.transact(ctx, func(s *operation) error {
 		out, late, err = s.complete(agentID, taskID, r)
 		return err
 	})
 	if err == nil && late {
-		err = over(out)
+		err = errTaskEnded(out)
 	}
 	return out, err
 }
 
-func (s *step) complete(agentID, taskID string, r Result) (t models.Task, late bool, err error) {
-	t, fresh, err := s.heard(agentID, taskID, r.MessageID)
+func (s *operation) complete(agentID, taskID string, r Result) (t models.Task, late bool, err error) {
+	t, fresh, err := s.lockForMessage(agentID, taskID, r.MessageID)
 	if err != nil || !fresh {
 		return t, false, err
 	}
-	a, err := s.current(t, agentID)
+	a, err := s.latestAttempt(t, agentID)
 	if err != nil {
 		return t, false, err
 	}
 	before := t
-	in, p, err := s.lastTerms(t)
+	in, p, err := s.lockForEnd(t)
 	if err != nil {
 		return t, false, err
 	}
-	rep := r.report(in)
+	rep := r.attemptEnd(in)
 	switch {
 	case a.State == models.AttemptSucceeded || a.State == models.AttemptFailed:
 		return t, false, nil // said before
 	case t.State.Ended():
-		err = s.lateCharge(&t, &a, rep)
+		err = s.chargeLate(&t, &a, rep)
 		return t, true, err
 	case a.State.Ended():
 		if r.Failure != "" { // it had failed already
-			err = s.lateCharge(&t, &a, rep)
+			err = s.chargeLate(&t, &a, rep)
 			return t, false, err
 		}
-		err = s.adopt(before, &t, &a, r, rep, p)
+		err = s.adoptLateSuccess(before, &t, &a, r, rep, p)
 		return t, false, err
 	}
-	if err := s.accept(&before, &t, &a); err != nil {
+	if err := s.markAccepted(&before, &t, &a); err != nil {
 		return t, false, err
 	}
 	if err := s.endAttempt(&t, &a, rep, p); err != nil {
 		return t, false, err
 	}
-	err = s.conclude(before, &t, a, r, rep, p)
+	err = s.applyResult(before, &t, a, r, rep, p)
 	return t, false, err
 }
 
-// conclude is what becomes of the task when its attempt has ended with a result.
-func (s *step) conclude(before models.Task, t *models.Task, a models.Attempt, r Result, rep report, p Policy) error {
+// applyResult is what becomes of the task when its attempt has ended with a result.
+func (s *operation) applyResult(before models.Task, t *models.Task, a models.Attempt, r Result, rep attemptEnd, p Policy) error {
 	t.ExitCode = r.ExitCode
-	if err := s.settleOutput(t, a, r.Output); err != nil {
+	if err := s.finishOutput(t, a, r.Output); err != nil {
 		return err
 	}
 	t.Detail = r.Detail
 	if r.Failure != "" {
-		if err := s.goOn(t, rep, p); err != nil {
+		if err := s.retryOrFail(t, rep, p); err != nil {
 			return err
 		}
-		return s.save(before, t)
+		return s.saveTask(before, t)
 	}
 	t.State, t.WaitingFor, t.Progress, t.EndedAt = models.TaskDone, models.NotWaiting, 100, new(s.tx.Now())
-	if err := s.emit(models.EventTaskCompleted, *t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens }); err != nil {
+	if err := s.emitTaskEvent(models.EventTaskCompleted, *t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens }); err != nil {
 		return err
 	}
-	return s.save(before, t)
+	return s.saveTask(before, t)
 }
 
-// adopt takes a success that came after its attempt was given up. That of an agent that
-// has another part of the same whole by then is only charged.
-func (s *step) adopt(before models.Task, t *models.Task, a *models.Attempt, r Result, rep report, p Policy) error {
-	another, err := s.hasAnother(*t, a.AgentID)
-	if err != nil {
-		return err
-	}
-	if another {
-		return s.lateCharge(t, a, rep)
-	}
+// adoptLateSuccess takes a success that came after its attempt was given up.
+func (s *operation) adoptLateSuccess(before models.Task, t *models.Task, a *models.Attempt, r Result, rep attemptEnd, p Policy) error {
 	if t.AgentID != "" && (t.WaitingFor == models.NotWaiting || t.WaitingFor == models.WaitForReply) {
 		other, err := s.tx.Attempt(t.ID, t.Attempt)
 		if err != nil {
 			return err
 		}
-		if err := s.withdraw(t, &other, "another attempt has succeeded", p); err != nil {
+		if err := s.cancelAttempt(t, &other, "another attempt has succeeded", p); err != nil {
 			return err
 		}
 	}
-	if err := s.lateCharge(t, a, rep); err != nil {
+	if err := s.chargeLate(t, a, rep); err != nil {
 		return err
 	}
 	t.AgentID = a.AgentID
@@ -136,17 +128,17 @@ func (s *step) adopt(before models.Task, t *models.Task, a *models.Attempt, r Re
 	}
 	if t.State == models.TaskNew { // it runs for the moment it takes to end
 		t.State = models.TaskRunning
-		if err := s.save(before, t); err != nil {
+		if err := s.saveTask(before, t); err != nil {
 			return err
 		}
 		before = *t
 	}
-	return s.conclude(before, t, *a, r, rep, p)
+	return s.applyResult(before, t, *a, r, rep, p)
 }
 
-// lateCharge records what an attempt has used that had ended before it said so. Its
+// chargeLate records what an attempt has used that had ended before it said so. Its
 // tokens are kept on it, so that the same message again records nothing.
-func (s *step) lateCharge(t *models.Task, a *models.Attempt, r report) error {
+func (s *operation) chargeLate(t *models.Task, a *models.Attempt, r attemptEnd) error {
 	if r.tokens == 0 || a.Tokens != 0 {
 		return nil
 	}
@@ -158,8 +150,8 @@ func (s *step) lateCharge(t *models.Task, a *models.Attempt, r report) error {
 	if err := s.tx.AddTokens(t.ID, r.tokens); err != nil { // the task may have ended
 		return err
 	}
-	if t.ParentID != nil { // whose tokens are those of its parts, where several do it
-		late := models.Job{Kind: partKind, Key: t.ID + lateMark + strconv.Itoa(a.Attempt)} // its end may be looked at just now
+	if t.ParentID != nil { // the tokens of a parallel task are those of its subtasks
+		late := models.Job{Kind: subtaskKind, Key: t.ID + lateMark + strconv.Itoa(a.Attempt)} // the job of its end may be running now
 		if _, err := s.tx.Enqueue(late); err != nil {
 			return err
 		}
@@ -168,13 +160,13 @@ func (s *step) lateCharge(t *models.Task, a *models.Attempt, r report) error {
 	return s.ledger.ChargeIn(s.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels})
 }
 
-// report is what the result says of the attempt.
-func (r Result) report(in models.TaskInput) report {
-	rep := report{
+// attemptEnd is what the result says of the attempt.
+func (r Result) attemptEnd(in models.TaskInput) attemptEnd {
+	rep := attemptEnd{
 		state: models.AttemptSucceeded, tokens: r.Tokens, outcome: models.OutcomeSuccess, failure: r.Failure, text: r.Text, needed: r.Needed,
 		labels: models.FactLabels{Model: r.Model, Kind: r.Kind},
 	}
-	if rep.labels.Kind == "" && len(in.Capabilities) > 0 && len(in.Capabilities[0]) <= maxKind {
+	if rep.labels.Kind == "" && len(in.Capabilities) > 0 && len(in.Capabilities[0]) <= maxUsageKind {
 		rep.labels.Kind = in.Capabilities[0]
 	}
 	if r.Failure != "" {
@@ -183,38 +175,38 @@ func (r Result) report(in models.TaskInput) report {
 	return rep
 }
 
-// maxKind is the longest kind the ledger takes.
-const maxKind = 64
+// maxUsageKind is the longest kind the ledger takes.
+const maxUsageKind = 64
 
-// terms returns what the task was asked for with, and the policy it follows.
-func (s *step) terms(t models.Task) (models.TaskInput, Policy, error) {
+// loadPolicy returns what the task was asked for with, and the policy it follows.
+func (s *operation) loadPolicy(t models.Task) (models.TaskInput, Policy, error) {
 	in, err := s.tx.TaskInput(t.ID)
 	if err != nil {
 		return in, Policy{}, err
 	}
-	o, err := override(in)
-	return in, s.policy(t, o), err
+	o, err := overrideOf(in)
+	return in, s.policyOf(t, o), err
 }
 
-// sessionTerms is terms for a step that makes more of a task, whose session it locks.
-func (s *step) sessionTerms(t models.Task) (in models.TaskInput, p Policy, err error) {
-	if err = s.lockSession(t); err == nil {
-		in, p, err = s.terms(t)
+// lockForHandOff is terms for a step that makes more of a task, whose session it locks.
+func (s *operation) lockForHandOff(t models.Task) (in models.TaskInput, p Policy, err error) {
+	if err = s.lockTaskSession(t); err == nil {
+		in, p, err = s.loadPolicy(t)
 	}
 	return in, p, err
 }
 
-// lastTerms is terms for a step that may end the task. It locks what that concerns as well:
+// lockForEnd is terms for a step that may end the task. It locks what that concerns as well:
 // the parts that have not ended, then the session, then the agents of all of them.
-func (s *step) lastTerms(t models.Task) (in models.TaskInput, p Policy, err error) {
-	agents, err := s.lockParts(t.ID)
+func (s *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, err error) {
+	agents, err := s.lockSubtasks(t.ID)
 	if err != nil {
 		return in, p, err
 	}
 	if len(agents) == 0 {
-		s.alone = t.ID
+		s.withoutSubtasks = t.ID
 	}
-	if in, p, err = s.sessionTerms(t); err == nil && len(agents) > 0 {
+	if in, p, err = s.lockForHandOff(t); err == nil && len(agents) > 0 {
 		err = s.lockAgents(append(agents, t.AgentID))
 	}
 	return in, p, err
@@ -223,23 +215,23 @@ func (s *step) lastTerms(t models.Task) (in models.TaskInput, p Policy, err erro
 // Cancel ends a task that has not ended; its agent is told. A cancelled one stays as it
 // is; of one that ended otherwise it is errs.TaskState.
 func (o *Orchestrator) Cancel(ctx context.Context, taskID, why string, once *models.Idempotency) (out models.Task, err error) {
-	err = o.once(ctx, once, func(s *step) (any, error) {
+	err = o.transactOnce(ctx, once, func(s *operation) (any, error) {
 		out, err = s.cancel(taskID, why)
 		return out, err
 	})
 	return out, err
 }
 
-func (s *step) cancel(taskID, why string) (models.Task, error) {
-	t, err := s.task(taskID)
+func (s *operation) cancel(taskID, why string) (models.Task, error) {
+	t, err := s.lockTask(taskID)
 	switch {
 	case err != nil || t.State == models.TaskCancelled:
 		return t, err
 	case t.State.Ended():
-		return t, over(t)
+		return t, errTaskEnded(t)
 	}
 	before := t
-	_, p, err := s.lastTerms(t)
+	_, p, err := s.lockForEnd(t)
 	if err != nil {
 		return t, err
 	}
@@ -248,17 +240,17 @@ func (s *step) cancel(taskID, why string) (models.Task, error) {
 		if err != nil {
 			return t, err
 		}
-		if err := s.withdraw(&t, &a, why, p); err != nil { // a whole's has no agent
+		if err := s.cancelAttempt(&t, &a, why, p); err != nil { // a whole's has no agent
 			return t, err
 		}
 	}
-	if err := s.cancelParts(t.ID, why); err != nil {
+	if err := s.cancelSubtasks(t.ID, why); err != nil {
 		return t, err
 	}
 	t.State, t.WaitingFor, t.Error, t.EndedAt = models.TaskCancelled, models.NotWaiting, why, new(s.tx.Now())
-	if err := s.emit(models.EventTaskCancelled, t, func(d *models.TaskChanged) { d.Error = why }); err != nil {
+	if err := s.emitTaskEvent(models.EventTaskCancelled, t, func(d *models.TaskChanged) { d.Error = why }); err != nil {
 		return t, err
 	}
-	err = s.save(before, &t)
+	err = s.saveTask(before, &t)
 	return t, err
 }

@@ -8,18 +8,18 @@ import (
 	"comet/models"
 )
 
-// followed is how many events are read at a time.
-const followed = 500
+// registryBatch is how many events are read at a time.
+const registryBatch = 500
 
-// follow reads what the registry's events tell of, on whichever replica it happened.
+// followRegistry reads what the registry's events tell of, on whichever replica it happened.
 // It begins anew from the newest event after each failure, and has the whole registry
 // read again then.
-func (o *Orchestrator) follow(ctx context.Context) {
+func (o *Orchestrator) followRegistry(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := o.followOnce(ctx)
+		err := o.followRegistryOnce(ctx)
 		if ctx.Err() == nil {
-			o.report(ctx, "following the registry", err)
-			o.stale.Add(1)
+			o.logFailure(ctx, "following the registry", err)
+			o.registryStale.Add(1)
 			pause := time.NewTimer(o.opts.Poll)
 			select {
 			case <-pause.C:
@@ -30,17 +30,17 @@ func (o *Orchestrator) follow(ctx context.Context) {
 	}
 }
 
-func (o *Orchestrator) followOnce(ctx context.Context) error {
+func (o *Orchestrator) followRegistryOnce(ctx context.Context) error {
 	sub, err := o.opts.Feed.SubscribeNew(ctx)
 	if err != nil {
 		return err
 	}
 	sub.Only(registryEvents()...)
-	o.stale.Add(1) // what changed before the subscription
-	o.hub.wake(wake{WakeLine, ""})
-	o.read.Store(sub.Position())
+	o.registryStale.Add(1) // what changed before the subscription
+	o.waiters.wake(wake{WakeQueue, ""})
+	o.registryPosition.Store(sub.Position())
 	for {
-		news, err := sub.Next(ctx, followed)
+		news, err := sub.Next(ctx, registryBatch)
 		if err != nil {
 			return err
 		}
@@ -49,22 +49,22 @@ func (o *Orchestrator) followOnce(ctx context.Context) error {
 				return err
 			}
 		}
-		o.read.Store(sub.Position())
+		o.registryPosition.Store(sub.Position())
 	}
 }
 
-// catchUp waits until the index knows every change of the registry that was committed
+// waitForIndex waits until the index knows every change of the registry that was committed
 // before the call. It is asked before work is refused that
 // nobody offers: the agent may have been registered a moment ago, or the process have
 // begun. After a short patience it is errs.Unavailable.
-func (o *Orchestrator) catchUp(ctx context.Context) error {
+func (o *Orchestrator) waitForIndex(ctx context.Context) error {
 	const patience = 5 * time.Second
 	end := time.NewTimer(patience)
 	defer end.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		known, err := o.caughtUp(ctx)
+		known, err := o.indexIsCurrent(ctx)
 		if known || err != nil {
 			return err
 		}
@@ -78,15 +78,15 @@ func (o *Orchestrator) catchUp(ctx context.Context) error {
 	}
 }
 
-// caughtUp reports whether no change of the registry is still to be read.
-func (o *Orchestrator) caughtUp(ctx context.Context) (bool, error) {
-	if !o.hub.isFilled() || o.stale.Load() != o.fresh.Load() {
+// indexIsCurrent reports whether no change of the registry is still to be read.
+func (o *Orchestrator) indexIsCurrent(ctx context.Context) (bool, error) {
+	if !o.waiters.isFilled() || o.registryStale.Load() != o.registryFresh.Load() {
 		return false, nil
 	}
 	if o.opts.Feed == nil {
 		return true, nil
 	}
-	read := o.read.Load()
+	read := o.registryPosition.Load()
 	waiting, err := o.store.EventsUnnumberedOf(ctx, registryEvents())
 	if err != nil || waiting {
 		return false, err

@@ -34,8 +34,8 @@ func (o *Orchestrator) AgentNumbers(ctx context.Context, agentIDs []string) (map
 	return o.store.AgentNumbers(ctx, agentIDs)
 }
 
-// AgentOfNumber returns the agent that has a number, or errs.NotFound.
-func (o *Orchestrator) AgentOfNumber(ctx context.Context, n int64) (agentID string, err error) {
+// AgentByNumber returns the agent that has a number, or errs.NotFound.
+func (o *Orchestrator) AgentByNumber(ctx context.Context, n int64) (agentID string, err error) {
 	return o.store.AgentOfNumber(ctx, n)
 }
 
@@ -85,7 +85,7 @@ func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, fac
 	if facts = orEmpty(facts); !isObject(facts) {
 		return 0, errs.New(errs.InvalidRequest, "facts must be a JSON object")
 	}
-	err = o.do(ctx, func(s *step) error {
+	err = o.transact(ctx, func(s *operation) error {
 		for {
 			if n, err = s.tx.OpenContext(""); err != nil {
 				return err
@@ -98,7 +98,7 @@ func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, fac
 				return err
 			}
 		}
-		if err := s.openSession(by, name(n), facts); err != nil {
+		if err := s.insertSession(by, name(n), facts); err != nil {
 			return err
 		}
 		return s.tx.NameContext(n, name(n))
@@ -110,8 +110,8 @@ func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, fac
 // then. It returns errs.NotFound for one that is not there or somebody else's, and
 // errs.TaskState for one that has, or had, tasks.
 func (o *Orchestrator) DeleteSession(ctx context.Context, by models.Principal, id string) error {
-	return o.do(ctx, func(s *step) error {
-		session, err := s.session(id)
+	return o.transact(ctx, func(s *operation) error {
+		session, err := s.lockSession(id)
 		if err == nil && session.Owner != by.TokenID {
 			err = errs.New(errs.NotFound, "there is no session %q", id)
 		}
@@ -126,7 +126,7 @@ func (o *Orchestrator) DeleteSession(ctx context.Context, by models.Principal, i
 	})
 }
 
-func (s *step) openSession(by models.Principal, id string, facts json.RawMessage) error {
+func (s *operation) insertSession(by models.Principal, id string, facts json.RawMessage) error {
 	now := s.tx.Now()
 	session := models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
 	if by.AgentID != nil {

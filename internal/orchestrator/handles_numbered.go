@@ -6,9 +6,9 @@ import (
 	"comet/models"
 )
 
-// TasksNumbered returns up to limit tasks, the newest first, that an owner has asked for
+// TasksByNumber returns up to limit tasks, the newest first, that an owner has asked for
 // and whose short names have a number, whatever their context.
-func (o *Orchestrator) TasksNumbered(ctx context.Context, owner string, number, limit int) (out []models.Task, err error) {
+func (o *Orchestrator) TasksByNumber(ctx context.Context, owner string, number, limit int) (out []models.Task, err error) {
 	ids, err := o.store.TasksNumbered(ctx, owner, number, limit)
 	for _, id := range ids {
 		if err != nil {

@@ -19,97 +19,97 @@ const maxChildren = 100
 // one that has ended, errs.LimitReached where depth+1 is not below what the wanted agent has
 // said when it came, or else the policy's MaxDepth (§5.4), errs.BudgetExceeded where the source has not so much left, and what Submit
 // returns.
-func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID, taskID string, sub Submission) (Submitted, error) {
-	if err := sub.complete(o.opts.Classes); err != nil {
-		return Submitted{}, err
+func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID, taskID string, sub Submission) (SubmitResult, error) {
+	if err := sub.prepare(o.opts.Classes); err != nil {
+		return SubmitResult{}, err
 	}
-	if sub.Override.Parallel != nil {
+	if sub.Override.Workers != 0 {
 		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/parallel", "conflict", "a task is handed off to one agent, not to several")
-		return Submitted{}, v.Err()
+		v.Add(errs.InvalidRequest, "/workers", "conflict", "a task is handed off to one agent, not to several")
+		return SubmitResult{}, v.Err()
 	}
 	sub.Override.Notify = true
-	if in, err := o.store.TaskInput(ctx, taskID); err == nil && sub.Trace == "" {
-		sub.Trace = in.Trace // it goes on in its source's
+	if in, err := o.store.TaskInput(ctx, taskID); err == nil && sub.Traceparent == "" {
+		sub.Traceparent = in.Trace // it goes on in its source's
 	}
 	source, err := o.Task(ctx, taskID)
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
-	sub.Session, sub.parent = source.SessionID, &source.ID
+	sub.SessionID, sub.parentID = source.SessionID, &source.ID
 	sub.Fingerprint += "\x00" + agentID + "\x00" + source.ID // out of another task it is another request
-	ctx, span := o.traced(ctx, &sub)
-	o.resolve(ctx, by, &sub)
-	var out Submitted
-	err = o.again(ctx, func() error {
-		return o.do(ctx, func(s *step) (err error) {
+	ctx, span := o.startSubmitSpan(ctx, &sub)
+	o.resolveReferences(ctx, by, &sub)
+	var out SubmitResult
+	err = o.withCurrentIndex(ctx, func() error {
+		return o.transact(ctx, func(s *operation) (err error) {
 			out, err = s.handOff(by, agentID, taskID, sub)
 			return err
 		})
 	})
-	finish(span, err)
+	endSpan(span, err)
 	return out, err
 }
 
-func (s *step) handOff(by models.Principal, agentID, taskID string, sub Submission) (Submitted, error) {
-	t, err := s.task(taskID)
+func (s *operation) handOff(by models.Principal, agentID, taskID string, sub Submission) (SubmitResult, error) {
+	t, err := s.lockTask(taskID)
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
 	whoever := by // of its agent: it may say it again at another door, with another token
 	whoever.TokenID = "agent:" + agentID
-	if out, replayed, err := s.claim(whoever, sub); err != nil || replayed {
+	if out, replayed, err := s.claimRequest(whoever, sub); err != nil || replayed {
 		return out, err
 	}
-	sub.claimed = true
-	a, p, err := s.underway(t, agentID, s.sessionTerms)
+	sub.requestClaimed = true
+	a, p, err := s.openAttempt(t, agentID, s.lockForHandOff)
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
 	before := t
-	if most := s.depthOf(sub.Agent, p); t.Depth+1 >= most {
-		return Submitted{}, errs.New(errs.LimitReached, "the task %q is %d hand-offs deep, and there may be %d", t.ID, t.Depth, most-1).
+	if most := s.maxDepthOf(sub.AgentID, p); t.Depth+1 >= most {
+		return SubmitResult{}, errs.New(errs.LimitReached, "the task %q is %d hand-offs deep, and there may be %d", t.ID, t.Depth, most-1).
 			With("depth", t.Depth).With("max_depth", most)
 	}
 	n, err := s.tx.CountChildren(t.ID, maxChildren)
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
 	if n >= maxChildren {
-		return Submitted{}, errs.New(errs.LimitReached, "a task may be handed off into %d others", maxChildren).With("limit", maxChildren)
+		return SubmitResult{}, errs.New(errs.LimitReached, "a task may be handed off into %d others", maxChildren).With("limit", maxChildren)
 	}
 	if err := s.lockCandidates(sub, t, t.Depth+1, 1, agentID); err != nil { // before the source's account
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
-	if err := s.carve(&t, &a, sub.Budget); err != nil {
-		return Submitted{}, err
+	if err := s.carveBudget(&t, &a, sub.Budget); err != nil {
+		return SubmitResult{}, err
 	}
-	if err := s.accept(&before, &t, &a); err != nil {
-		return Submitted{}, err
+	if err := s.markAccepted(&before, &t, &a); err != nil {
+		return SubmitResult{}, err
 	}
 	if t.WaitingFor == models.NotWaiting { // it shows that it lives
 		t.Deadline = s.tx.Now().Add(p.Timeout)
 	}
-	if err := s.save(before, &t); err != nil {
-		return Submitted{}, err
+	if err := s.saveTask(before, &t); err != nil {
+		return SubmitResult{}, err
 	}
-	sub.Session, sub.parent, sub.depth = t.SessionID, &t.ID, t.Depth+1
+	sub.SessionID, sub.parentID, sub.depth = t.SessionID, &t.ID, t.Depth+1
 	by.AgentID = &agentID
 	return s.submit(by, sub)
 }
 
-// depthOf is the depth from which on nothing is handed off to an agent: what it has said
+// maxDepthOf is the depth from which on nothing is handed off to an agent: what it has said
 // itself, and otherwise the policy's (PROTOCOL_V5 §2.4, §5.4).
-func (s *step) depthOf(agentID string, p Policy) int {
-	if w := s.crowd.worker(agentID); agentID != "" && w.MaxDepth != 0 {
+func (s *operation) maxDepthOf(agentID string, p Policy) int {
+	if w := s.workerCache.get(agentID); agentID != "" && w.MaxDepth != 0 {
 		return min(w.MaxDepth, models.MaxTaskDepth+1)
 	}
 	return p.MaxDepth
 }
 
-// carve takes a part's budget out of its source's. A source without a budget has no
+// carveBudget takes a part's budget out of its source's. A source without a budget has no
 // bound to keep, and neither has a part that names none.
-func (s *step) carve(t *models.Task, a *models.Attempt, part *int64) error {
+func (s *operation) carveBudget(t *models.Task, a *models.Attempt, part *int64) error {
 	if part == nil || t.Budget == nil {
 		return nil
 	}
@@ -133,9 +133,9 @@ func (s *step) carve(t *models.Task, a *models.Attempt, part *int64) error {
 	return s.tx.Rebudget(t.ID, *t.Budget, a.Attempt, a.ReservationID)
 }
 
-// lockParts locks what a task was handed off into, and that in its turn: tasks are
+// lockSubtasks locks what a task was handed off into, and that in its turn: tasks are
 // locked before workers. It returns the agents that have a part.
-func (s *step) lockParts(taskID string) (agents []string, err error) {
+func (s *operation) lockSubtasks(taskID string) (agents []string, err error) {
 	parts, err := s.tx.OpenChildren(taskID)
 	for _, id := range parts {
 		if err != nil {
@@ -146,14 +146,14 @@ func (s *step) lockParts(taskID string) (agents []string, err error) {
 			break
 		}
 		var more []string
-		more, err = s.lockParts(id)
+		more, err = s.lockSubtasks(id)
 		agents = append(append(agents, t.AgentID), more...)
 	}
 	return agents, err
 }
 
-// cancelParts cancels what a task was handed off into.
-func (s *step) cancelParts(taskID, why string) error {
+// cancelSubtasks cancels what a task was handed off into.
+func (s *operation) cancelSubtasks(taskID, why string) error {
 	parts, err := s.tx.OpenChildren(taskID)
 	for _, id := range parts {
 		if err != nil {

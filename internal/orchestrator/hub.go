@@ -18,8 +18,8 @@ const (
 	// WakeEnd is a task that has ended. It stays in this process: to others each WakeTask
 	// may be one.
 	WakeEnd WakeKind = "end"
-	// WakeLine is a worker that may have a place free, or a task that waits.
-	WakeLine WakeKind = "line"
+	// WakeQueue is a worker that may have a place free, or a task that waits.
+	WakeQueue WakeKind = "line"
 	// WakeWorker is a worker that has changed.
 	WakeWorker WakeKind = "worker"
 )
@@ -29,39 +29,39 @@ type wake struct {
 	id   string
 }
 
-// hub wakes those who wait in this process. What it hands out is a channel with room
+// waiters wakes those who wait in this process. What it hands out is a channel with room
 // for one wake-up, so that nobody who wakes ever waits and none that comes while its
 // receiver is at work is lost.
-type hub struct {
-	mu      sync.Mutex
-	waiting map[wake]map[chan struct{}]bool
-	filled  bool // the index of agents is
+type waiters struct {
+	mu       sync.Mutex
+	channels map[wake]map[chan struct{}]bool
+	filled   bool // the index of agents is
 }
 
-func newHub() *hub { return &hub{waiting: map[wake]map[chan struct{}]bool{}} }
+func newWaiters() *waiters { return &waiters{channels: map[wake]map[chan struct{}]bool{}} }
 
-// listen returns a channel that receives after each wake-up, and what ends it.
-func (h *hub) listen(kind WakeKind, id string) (<-chan struct{}, func()) {
+// subscribe returns a channel that receives after each wake-up, and what ends it.
+func (h *waiters) subscribe(kind WakeKind, id string) (<-chan struct{}, func()) {
 	w, ch := wake{kind, id}, make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.waiting[w] == nil {
-		h.waiting[w] = map[chan struct{}]bool{}
+	if h.channels[w] == nil {
+		h.channels[w] = map[chan struct{}]bool{}
 	}
-	h.waiting[w][ch] = true
+	h.channels[w][ch] = true
 	return ch, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if delete(h.waiting[w], ch); len(h.waiting[w]) == 0 {
-			delete(h.waiting, w)
+		if delete(h.channels[w], ch); len(h.channels[w]) == 0 {
+			delete(h.channels, w)
 		}
 	}
 }
 
-func (h *hub) wake(w wake) {
+func (h *waiters) wake(w wake) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for ch := range h.waiting[w] {
+	for ch := range h.channels[w] {
 		select {
 		case ch <- struct{}{}:
 		default:
@@ -70,10 +70,10 @@ func (h *hub) wake(w wake) {
 }
 
 // wakeAll wakes everybody, for when wake-ups may have been lost.
-func (h *hub) wakeAll() {
+func (h *waiters) wakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, all := range h.waiting {
+	for _, all := range h.channels {
 		for ch := range all {
 			select {
 			case ch <- struct{}{}:
@@ -83,19 +83,19 @@ func (h *hub) wakeAll() {
 	}
 }
 
-func (h *hub) fill() {
+func (h *waiters) fill() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.filled = true
 }
 
-func (h *hub) isFilled() bool {
+func (h *waiters) isFilled() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.filled
 }
 
-func (h *hub) ready() error {
+func (h *waiters) ready() error {
 	if !h.isFilled() {
 		return errs.New(errs.Unavailable, "the agents are not read yet")
 	}
@@ -104,24 +104,24 @@ func (h *hub) ready() error {
 
 // OnWake takes a wake-up of another replica.
 func (o *Orchestrator) OnWake(kind WakeKind, id string) {
-	o.hub.wake(wake{kind, id})
+	o.waiters.wake(wake{kind, id})
 	switch kind {
-	case WakeLine, WakeWorker:
-		o.behind.Store(true)
-		o.hub.wake(wake{WakeLine, ""})
+	case WakeQueue, WakeWorker:
+		o.workersChanged.Store(true)
+		o.waiters.wake(wake{WakeQueue, ""})
 	case WakeTask:
-		o.hub.wake(wake{WakeEnd, id})
+		o.waiters.wake(wake{WakeEnd, id})
 	}
 }
 
 // OnWakeAll is for when wake-ups of other replicas may have been lost.
 func (o *Orchestrator) OnWakeAll() {
-	o.behind.Store(true)
-	o.hub.wakeAll()
+	o.workersChanged.Store(true)
+	o.waiters.wakeAll()
 }
 
 // Inbox returns a channel that receives when there may be something new to tell an
 // agent, and what ends it.
 func (o *Orchestrator) Inbox(agentID string) (<-chan struct{}, func()) {
-	return o.hub.listen(WakeInbox, agentID)
+	return o.waiters.subscribe(WakeInbox, agentID)
 }

@@ -9,7 +9,7 @@ import (
 // CachedWorker returns what this process knows of a worker, without asking the database: what
 // other processes changed is known after a Poll. It is the zero value for an agent that
 // never joined.
-func (o *Orchestrator) CachedWorker(agentID string) models.Worker { return o.crowd.worker(agentID) }
+func (o *Orchestrator) CachedWorker(agentID string) models.Worker { return o.workerCache.get(agentID) }
 
 // Agent returns a registered agent, or errs.NotFound.
 func (o *Orchestrator) Agent(ctx context.Context, agentID string) (models.Agent, error) {

@@ -36,13 +36,13 @@ func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (out Ta
 	if out.Input, err = o.store.TaskInput(ctx, taskID); err != nil {
 		return out, err
 	}
-	out.Override, err = override(out.Input)
+	out.Override, err = overrideOf(out.Input)
 	return out, err
 }
 
 // OpenTasksOf returns what an agent has at the moment, up to as many as it can have.
 func (o *Orchestrator) OpenTasksOf(ctx context.Context, agentID string) (out []TaskWithInput, err error) {
-	ids, err := o.store.OpenTasksOf(ctx, agentID, MaxPlaces)
+	ids, err := o.store.OpenTasksOf(ctx, agentID, MaxConcurrency)
 	for _, id := range ids {
 		if err != nil {
 			break

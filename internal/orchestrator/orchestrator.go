@@ -55,16 +55,16 @@ type Options struct {
 	Waker Waker
 	// Poll is how often is looked for what this process was not told of, default 500 ms.
 	Poll time.Duration
-	// Silence is how long a worker may be silent before it counts as offline, default
+	// OfflineAfter is how long a worker may be silent before it counts as offline, default
 	// 45 s: three heartbeats missed.
-	Silence time.Duration
-	// MaxLine is how many tasks may wait in one line, default 10,000.
-	MaxLine int
-	// MaxWaiting is how many tasks may wait in all lines together, default 20,000.
-	MaxWaiting int
-	// MaxWaits is how many requests may wait for tasks at a time, default 5,000, and
-	// MaxWaitsEach how many of one token, default 1,000.
-	MaxWaits, MaxWaitsEach int
+	OfflineAfter time.Duration
+	// MaxQueue is how many tasks may wait in one line, default 10,000.
+	MaxQueue int
+	// MaxQueuedTotal is how many tasks may wait in all lines together, default 20,000.
+	MaxQueuedTotal int
+	// MaxWaiters is how many requests may wait for tasks at a time, default 5,000, and
+	// MaxWaitersPerToken how many of one token, default 1,000.
+	MaxWaiters, MaxWaitersPerToken int
 	// SessionIdle is how long a session stays open without a task, default 1 h.
 	SessionIdle time.Duration
 	// Retention is how long a task that has ended is kept, default 30 days.
@@ -87,20 +87,20 @@ func (o *Options) orDefaults() Options {
 		out = *o
 	}
 	out.Poll = orElse(out.Poll, 500*time.Millisecond)
-	out.Silence = orElse(out.Silence, 45*time.Second)
+	out.OfflineAfter = orElse(out.OfflineAfter, 45*time.Second)
 	out.Retention = orElse(out.Retention, 30*24*time.Hour)
 	out.SessionIdle = orElse(out.SessionIdle, time.Hour)
-	if out.MaxLine <= 0 {
-		out.MaxLine = 10_000
+	if out.MaxQueue <= 0 {
+		out.MaxQueue = 10_000
 	}
-	if out.MaxWaiting <= 0 {
-		out.MaxWaiting = 20_000
+	if out.MaxQueuedTotal <= 0 {
+		out.MaxQueuedTotal = 20_000
 	}
-	if out.MaxWaits <= 0 {
-		out.MaxWaits = 5000
+	if out.MaxWaiters <= 0 {
+		out.MaxWaiters = 5000
 	}
-	if out.MaxWaitsEach <= 0 {
-		out.MaxWaitsEach = 1000
+	if out.MaxWaitersPerToken <= 0 {
+		out.MaxWaitersPerToken = 1000
 	}
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)
@@ -125,48 +125,48 @@ func orElse(d, otherwise time.Duration) time.Duration {
 // of other replicas and to notice those that fall silent.
 type Orchestrator struct {
 	*lifecycle.Loop
-	store   *store.Store
-	ledger  *usage.Ledger
-	opts    Options
-	log     *slog.Logger
-	index   *selection.Index
-	crowd   *crowd
-	hub     *hub
-	waiting *places.Places // of the requests that wait for tasks
+	store       *store.Store
+	ledger      *usage.Ledger
+	opts        Options
+	log         *slog.Logger
+	index       *selection.Index
+	workerCache *workerCache
+	waiters     *waiters
+	waitLimit   *places.Places // of the requests that wait for tasks
 
-	spans    bool // are made
-	counters *counters
-	gauges   gauges
+	tracesEnabled bool // are made
+	counters      *counters
+	gauges        gauges
 
-	read atomic.Int64 // position up to which the registry's events are known
-	// stale counts how often the registry was to be read as a whole, and fresh up to
+	registryPosition atomic.Int64 // position up to which the registry's events are known
+	// registryStale counts how often the registry was to be read as a whole, and fresh up to
 	// which of these it was.
-	stale, fresh atomic.Int64
-	// learning is held while an agent is read into the index; learned are those that
+	registryStale, registryFresh atomic.Int64
+	// reindexMu is held while an agent is read into the index; learned are those that
 	// were while all are, nil at other times.
-	learning sync.Mutex
-	learned  []string
-	// lines are what the tasks that wait need.
-	lines *lines
-	// started is when Start was called, by the store's clock in microseconds.
-	started atomic.Int64
-	// behind is set when another replica has changed workers.
-	behind atomic.Bool
+	reindexMu sync.Mutex
+	reindexed []string
+	// queues are what the tasks that wait need.
+	queues *queueCache
+	// startedAt is when Start was called, by the store's clock in microseconds.
+	startedAt atomic.Int64
+	// workersChanged is set when another replica has changed workers.
+	workersChanged atomic.Bool
 }
 
 // New returns an orchestrator over the store whose tasks spend in the ledger.
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
-	o := &Orchestrator{store: s, ledger: ledger, opts: opts.orDefaults(), index: selection.New(), hub: newHub(),
-		lines: newLines(), counters: newCounters(), spans: opts != nil && opts.Tracer != nil, gauges: newGauges(),
-		crowd: &crowd{all: map[string]models.Worker{}}}
-	o.log, o.waiting = o.opts.Logger, places.New(o.opts.MaxWaits, o.opts.MaxWaitsEach)
-	o.stale.Store(1)
-	o.started.Store(s.Now().UnixMicro())
+	o := &Orchestrator{store: s, ledger: ledger, opts: opts.orDefaults(), index: selection.New(), waiters: newWaiters(),
+		queues: newQueueCache(), counters: newCounters(), tracesEnabled: opts != nil && opts.Tracer != nil, gauges: newGauges(),
+		workerCache: &workerCache{byID: map[string]models.Worker{}}}
+	o.log, o.waitLimit = o.opts.Logger, places.New(o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
+	o.registryStale.Store(1)
+	o.startedAt.Store(s.Now().UnixMicro())
 	o.Loop = lifecycle.NewLoop(func(ctx context.Context) {
-		o.started.Store(s.Now().UnixMicro())
+		o.startedAt.Store(s.Now().UnixMicro())
 		var followers sync.WaitGroup
 		if o.opts.Feed != nil {
-			followers.Go(func() { o.follow(ctx) })
+			followers.Go(func() { o.followRegistry(ctx) })
 		}
 		o.run(ctx)
 		followers.Wait()
@@ -177,22 +177,22 @@ func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 // timerKind is the kind of the one job a task has while it has not ended.
 const timerKind = "task.timer"
 
-// Register has the runner keep the orchestrator's timers.
-func (o *Orchestrator) Register(r *jobs.Runner) {
-	r.Handle(timerKind, o.timer, jobs.Policy{MaxBackoff: 10 * time.Second})
-	r.Handle(partKind, o.gather, jobs.Policy{MaxBackoff: 10 * time.Second})
-	r.Handle(breakerKind, o.probe, jobs.Policy{MaxBackoff: 10 * time.Second})
+// RegisterJobs has the runner keep the orchestrator's timers.
+func (o *Orchestrator) RegisterJobs(r *jobs.Runner) {
+	r.Handle(timerKind, o.handleTimer, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Handle(subtaskKind, o.updateParent, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Handle(breakerKind, o.probeWorker, jobs.Policy{MaxBackoff: 10 * time.Second})
 }
 
-// policy returns the policy of a task, whose class may be one that another version of
+// policyOf returns the policy of a task, whose class may be one that another version of
 // the program knew.
-func (o *Orchestrator) policy(t models.Task, override Override) Policy {
+func (o *Orchestrator) policyOf(t models.Task, override Override) Policy {
 	p, known := o.opts.Classes[t.Class]
 	if !known {
 		p = o.opts.Classes[ClassDefault]
 	}
-	return p.with(override)
+	return p.withOverride(override)
 }
 
 // Check reports whether the index of agents is filled, for readiness.
-func (o *Orchestrator) Check(context.Context) error { return o.hub.ready() }
+func (o *Orchestrator) Check(context.Context) error { return o.waiters.ready() }

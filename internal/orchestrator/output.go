@@ -8,39 +8,39 @@ import (
 // MaxOutput is the most that one attempt may put out into each stream, in bytes.
 const MaxOutput = 256 << 20
 
-// takeOutput keeps what a progress brings: the log, and a piece of a result.
-func (s *step) takeOutput(t *models.Task, a *models.Attempt, p Progress) error {
-	if err := s.addLog(t, a.Attempt, p.Log); err != nil || p.Chunk == nil {
+// storeOutput keeps what a progress brings: the log, and a piece of a result.
+func (s *operation) storeOutput(t *models.Task, a *models.Attempt, p Progress) error {
+	if err := s.appendLog(t, a.Attempt, p.Log); err != nil || p.Chunk == nil {
 		return err
 	}
-	return s.takeChunk(t, a, *p.Chunk)
+	return s.storeChunk(t, a, *p.Chunk)
 }
 
-// addLog puts something at the end of an attempt's log.
-func (s *step) addLog(t *models.Task, attempt int, data []byte) error {
+// appendLog puts something at the end of an attempt's log.
+func (s *operation) appendLog(t *models.Task, attempt int, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
 	o := models.OutputChunk{Stream: models.StreamLog, Start: t.LogBytes, Data: data}
 	if t.LogBytes = o.End(); t.LogBytes > MaxOutput {
-		return tooLong()
+		return errOutputTooLong()
 	}
 	return s.tx.AddOutput(t.ID, attempt, o)
 }
 
-// takeChunk keeps a piece of the newest step's output. The first piece of a further step
+// storeChunk keeps a piece of the newest step's output. The first piece of a further step
 // makes what the one before has put out part of the log; a late piece of an earlier step
 // goes there too.
-func (s *step) takeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
+func (s *operation) storeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 	if c.Step < a.ChunkStep {
-		return s.addLog(t, a.Attempt, c.Data)
+		return s.appendLog(t, a.Attempt, c.Data)
 	}
 	if c.Start < 0 || c.Span < 0 || c.Total < 0 || c.Start > MaxOutput || c.Span > MaxOutput || c.Span > 0 && len(c.Data) == 0 {
 		return chunkError("a chunk of step %d with %d bytes cannot stand for bytes %d-%d", c.Step, len(c.Data), c.Start, c.Start+c.Span)
 	}
 	before := *a
 	if c.Step > a.ChunkStep {
-		if err := s.resultToLog(t, *a); err != nil {
+		if err := s.moveResultToLog(t, *a); err != nil {
 			return err
 		}
 		a.ChunkStep, a.ChunkTotal = c.Step, 0
@@ -60,13 +60,13 @@ func (s *step) takeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 			return err
 		}
 	}
-	return s.addPiece(t, a.Attempt, o)
+	return s.addResultChunk(t, a.Attempt, o)
 }
 
-// addPiece keeps a piece of a result, less what is there already.
-func (s *step) addPiece(t *models.Task, attempt int, o models.OutputChunk) error {
+// addResultChunk keeps a piece of a result, less what is there already.
+func (s *operation) addResultChunk(t *models.Task, attempt int, o models.OutputChunk) error {
 	if o.End() > MaxOutput {
-		return tooLong()
+		return errOutputTooLong()
 	}
 	if o.End() == o.Start { // it would stand in the place of a piece that has something
 		return nil
@@ -77,7 +77,7 @@ func (s *step) addPiece(t *models.Task, attempt int, o models.OutputChunk) error
 		if err != nil {
 			return err
 		}
-		if pieces, err = missing(o, there); err != nil {
+		if pieces, err = subtractRanges(o, there); err != nil {
 			return err
 		}
 	}
@@ -90,9 +90,9 @@ func (s *step) addPiece(t *models.Task, attempt int, o models.OutputChunk) error
 	return nil
 }
 
-// missing cuts from a piece what is there already, in order. A piece that has not as
+// subtractRanges cuts from a piece what is there already, in order. A piece that has not as
 // many bytes as it stands for cannot be cut: it is kept whole or not at all.
-func missing(o models.OutputChunk, there []models.OutputRange) (out []models.OutputChunk, err error) {
+func subtractRanges(o models.OutputChunk, there []models.OutputRange) (out []models.OutputChunk, err error) {
 	at, end := o.Start, o.End()
 	cut := func(to int64) {
 		if to = min(to, end); at < to {
@@ -119,8 +119,8 @@ func missing(o models.OutputChunk, there []models.OutputRange) (out []models.Out
 	return out, nil
 }
 
-// resultToLog makes what was collected as a result part of the log.
-func (s *step) resultToLog(t *models.Task, a models.Attempt) error {
+// moveResultToLog makes what was collected as a result part of the log.
+func (s *operation) moveResultToLog(t *models.Task, a models.Attempt) error {
 	if t.OutputBytes == 0 {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (s *step) resultToLog(t *models.Task, a models.Attempt) error {
 		return err
 	}
 	if t.LogBytes+length > MaxOutput {
-		return tooLong()
+		return errOutputTooLong()
 	}
 	if err := s.tx.MoveToLog(t.ID, a.Attempt, t.LogBytes); err != nil {
 		return err
@@ -138,23 +138,23 @@ func (s *step) resultToLog(t *models.Task, a models.Attempt) error {
 	return nil
 }
 
-// settleOutput makes the result of an attempt that ends: data, or where that is empty
+// finishOutput makes the result of an attempt that ends: data, or where that is empty
 // the pieces of its newest step, of which none may be missing then unless it has failed.
-func (s *step) settleOutput(t *models.Task, a models.Attempt, data []byte) error {
-	err := s.settlePieces(t, a)
+func (s *operation) finishOutput(t *models.Task, a models.Attempt, data []byte) error {
+	err := s.finishResultChunks(t, a)
 	if err != nil && a.State == models.AttemptFailed { // what came of a failure's result is told in its log
-		err = s.resultToLog(t, a)
+		err = s.moveResultToLog(t, a)
 	}
 	if err != nil || len(data) == 0 {
 		return err
 	}
-	if err := s.resultToLog(t, a); err != nil {
+	if err := s.moveResultToLog(t, a); err != nil {
 		return err
 	}
-	return s.addPiece(t, a.Attempt, models.OutputChunk{Stream: models.StreamResult, Data: data})
+	return s.addResultChunk(t, a.Attempt, models.OutputChunk{Stream: models.StreamResult, Data: data})
 }
 
-func (s *step) settlePieces(t *models.Task, a models.Attempt) error {
+func (s *operation) finishResultChunks(t *models.Task, a models.Attempt) error {
 	newest := a.Attempt == t.Attempt
 	if newest && a.ChunkTotal == 0 && t.OutputBytes == 0 {
 		return nil // there never was one
@@ -163,7 +163,7 @@ func (s *step) settlePieces(t *models.Task, a models.Attempt) error {
 	if err != nil {
 		return err
 	}
-	end, odd, err := whole(pieces, a.ChunkTotal)
+	end, odd, err := contiguousEnd(pieces, a.ChunkTotal)
 	if err != nil {
 		return err
 	}
@@ -182,9 +182,9 @@ func (s *step) settlePieces(t *models.Task, a models.Attempt) error {
 	return err
 }
 
-// whole returns where the pieces end, which are in order and must have no gap; odd tells
+// contiguousEnd returns where the pieces end, which are in order and must have no gap; odd tells
 // whether one of them has another length than it stands for.
-func whole(pieces []models.OutputRange, total int64) (end int64, odd bool, err error) {
+func contiguousEnd(pieces []models.OutputRange, total int64) (end int64, odd bool, err error) {
 	for _, p := range pieces {
 		if p.Start > end {
 			return end, odd, chunkError("bytes %d-%d of the output are missing", end, p.Start)
@@ -204,6 +204,6 @@ func chunkError(format string, args ...any) error {
 	return v.Err()
 }
 
-func tooLong() error {
+func errOutputTooLong() error {
 	return errs.New(errs.LimitReached, "an attempt may put out at most %d bytes", MaxOutput).With("limit", MaxOutput)
 }

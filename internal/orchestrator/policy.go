@@ -18,21 +18,21 @@ type Policy struct {
 	// Timeout is how long an attempt may be silent: since it was assigned, or since
 	// the last progress that named the task.
 	Timeout time.Duration
-	// Line is how long a task may wait for an agent that has a place free.
-	Line time.Duration
-	// Answer is how long an agent's question waits for its answer.
-	Answer time.Duration
+	// QueueTimeout is how long a task may wait for an agent that has a place free.
+	QueueTimeout time.Duration
+	// ReplyTimeout is how long an agent's question waits for its answer.
+	ReplyTimeout time.Duration
 	// Retries is how many attempts follow the first.
 	Retries int
 	// Backoff is the wait before each further attempt; the last one repeats.
 	Backoff []time.Duration
-	// Retry lists the failures after which a further attempt is made.
-	Retry []Failure
-	// Limits is how many attempts follow a failure at most, where that is less than
+	// RetryOn lists the failures after which a further attempt is made.
+	RetryOn []Failure
+	// RetryLimits is how many attempts follow a failure at most, where that is less than
 	// Retries.
-	Limits map[Failure]int
-	// Elsewhere lists those after which another agent is preferred for it.
-	Elsewhere []Failure
+	RetryLimits map[Failure]int
+	// ReassignOn lists those after which another agent is preferred for it.
+	ReassignOn []Failure
 	// BreakerFailures in a row open an agent's breaker for BreakerPause.
 	BreakerFailures int
 	BreakerPause    time.Duration
@@ -40,9 +40,9 @@ type Policy struct {
 	// clarifications.
 	MaxDepth     int
 	MaxQuestions int
-	// FirstOption answers a question that nobody answers in time with the first of its
+	// UseFirstOption answers a question that nobody answers in time with the first of its
 	// options, where it has any.
-	FirstOption bool
+	UseFirstOption bool
 	// Overrun says what follows where a budget does not cover an attempt, nil the end.
 	Overrun *models.Overrun
 	// Threshold is the least part of the capabilities that an agent must have, 0 for
@@ -80,18 +80,18 @@ const (
 	FailureUnanswered Failure = "unanswered"
 )
 
-// ofLine reports whether the failure is one of the agent's line, which its breaker
+// countsForBreaker reports whether the failure is one of the agent's line, which its breaker
 // counts; what came of the work itself says nothing about the line.
-func (f Failure) ofLine() bool { return f == FailureTimeout || f == FailureUnavailable }
+func (f Failure) countsForBreaker() bool { return f == FailureTimeout || f == FailureUnavailable }
 
 // classes are the policies there are before a dialect brings its own. No document has
 // numbers for REST: it has those of Chiffon §Reliability Patterns.
 func classes() map[string]Policy {
 	return map[string]Policy{ClassDefault: {
-		Timeout: 30 * time.Second, Line: 10 * time.Minute, Answer: time.Minute,
+		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: time.Minute,
 		Retries: 3, Backoff: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second},
-		Retry:           []Failure{FailureTimeout, FailureUnavailable, FailureResource},
-		Elsewhere:       []Failure{FailureUnavailable, FailureResource},
+		RetryOn:         []Failure{FailureTimeout, FailureUnavailable, FailureResource},
+		ReassignOn:      []Failure{FailureUnavailable, FailureResource},
 		BreakerFailures: 5, BreakerPause: time.Minute,
 		MaxDepth: 4, MaxQuestions: 2,
 	}}
@@ -106,20 +106,20 @@ type Override struct {
 	// Fallback is the id of the agent that is asked next after a failure for which
 	// another one is preferred, "" for the best.
 	Fallback string `json:"fallback,omitempty"`
-	// FirstOption replaces Policy.FirstOption.
-	FirstOption *bool `json:"first_option,omitempty"`
+	// UseFirstOption replaces Policy.UseFirstOption.
+	UseFirstOption *bool `json:"first_option,omitempty"`
 	// Notify has the agent that asked told of the end, in its inbox.
 	Notify bool `json:"notify,omitempty"`
-	// Parallel has several workers do it, nil one.
-	Parallel *models.Parallel `json:"parallel,omitempty"`
-	// Part says that it is what one of several workers does.
-	Part bool `json:"part,omitempty"`
+	// Workers is how many workers do the task at the same time, 2 to MaxParallel; 0 is one.
+	Workers int `json:"workers,omitempty"`
+	// Subtask is set for the subtasks of such a task.
+	Subtask bool `json:"subtask,omitempty"`
 	// Overrun says what follows where its budget does not cover it, nil its end.
 	Overrun *models.Overrun `json:"overrun,omitempty"`
 }
 
-// with returns the policy with what a task has differently.
-func (p Policy) with(o Override) Policy {
+// withOverride returns the policy with what a task has differently.
+func (p Policy) withOverride(o Override) Policy {
 	if o.TimeoutMS > 0 {
 		p.Timeout = time.Duration(o.TimeoutMS) * time.Millisecond
 	}
@@ -129,25 +129,25 @@ func (p Policy) with(o Override) Policy {
 	if o.Overrun != nil {
 		p.Overrun = o.Overrun
 	}
-	if o.FirstOption != nil {
-		p.FirstOption = *o.FirstOption
+	if o.UseFirstOption != nil {
+		p.UseFirstOption = *o.UseFirstOption
 	}
 	return p
 }
 
-// pause is the wait before the attempt that follows as many as there were.
-func (p Policy) pause(attempts int) time.Duration {
+// retryDelay is the wait before the attempt that follows as many as there were.
+func (p Policy) retryDelay(attempts int) time.Duration {
 	if len(p.Backoff) == 0 {
 		return 0
 	}
 	return p.Backoff[min(max(attempts, 1), len(p.Backoff))-1]
 }
 
-// again reports whether an attempt follows one that failed so.
-func (p Policy) again(f Failure, t models.Task) bool {
+// allowsRetry reports whether an attempt follows one that failed so.
+func (p Policy) allowsRetry(f Failure, t models.Task) bool {
 	most := p.Retries
-	if limit, ok := p.Limits[f]; ok {
+	if limit, ok := p.RetryLimits[f]; ok {
 		most = min(most, limit)
 	}
-	return slices.Contains(p.Retry, f) && t.Attempt <= most
+	return slices.Contains(p.RetryOn, f) && t.Attempt <= most
 }

@@ -9,9 +9,9 @@ import (
 // Progress is what an agent says while it works.
 type Progress struct {
 	// Percent is 0 to 100, nil where it was not said.
-	Percent *int
-	Step    int
-	Name    string
+	Percent  *int
+	Step     int
+	StepName string
 	// Log is what it has put out since it spoke last.
 	Log []byte
 	// Chunk is a piece of what is too long for one message.
@@ -44,72 +44,72 @@ func (o *Orchestrator) Accept(ctx context.Context, agentID, taskID string) (mode
 // moves. It returns what Accept returns, and errs.LimitReached for output that is too
 // long, of which nothing is kept.
 func (o *Orchestrator) Progress(ctx context.Context, agentID, taskID string, p Progress) (out models.Task, err error) {
-	err = o.do(ctx, func(s *step) error {
+	err = o.transact(ctx, func(s *operation) error {
 		out, err = s.progress(agentID, taskID, p)
 		return err
 	})
 	return out, err
 }
 
-func (s *step) progress(agentID, taskID string, p Progress) (models.Task, error) {
-	t, fresh, err := s.heard(agentID, taskID, p.MessageID)
+func (s *operation) progress(agentID, taskID string, p Progress) (models.Task, error) {
+	t, fresh, err := s.lockForMessage(agentID, taskID, p.MessageID)
 	if err != nil {
 		return t, err
 	}
 	if !fresh {
-		err = s.lives(&t, agentID)
+		err = s.extendDeadline(&t, agentID)
 		return t, err
 	}
-	a, policy, err := s.underway(t, agentID, s.terms)
+	a, policy, err := s.openAttempt(t, agentID, s.loadPolicy)
 	if err != nil {
 		return t, err
 	}
 	before := t
-	if err := s.accept(&before, &t, &a); err != nil {
+	if err := s.markAccepted(&before, &t, &a); err != nil {
 		return t, err
 	}
-	if err := s.takeOutput(&t, &a, p); err != nil {
+	if err := s.storeOutput(&t, &a, p); err != nil {
 		return t, err
 	}
-	told := p.Percent != nil || p.Step != 0 || p.Name != ""
+	told := p.Percent != nil || p.Step != 0 || p.StepName != ""
 	if p.Percent != nil {
 		t.Progress = *p.Percent
 	}
-	if p.Step != 0 || p.Name != "" {
-		t.Step, t.StepName = p.Step, p.Name
+	if p.Step != 0 || p.StepName != "" {
+		t.Step, t.StepName = p.Step, p.StepName
 	}
 	if t.WaitingFor == models.NotWaiting {
 		t.Deadline = s.tx.Now().Add(policy.Timeout)
 	}
 	if told {
-		err = s.emit(models.EventTaskProgress, t, func(d *models.TaskChanged) { d.Step, d.StepName = t.Step, t.StepName })
+		err = s.emitTaskEvent(models.EventTaskProgress, t, func(d *models.TaskChanged) { d.Step, d.StepName = t.Step, t.StepName })
 	}
 	if err != nil {
 		return t, err
 	}
-	err = s.save(before, &t)
+	err = s.saveTask(before, &t)
 	return t, err
 }
 
-// lives notes that an agent is at work which says again what it has said: its deadline
+// extendDeadline notes that an agent is at work which says again what it has said: its deadline
 // moves, and nothing else.
-func (s *step) lives(t *models.Task, agentID string) error {
-	a, err := s.current(*t, agentID)
+func (s *operation) extendDeadline(t *models.Task, agentID string) error {
+	a, err := s.latestAttempt(*t, agentID)
 	if err != nil || t.State.Ended() || a.State != models.AttemptRunning || a.Attempt != t.Attempt || t.WaitingFor != models.NotWaiting {
 		return err
 	}
-	_, p, err := s.terms(*t)
+	_, p, err := s.loadPolicy(*t)
 	if err != nil {
 		return err
 	}
 	before := *t
 	t.Deadline = s.tx.Now().Add(p.Timeout)
-	return s.save(before, t)
+	return s.saveTask(before, t)
 }
 
-// accept makes an assigned attempt a running one. It is a step of its own, which before
+// markAccepted makes an assigned attempt a running one. It is a step of its own, which before
 // has then behind it.
-func (s *step) accept(before, t *models.Task, a *models.Attempt) error {
+func (s *operation) markAccepted(before, t *models.Task, a *models.Attempt) error {
 	if a.State != models.AttemptAssigned {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (s *step) accept(before, t *models.Task, a *models.Attempt) error {
 	if t.State = models.TaskRunning; t.StartedAt == nil {
 		t.StartedAt = &now
 	}
-	if err := s.emit(models.EventTaskStarted, *t, nil); err != nil {
+	if err := s.emitTaskEvent(models.EventTaskStarted, *t, nil); err != nil {
 		return err
 	}
 	if err := s.tx.SaveTask(*before, t); err != nil {
@@ -134,10 +134,10 @@ func (s *step) accept(before, t *models.Task, a *models.Attempt) error {
 	return nil
 }
 
-// heard locks the task of which an agent speaks. fresh is whether the effect of its message
+// lockForMessage locks the task of which an agent speaks. fresh is whether the effect of its message
 // is still to come; messages without an id always have theirs.
-func (s *step) heard(agentID, taskID, messageID string) (t models.Task, fresh bool, err error) {
-	t, err = s.task(taskID)
+func (s *operation) lockForMessage(agentID, taskID, messageID string) (t models.Task, fresh bool, err error) {
+	t, err = s.lockTask(taskID)
 	if err != nil || messageID == "" {
 		return t, err == nil, err
 	}
@@ -145,13 +145,13 @@ func (s *step) heard(agentID, taskID, messageID string) (t models.Task, fresh bo
 	return t, fresh, err
 }
 
-// underway returns the attempt that an agent has at a task, and the policy that terms or
+// openAttempt returns the attempt that an agent has at a task, and the policy that terms or
 // lastTerms finds. It returns errs.NotFound for a task that the agent never had and
 // errs.TaskState where the task, or the agent's attempt at it, is over.
-func (s *step) underway(t models.Task, agentID string, terms func(models.Task) (models.TaskInput, Policy, error)) (models.Attempt, Policy, error) {
-	a, err := s.current(t, agentID)
+func (s *operation) openAttempt(t models.Task, agentID string, terms func(models.Task) (models.TaskInput, Policy, error)) (models.Attempt, Policy, error) {
+	a, err := s.latestAttempt(t, agentID)
 	if err == nil && (t.State.Ended() || a.State.Ended() || a.Attempt != t.Attempt) {
-		err = over(t)
+		err = errTaskEnded(t)
 	}
 	if err != nil {
 		return a, Policy{}, err

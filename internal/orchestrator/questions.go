@@ -60,13 +60,13 @@ func (o *Orchestrator) OpenQuestion(ctx context.Context, t models.Task) (OpenQue
 // LastReply returns what a task's agent was told last when it had asked, or errs.NotFound
 // where it was told nothing, or the event that has it is not kept any more.
 func (o *Orchestrator) LastReply(ctx context.Context, t models.Task) (string, error) {
-	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskAnswered)
+	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskReplied)
 	if err != nil {
 		return "", err
 	}
 	var data models.TaskChanged
 	err = json.Unmarshal(event.Data, &data)
-	return data.Answer, err
+	return data.Reply, err
 }
 
 // TaskAwaitingReply returns the task that waits for an answer: the one named or, where that does not,
@@ -98,10 +98,10 @@ func (o *Orchestrator) WaitForChangeOrQuestion(ctx context.Context, who string, 
 	})
 }
 
-// wakeSources wakes whoever waits for what a task is a part of.
-func (s *step) wakeSources(t models.Task) error {
+// wakeParents wakes whoever waits for what a task is a part of.
+func (s *operation) wakeParents(t models.Task) error {
 	for t.ParentID != nil {
-		s.wake(WakeTask, *t.ParentID)
+		s.wakeAfterCommit(WakeTask, *t.ParentID)
 		source, err := s.tx.Source(*t.ParentID)
 		if err != nil {
 			return err

@@ -92,20 +92,20 @@ func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream model
 		if err != nil {
 			return err
 		}
-		attempt = decisive(t, all)
+		attempt = succeededAttempt(t, all)
 	}
 	return o.store.Outputs(ctx, t.ID, attempt, stream, from, each)
 }
 
-// HasUnassigned reports whether a piece of what the newest attempt has put out is longer or
+// HasUnalignedOutput reports whether a piece of what the newest attempt has put out is longer or
 // shorter than what it stands for: until the task has ended, which puts them together, what is
 // behind it has no place among the bytes of the whole.
-func (o *Orchestrator) HasUnassigned(ctx context.Context, t models.Task, stream models.OutputStream) (bool, error) {
+func (o *Orchestrator) HasUnalignedOutput(ctx context.Context, t models.Task, stream models.OutputStream) (bool, error) {
 	return o.store.HasUnassigned(ctx, t.ID, t.Attempt, stream)
 }
 
-// decisive is the attempt that succeeded, which may not be the newest.
-func decisive(t models.Task, all []models.Attempt) int {
+// succeededAttempt is the attempt that succeeded, which may not be the newest.
+func succeededAttempt(t models.Task, all []models.Attempt) int {
 	for _, a := range all {
 		if a.State == models.AttemptSucceeded {
 			return a.Attempt
@@ -128,7 +128,7 @@ func (o *Orchestrator) WaitForChange(ctx context.Context, who, id string, versio
 }
 
 func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, who, id string, patience time.Duration, enough func(models.Task) bool) (models.Task, error) {
-	changed, stop := o.hub.listen(kind, id)
+	changed, stop := o.waiters.subscribe(kind, id)
 	defer stop()
 	over := time.NewTimer(patience)
 	defer over.Stop()
@@ -138,14 +138,14 @@ func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, who, id strin
 			return t, err
 		}
 		if !placed {
-			release, err := o.mayWait(who)
+			release, err := o.acquireWaiter(who)
 			if err != nil {
 				return t, err
 			}
 			defer release()
 			placed = true
 		}
-		look := time.NewTimer(lookAgain * o.opts.Poll) // what another replica does may not be heard
+		look := time.NewTimer(pollsPerRecheck * o.opts.Poll) // what another replica does may not be heard
 		select {
 		case <-changed:
 		case <-look.C:
@@ -160,9 +160,9 @@ func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, who, id strin
 	}
 }
 
-// lookAgain is how many polls pass before somebody who waits looks without being woken:
+// pollsPerRecheck is how many polls pass before somebody who waits looks without being woken:
 // there may be thousands.
-const lookAgain = 4
+const pollsPerRecheck = 4
 
 // Messages returns up to limit messages that an agent has not acknowledged, the most
 // urgent first.
@@ -177,7 +177,7 @@ func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []st
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	err = o.do(ctx, func(s *step) (err error) {
+	err = o.transact(ctx, func(s *operation) (err error) {
 		n, err = s.tx.Acknowledge(agentID, ids)
 		return err
 	})

@@ -14,18 +14,18 @@ const (
 	maxPathBytes = 256
 )
 
-// member follows a path of names into a JSON text, nil where that leads nowhere or the
+// memberAt follows a path of names into a JSON text, nil where that leads nowhere or the
 // text is no JSON.
-func (r *references) member(text, path string) (jsontext.Value, error) {
+func (r *references) memberAt(text, path string) (jsontext.Value, error) {
 	names := strings.SplitN(path, ".", maxPathNames+1)
 	if len(path) > maxPathBytes || len(names) > maxPathNames {
-		return nil, r.bad("the path of a reference may have %d names and %d bytes", maxPathNames, maxPathBytes)
+		return nil, r.invalid("the path of a reference may have %d names and %d bytes", maxPathNames, maxPathBytes)
 	}
-	if r.walked += int64(len(text)); r.walked > maxWalked {
-		return nil, r.bad("the references lead through more than %d bytes of JSON", maxWalked)
+	if r.jsonBytes += int64(len(text)); r.jsonBytes > maxWalked {
+		return nil, r.invalid("the references lead through more than %d bytes of JSON", maxWalked)
 	}
 	dec := jsontext.NewDecoder(strings.NewReader(text), jsontext.AllowDuplicateNames(true))
-	value, err := walk(dec, names)
+	value, err := walkPath(dec, names)
 	if err == nil {
 		_, err = dec.ReadToken()
 	}
@@ -35,9 +35,9 @@ func (r *references) member(text, path string) (jsontext.Value, error) {
 	return value, nil
 }
 
-// walk reads the next value, once, and returns what a path leads to in it, nil where it
+// walkPath reads the next value, once, and returns what a path leads to in it, nil where it
 // leads nowhere. Of several members with one name the last one counts.
-func walk(dec *jsontext.Decoder, names []string) (value jsontext.Value, err error) {
+func walkPath(dec *jsontext.Decoder, names []string) (value jsontext.Value, err error) {
 	if len(names) == 0 {
 		value, err = dec.ReadValue()
 		return value.Clone(), err
@@ -56,7 +56,7 @@ func walk(dec *jsontext.Decoder, names []string) (value jsontext.Value, err erro
 		if name.String() != names[0] {
 			err = dec.SkipValue()
 		} else {
-			value, err = walk(dec, names[1:])
+			value, err = walkPath(dec, names[1:])
 		}
 		if err != nil {
 			return nil, err

@@ -23,7 +23,7 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 	if facts = orEmpty(facts); !isObject(facts) {
 		return out, errs.New(errs.InvalidRequest, "facts must be a JSON object")
 	}
-	err = o.do(ctx, func(s *step) error {
+	err = o.transact(ctx, func(s *operation) error {
 		now := s.tx.Now()
 		out = models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
 		if by.AgentID != nil {
@@ -37,8 +37,8 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 // CloseSession closes a session that has no open task; closed ones stay as they are. It
 // returns errs.NotFound, or errs.TaskState while a task is open.
 func (o *Orchestrator) CloseSession(ctx context.Context, id string) (out models.Session, err error) {
-	err = o.do(ctx, func(s *step) error {
-		if out, err = s.session(id); err != nil || out.State == models.SessionClosed {
+	err = o.transact(ctx, func(s *operation) error {
+		if out, err = s.lockSession(id); err != nil || out.State == models.SessionClosed {
 			return err
 		}
 		if out.OpenTasks > 0 {
@@ -49,7 +49,7 @@ func (o *Orchestrator) CloseSession(ctx context.Context, id string) (out models.
 	return out, err
 }
 
-func (s *step) session(id string) (models.Session, error) {
+func (s *operation) lockSession(id string) (models.Session, error) {
 	session, err := s.tx.Session(id)
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no session %q", id)
@@ -59,10 +59,10 @@ func (s *step) session(id string) (models.Session, error) {
 
 // joinSession counts a new task in its session, which its owner may add to, and whoever
 // has a task in it by handing that off.
-func (s *step) joinSession(by models.Principal, sub Submission) error {
-	session, err := s.session(sub.Session)
+func (s *operation) joinSession(by models.Principal, sub Submission) error {
+	session, err := s.lockSession(sub.SessionID)
 	if err == nil {
-		err = sub.mayJoin(by, session)
+		err = sub.checkSession(by, session)
 	}
 	if err != nil {
 		return err
@@ -72,20 +72,20 @@ func (s *step) joinSession(by models.Principal, sub Submission) error {
 	return s.tx.SaveSession(session)
 }
 
-// mayJoin is nil where the session takes the submission.
-func (sub Submission) mayJoin(by models.Principal, session models.Session) error {
+// checkSession is nil where the session takes the submission.
+func (sub Submission) checkSession(by models.Principal, session models.Session) error {
 	switch {
-	case sub.parent == nil && session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
-		return errs.New(errs.NotFound, "there is no session %q", sub.Session)
+	case sub.parentID == nil && session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
+		return errs.New(errs.NotFound, "there is no session %q", sub.SessionID)
 	case session.State == models.SessionClosed:
-		return errs.New(errs.TaskState, "the session %q is closed", sub.Session).With("state", session.State)
+		return errs.New(errs.TaskState, "the session %q is closed", sub.SessionID).With("state", session.State)
 	}
 	return nil
 }
 
-// lockSession locks the session of a task that the step may end. Sessions are locked
+// lockTaskSession locks the session of a task that the step may end. Sessions are locked
 // before workers and accounts.
-func (s *step) lockSession(t models.Task) error {
+func (s *operation) lockTaskSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (s *step) lockSession(t models.Task) error {
 }
 
 // leaveSession counts a task that has ended.
-func (s *step) leaveSession(t models.Task) error {
+func (s *operation) leaveSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (s *step) leaveSession(t models.Task) error {
 	return s.tx.SaveSession(session)
 }
 
-func (s *step) closeSession(session *models.Session, why string) error {
+func (s *operation) closeSession(session *models.Session, why string) error {
 	session.State, session.ClosedAt = models.SessionClosed, new(s.tx.Now())
 	if err := s.tx.SaveSession(*session); err != nil {
 		return err
@@ -114,15 +114,15 @@ func (s *step) closeSession(session *models.Session, why string) error {
 	return s.tx.Emit(models.EventSessionClosed, session.ID, models.SessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
 }
 
-// closeIdle closes sessions in which nothing has happened for long (PROTOCOL_V5 §6.2).
-func (o *Orchestrator) closeIdle(ctx context.Context) error {
+// closeIdleSessions closes sessions in which nothing has happened for long (PROTOCOL_V5 §6.2).
+func (o *Orchestrator) closeIdleSessions(ctx context.Context) error {
 	before := o.store.Now().Add(-o.opts.SessionIdle)
 	ids, err := o.store.IdleSessions(ctx, before, 100)
 	for _, id := range ids {
 		if err != nil {
 			break
 		}
-		err = o.do(ctx, func(s *step) error {
+		err = o.transact(ctx, func(s *operation) error {
 			session, err := s.tx.Session(id)
 			if err != nil || session.State == models.SessionClosed || session.OpenTasks > 0 || !session.UpdatedAt.Before(before) {
 				return err

@@ -10,49 +10,49 @@ import (
 	"comet/store"
 )
 
-// step is one run of one verb's transaction. It may be run again from the start, so
+// operation is one run of one verb's transaction. It may be run again from the start, so
 // everything it finds out is its own.
-type step struct {
+type operation struct {
 	*Orchestrator
-	tx      *store.Tx
-	wakes   []wake
-	workers []models.Worker // changed
-	armed   bool            // a timer was set
-	// inserting is the task that does not exist yet.
-	inserting string
-	counts    []func(*counters)
-	after     []func(context.Context) // what else follows the commit
-	// remaining is the most that a budget has left of those that refused the task.
-	remaining int64
+	tx             *store.Tx
+	wakes          []wake
+	changedWorkers []models.Worker // changed
+	timerSet       bool            // a timer was set
+	// insertingID is the task that does not exist yet.
+	insertingID string
+	counts      []func(*counters)
+	commitHooks []func(context.Context) // what else follows the commit
+	// maxRemaining is the most that a budget has left of those that refused the task.
+	maxRemaining int64
 	// overBudget is set when a budget refused a task; refusing are the agents whose did.
 	overBudget bool
-	refusing   []string
-	// alone is a task that is known to have no part that has not ended.
-	alone string
-	// only are the workers that may be given something, nil for any; tried tells that one
+	refusedBy  []string
+	// withoutSubtasks is a task that is known to have no part that has not ended.
+	withoutSubtasks string
+	// allowedWorkers are the workers that may be given something, nil for any; tried tells that one
 	// was asked for a place, and is locked.
-	only  []string
-	tried bool
-	// looked is set once it was looked for workers that are not known here yet.
-	looked bool
+	allowedWorkers []string
+	claimed        bool
+	// refreshed is set once it was looked for workers that are not known here yet.
+	refreshed bool
 }
 
-// do runs a verb's transaction and wakes whom it concerns once it is committed.
-func (o *Orchestrator) do(ctx context.Context, fn func(*step) error) error {
-	var s *step
+// transact runs a verb's transaction and wakes whom it concerns once it is committed.
+func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
+	var s *operation
 	err := o.ledger.Write(ctx, func(tx *store.Tx) error {
-		s = &step{Orchestrator: o, tx: tx}
+		s = &operation{Orchestrator: o, tx: tx}
 		return fn(s)
 	})
 	if err == nil {
-		s.follow(context.WithoutCancel(ctx))
+		s.afterCommit(context.WithoutCancel(ctx))
 	}
 	return err
 }
 
-// once is do for a verb with an Idempotency-Key; what fn returns is the answer's source.
-func (o *Orchestrator) once(ctx context.Context, once *models.Idempotency, fn func(*step) (any, error)) error {
-	return o.do(ctx, func(s *step) error {
+// transactOnce is do for a verb with an Idempotency-Key; what fn returns is the answer's source.
+func (o *Orchestrator) transactOnce(ctx context.Context, once *models.Idempotency, fn func(*operation) (any, error)) error {
+	return o.transact(ctx, func(s *operation) error {
 		if once == nil {
 			_, err := fn(s)
 			return err
@@ -61,32 +61,34 @@ func (o *Orchestrator) once(ctx context.Context, once *models.Idempotency, fn fu
 	})
 }
 
-// follow does what follows the commit: this replica's index knows at once, everybody
+// afterCommit does what follows the commit: this replica's index knows at once, everybody
 // else is woken.
-func (s *step) follow(ctx context.Context) {
+func (s *operation) afterCommit(ctx context.Context) {
 	for _, count := range s.counts {
 		count(s.counters)
 	}
-	for _, fn := range s.after {
+	for _, fn := range s.commitHooks {
 		fn(ctx)
 	}
-	for _, w := range s.workers {
-		s.learn(ctx, w)
-		s.wake(WakeWorker, w.AgentID)
+	for _, w := range s.changedWorkers {
+		s.indexWorker(ctx, w)
+		s.wakeAfterCommit(WakeWorker, w.AgentID)
 	}
 	for _, w := range s.wakes {
-		s.hub.wake(w)
+		s.waiters.wake(w)
 		if s.opts.Waker != nil && w.kind != WakeEnd {
 			s.opts.Waker.Wake(w.kind, w.id)
 		}
 	}
 }
 
-// wake has somebody woken after the commit.
-func (s *step) wake(kind WakeKind, id string) { s.wakes = append(s.wakes, wake{kind, id}) }
+// wakeAfterCommit has somebody woken after the commit.
+func (s *operation) wakeAfterCommit(kind WakeKind, id string) {
+	s.wakes = append(s.wakes, wake{kind, id})
+}
 
-// task locks a task. Its error for an unknown one names it.
-func (s *step) task(id string) (models.Task, error) {
+// lockTask locks a task. Its error for an unknown one names it.
+func (s *operation) lockTask(id string) (models.Task, error) {
 	t, err := s.tx.Task(id)
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no task %q", id)
@@ -94,30 +96,30 @@ func (s *step) task(id string) (models.Task, error) {
 	return t, err
 }
 
-// save writes a task that has changed, and sets its timer.
-func (s *step) save(before models.Task, t *models.Task) error {
+// saveTask writes a task that has changed, and sets its timer.
+func (s *operation) saveTask(before models.Task, t *models.Task) error {
 	if err := s.tx.SaveTask(before, t); err != nil {
 		return err
 	}
-	s.wake(WakeTask, t.ID)
+	s.wakeAfterCommit(WakeTask, t.ID)
 	switch {
 	case t.State.Ended():
 		if err := s.tx.DeleteJob(timerKind, t.ID); err != nil {
 			return err
 		}
-		return s.ended(*t)
+		return s.onTaskEnd(*t)
 	case t.WaitingFor != before.WaitingFor || t.Attempt != before.Attempt || t.Deadline.Before(before.Deadline):
-		return s.arm(*t)
+		return s.armTimer(*t)
 	}
 	return nil // a timer that comes too early is set again
 }
 
-// ended does what follows the end of a task.
-func (s *step) ended(t models.Task) error {
-	s.wake(WakeEnd, t.ID)
+// onTaskEnd does what follows the end of a task.
+func (s *operation) onTaskEnd(t models.Task) error {
+	s.wakeAfterCommit(WakeEnd, t.ID)
 	s.countEnd(t)
-	if s.alone != t.ID {
-		if err := s.cancelParts(t.ID, "what it was for has ended"); err != nil {
+	if s.withoutSubtasks != t.ID {
+		if err := s.cancelSubtasks(t.ID, "what it was for has ended"); err != nil {
 			return err
 		}
 	}
@@ -129,36 +131,36 @@ func (s *step) ended(t models.Task) error {
 		return err
 	}
 	s.traceTask(t, in)
-	o, err := override(in)
-	if err == nil && o.Part {
-		_, err = s.tx.Enqueue(models.Job{Kind: partKind, Key: t.ID})
+	o, err := overrideOf(in)
+	if err == nil && o.Subtask {
+		_, err = s.tx.Enqueue(models.Job{Kind: subtaskKind, Key: t.ID})
 	}
 	if err != nil || t.OwnerAgent == "" || !o.Notify {
 		return err
 	}
-	s.wake(WakeInbox, t.OwnerAgent)
+	s.wakeAfterCommit(WakeInbox, t.OwnerAgent)
 	_, err = s.tx.EnqueueMessage(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageTaskEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	return err
 }
 
-// arm sets the one timer of a task to its deadline.
-func (s *step) arm(t models.Task) error {
+// armTimer sets the one timer of a task to its deadline.
+func (s *operation) armTimer(t models.Task) error {
 	if err := s.tx.DeleteJob(timerKind, t.ID); err != nil {
 		return err
 	}
-	s.armed = true
+	s.timerSet = true
 	_, err := s.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
 	return err
 }
 
-// emit writes an event about a task that is saved next.
-func (s *step) emit(kind models.EventType, t models.Task, set func(*models.TaskChanged)) error {
+// emitTaskEvent writes an event about a task that is saved next.
+func (s *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*models.TaskChanged)) error {
 	version := t.Version + 1 // that of the save which follows
-	if t.ID == s.inserting {
+	if t.ID == s.insertingID {
 		version = t.Version
 	}
 	data := models.TaskChanged{
-		TaskID: t.ID, SessionID: t.SessionID, State: t.State, Waits: t.WaitingFor, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
+		TaskID: t.ID, SessionID: t.SessionID, State: t.State, WaitingFor: t.WaitingFor, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
 		Progress: t.Progress, Version: version,
 	}
 	if set != nil {
@@ -167,24 +169,24 @@ func (s *step) emit(kind models.EventType, t models.Task, set func(*models.TaskC
 	return s.tx.Emit(kind, t.ID, data)
 }
 
-// override is what the task has differently from its class.
-func override(in models.TaskInput) (Override, error) {
+// overrideOf is what the task has differently from its class.
+func overrideOf(in models.TaskInput) (Override, error) {
 	var o Override
 	err := json.Unmarshal(in.Policy, &o)
 	return o, err
 }
 
-// request is what the task needs of an agent.
-func request(depth int, in models.TaskInput, p Policy, exclude []string) selection.Request {
+// selectionRequest is what the task needs of an agent.
+func selectionRequest(depth int, in models.TaskInput, p Policy, exclude []string) selection.Request {
 	return selection.Request{
 		Depth: depth, MaxDepth: p.MaxDepth,
-		Capabilities: in.Capabilities, Type: in.AgentType, Sphere: in.Sphere, Agent: in.RequestedAgentID,
+		Capabilities: in.Capabilities, AgentType: in.AgentType, SphereID: in.Sphere, AgentID: in.RequestedAgentID,
 		Exclude: exclude, Threshold: p.Threshold, Rank: p.Rank,
 	}
 }
 
-// unsupported is the error for work that nobody offers.
-func (o *Orchestrator) unsupported(in models.TaskInput) error {
-	e := errs.New(errs.UnsupportedWork, "no agent offers %s", needs(in)).With("requested", in.Capabilities)
+// unsupportedError is the error for work that nobody offers.
+func (o *Orchestrator) unsupportedError(in models.TaskInput) error {
+	e := errs.New(errs.UnsupportedWork, "no agent offers %s", requirements(in)).With("requested", in.Capabilities)
 	return e.With("supported", o.CapabilitiesOf(in.AgentType))
 }

@@ -16,14 +16,14 @@ const (
 	maxSubmitID = 64
 )
 
-// check judges a submission by itself. It sets what is left out.
-func (sub *Submission) check() error {
+// validate judges a submission by itself. It sets what is left out.
+func (sub *Submission) validate() error {
 	var v errs.Violations
 	wrong := func(at, rule, format string, args ...any) { v.Add(errs.InvalidRequest, at, rule, format, args...) }
 	if sub.Class == "" {
 		sub.Class = ClassDefault
 	}
-	if len(sub.Capabilities) == 0 && sub.AgentType == "" && sub.Agent == "" {
+	if len(sub.Capabilities) == 0 && sub.AgentType == "" && sub.AgentID == "" {
 		wrong("/capabilities", "required", "capabilities must say what an agent must be able to do, unless agent_id or agent_type says who is meant")
 	}
 	if len(sub.Capabilities) > models.MaxTaskCapabilities {
@@ -41,7 +41,7 @@ func (sub *Submission) check() error {
 	if r := sub.Override.Retries; r != nil && (*r < 0 || *r > maxRetries) {
 		wrong("/retries", "range", "retries must be 0 to %d", maxRetries)
 	}
-	sub.checkParallel(wrong)
+	sub.checkWorkers(wrong)
 	sub.checkOverrun(wrong)
 	if len(sub.ID) > maxSubmitID {
 		wrong("/id", "max", "id must have at most %d bytes", maxSubmitID)
@@ -68,15 +68,15 @@ func isObject(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &members) == nil && members != nil
 }
 
-// task makes the rows of a submission that check has accepted.
-func (sub Submission) task(by models.Principal, now time.Time) (models.Task, models.TaskInput, error) {
+// newTask makes the rows of a submission that check has accepted.
+func (sub Submission) newTask(by models.Principal, now time.Time) (models.Task, models.TaskInput, error) {
 	policy, err := json.Marshal(sub.Override)
 	in := models.TaskInput{
-		TaskID: sub.ID, Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.Sphere, RequestedAgentID: sub.Agent,
-		Parameters: sub.Parameters, Policy: policy, Meta: sub.Meta, Trace: sub.Trace,
+		TaskID: sub.ID, Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.SphereID, RequestedAgentID: sub.AgentID,
+		Parameters: sub.Parameters, Policy: policy, Meta: sub.Meta, Trace: sub.Traceparent,
 	}
 	t := models.Task{
-		ID: sub.ID, SessionID: sub.Session, ParentID: sub.parent, Depth: sub.depth, Class: sub.Class, Owner: by.TokenID, QueueKey: sub.route(in), Priority: sub.Priority,
+		ID: sub.ID, SessionID: sub.SessionID, ParentID: sub.parentID, Depth: sub.depth, Class: sub.Class, Owner: by.TokenID, QueueKey: sub.queueKey(in), Priority: sub.Priority,
 		State: models.TaskNew, Budget: sub.Budget, Deadline: now, CreatedAt: now, UpdatedAt: now, Version: 1,
 	}
 	if by.AgentID != nil {

@@ -31,8 +31,8 @@ type Submission struct {
 	// says who is meant.
 	Capabilities []string
 	AgentType    string
-	Sphere       int
-	Agent        string
+	SphereID     int
+	AgentID      string
 	// Parameters is a JSON object; nil is an empty one.
 	Parameters json.RawMessage
 	// Priority is 0 to 3.
@@ -40,26 +40,26 @@ type Submission struct {
 	// Budget is how many tokens all attempts together may use, nil for no limit.
 	Budget   *int64
 	Override Override
-	// Session is the id of an open session, "" for none.
-	Session string
+	// SessionID is the id of an open session, "" for none.
+	SessionID string
 	// Fingerprint stands for what else a repeated request must have in common with the
 	// first one, "" for nothing.
 	Fingerprint string
 	// Meta is JSON that the asker's dialect gets back, nil for none.
 	Meta json.RawMessage
-	// Trace is a W3C traceparent, "" for none.
-	Trace string
+	// Traceparent is a W3C traceparent, "" for none.
+	Traceparent string
 
-	parent  *string // the task it is handed off from
-	depth   int
-	claimed bool // its request is
+	parentID       *string // the task it is handed off from
+	depth          int
+	requestClaimed bool // its request is
 
-	resolved   json.RawMessage // the parameters with what their references stand for
-	unresolved error           // why there are none
+	resolvedParameters json.RawMessage // the parameters with what their references stand for
+	resolveErr         error           // why there are none
 }
 
-// Submitted is what became of a submission.
-type Submitted struct {
+// SubmitResult is what became of a submission.
+type SubmitResult struct {
 	Task models.Task
 	// Replayed is set where the same request had made the task before.
 	Replayed bool
@@ -72,32 +72,32 @@ type Submitted struct {
 // budgets of all who do refuse it, errs.Busy where the line is full, errs.NotFound for
 // an unknown session, errs.TaskExists for an id that is taken, errs.RequestIDReused for
 // a request that was made with another content; none of them leaves anything behind.
-func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Submission, once *models.Idempotency) (Submitted, error) {
-	if err := sub.complete(o.opts.Classes); err != nil {
-		return Submitted{}, err
+func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Submission, once *models.Idempotency) (SubmitResult, error) {
+	if err := sub.prepare(o.opts.Classes); err != nil {
+		return SubmitResult{}, err
 	}
-	ctx, span := o.traced(ctx, &sub)
-	o.resolve(ctx, by, &sub)
-	var out Submitted
+	ctx, span := o.startSubmitSpan(ctx, &sub)
+	o.resolveReferences(ctx, by, &sub)
+	var out SubmitResult
 	var refusing []string
-	err := o.again(ctx, func() error {
-		return o.once(ctx, once, func(s *step) (result any, err error) {
+	err := o.withCurrentIndex(ctx, func() error {
+		return o.transactOnce(ctx, once, func(s *operation) (result any, err error) {
 			out, err = s.submit(by, sub)
-			refusing = s.refusing
+			refusing = s.refusedBy
 			return out, err
 		})
 	})
 	if errs.Is(err, errs.BudgetExceeded) {
-		o.tellRefused(ctx, refusing, *sub.Budget)
+		o.emitBudgetRefusals(ctx, refusing, *sub.Budget)
 	}
-	finish(span, err)
+	endSpan(span, err)
 	return out, err
 }
 
-// tellRefused has the ledger tell of budgets that refused a submission: nothing is kept of
+// emitBudgetRefusals has the ledger tell of budgets that refused a submission: nothing is kept of
 // that, so the events that told of it are gone as well. One that would cover it by now
 // tells nothing.
-func (o *Orchestrator) tellRefused(ctx context.Context, agents []string, tokens int64) {
+func (o *Orchestrator) emitBudgetRefusals(ctx context.Context, agents []string, tokens int64) {
 	for _, id := range agents {
 		err := o.ledger.Write(ctx, func(tx *store.Tx) error {
 			_, err := o.ledger.ReserveIn(tx, id, tokens, time.Second)
@@ -105,22 +105,22 @@ func (o *Orchestrator) tellRefused(ctx context.Context, agents []string, tokens 
 			case errs.Is(err, errs.BudgetExceeded):
 				return nil
 			case err == nil:
-				return errCovered
+				return errBudgetCovers
 			}
 			return err
 		})
-		if err != nil && !errors.Is(err, errCovered) {
-			o.report(ctx, "telling of a budget that refused", err)
+		if err != nil && !errors.Is(err, errBudgetCovers) {
+			o.logFailure(ctx, "telling of a budget that refused", err)
 		}
 	}
 }
 
-// errCovered takes a reservation back that nobody asked for.
-var errCovered = errors.New("the budget covers it by now")
+// errBudgetCovers takes a reservation back that nobody asked for.
+var errBudgetCovers = errors.New("the budget covers it by now")
 
-// complete judges a submission by itself and sets what is left out.
-func (sub *Submission) complete(classes map[string]Policy) error {
-	if err := sub.check(); err != nil {
+// prepare judges a submission by itself and sets what is left out.
+func (sub *Submission) prepare(classes map[string]Policy) error {
+	if err := sub.validate(); err != nil {
 		return err
 	}
 	if _, known := classes[sub.Class]; !known {
@@ -134,12 +134,12 @@ func (sub *Submission) complete(classes map[string]Policy) error {
 	return err
 }
 
-// again runs a verb once more where nobody seemed to offer the work, and more is known of
+// withCurrentIndex runs a verb once more where nobody seemed to offer the work, and more is known of
 // who offers what by then.
-func (o *Orchestrator) again(ctx context.Context, run func() error) error {
+func (o *Orchestrator) withCurrentIndex(ctx context.Context, run func() error) error {
 	err := run()
 	if errs.Is(err, errs.UnsupportedWork) {
-		if late := o.catchUp(ctx); late != nil {
+		if late := o.waitForIndex(ctx); late != nil {
 			return late
 		}
 		return run() // what is known now may have been learned since
@@ -147,9 +147,9 @@ func (o *Orchestrator) again(ctx context.Context, run func() error) error {
 	return err
 }
 
-// claim has a submission happen once; of a repeated one it returns what became of it.
-func (s *step) claim(by models.Principal, sub Submission) (out Submitted, replayed bool, err error) {
-	if sub.RequestID == "" || sub.claimed {
+// claimRequest has a submission happen once; of a repeated one it returns what became of it.
+func (s *operation) claimRequest(by models.Principal, sub Submission) (out SubmitResult, replayed bool, err error) {
+	if sub.RequestID == "" || sub.requestClaimed {
 		return out, false, nil
 	}
 	earlier, fresh, err := s.tx.ClaimRequest(models.TaskRequest{
@@ -158,110 +158,110 @@ func (s *step) claim(by models.Principal, sub Submission) (out Submitted, replay
 	if err == nil && fresh {
 		return out, false, nil
 	}
-	out, err = s.replay(earlier, sub, err)
+	out, err = s.replayRequest(earlier, sub, err)
 	return out, true, err
 }
 
-func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
-	if out, replayed, err := s.claim(by, sub); err != nil || replayed {
+func (s *operation) submit(by models.Principal, sub Submission) (SubmitResult, error) {
+	if out, replayed, err := s.claimRequest(by, sub); err != nil || replayed {
 		return out, err
 	}
-	if sub.Session != "" {
+	if sub.SessionID != "" {
 		if err := s.joinSession(by, sub); err != nil {
-			return Submitted{}, err
+			return SubmitResult{}, err
 		}
-		if sub.unresolved != nil {
-			return Submitted{}, sub.unresolved
+		if sub.resolveErr != nil {
+			return SubmitResult{}, sub.resolveErr
 		}
-		sub.Parameters = sub.resolved
+		sub.Parameters = sub.resolvedParameters
 	}
-	if sub.Override.Parallel != nil {
-		return s.spread(by, sub)
+	if sub.Override.Workers != 0 {
+		return s.submitParallel(by, sub)
 	}
-	t, in, err := sub.task(by, s.tx.Now())
+	t, in, err := sub.newTask(by, s.tx.Now())
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
-	t, err = s.enter(t, in, s.policy(t, sub.Override), true)
-	return Submitted{Task: t}, err
+	t, err = s.createTask(t, in, s.policyOf(t, sub.Override), true)
+	return SubmitResult{Task: t}, err
 }
 
-// enter places a new task and writes it. One that nobody could do is refused where that
+// createTask places a new task and writes it. One that nobody could do is refused where that
 // is strict, and else fails.
-func (s *step) enter(t models.Task, in models.TaskInput, p Policy, strict bool) (models.Task, error) {
-	s.inserting = t.ID
-	if err := s.emit(models.EventTaskCreated, t, nil); err != nil {
+func (s *operation) createTask(t models.Task, in models.TaskInput, p Policy, strict bool) (models.Task, error) {
+	s.insertingID = t.ID
+	if err := s.emitTaskEvent(models.EventTaskCreated, t, nil); err != nil {
 		return t, err
 	}
-	failure, err := s.place(&t, in, p, nil)
+	failure, err := s.assignOrQueue(&t, in, p, nil)
 	if err == nil && strict {
-		err = s.refused(t, in, failure)
+		err = s.submissionError(t, in, failure)
 	}
 	if err == nil && t.WaitingFor == models.WaitForWorker {
-		err = s.lineHasRoom(t)
+		err = s.checkQueueLimit(t)
 	}
 	if err == nil && failure != "" {
-		err = s.fail(&t, failure, why(failure))
+		err = s.failTask(&t, failure, assignFailureText(failure))
 	}
 	if err == nil {
-		err = s.insert(t, in)
+		err = s.insertTask(t, in)
 	}
-	return t, orTaken(err, t.ID)
+	return t, taskExistsError(err, t.ID)
 }
 
-// insert writes a new task, which what was done for it before refers to.
-func (s *step) insert(t models.Task, in models.TaskInput) error {
+// insertTask writes a new task, which what was done for it before refers to.
+func (s *operation) insertTask(t models.Task, in models.TaskInput) error {
 	if err := s.tx.InsertTask(t, in); err != nil {
 		return err
 	}
 	s.count(func(c *counters) { c.submitted.WithLabelValues(t.Class).Inc() })
 	if t.State.Ended() {
-		return s.ended(t)
+		return s.onTaskEnd(t)
 	}
 	_, err := s.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
 	return err
 }
 
-// refused is the error of a submission that is not taken on at all.
-func (s *step) refused(t models.Task, in models.TaskInput, f Failure) error {
+// submissionError is the error of a submission that is not taken on at all.
+func (s *operation) submissionError(t models.Task, in models.TaskInput, f Failure) error {
 	switch f {
 	case FailureUnsupported:
-		return s.unsupported(in)
+		return s.unsupportedError(in)
 	case FailureBudget:
-		return errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", needs(in), *t.Budget).
-			With("requested", *t.Budget).With("remaining", s.remaining)
+		return errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", requirements(in), *t.Budget).
+			With("requested", *t.Budget).With("remaining", s.maxRemaining)
 	}
 	return nil
 }
 
-// lineHasRoom refuses one more task in a full line.
-func (s *step) lineHasRoom(t models.Task) error {
-	if n := s.lines.waiting.Load(); n >= int64(s.opts.MaxWaiting) {
+// checkQueueLimit refuses one more task in a full line.
+func (s *operation) checkQueueLimit(t models.Task) error {
+	if n := s.queues.queued.Load(); n >= int64(s.opts.MaxQueuedTotal) {
 		return errs.New(errs.Busy, "%d tasks wait for agents already; try again later", n)
 	}
-	n, err := s.tx.CountWaiting(t.QueueKey, s.opts.MaxLine)
-	if err == nil && n >= s.opts.MaxLine {
+	n, err := s.tx.CountWaiting(t.QueueKey, s.opts.MaxQueue)
+	if err == nil && n >= s.opts.MaxQueue {
 		err = errs.New(errs.Busy, "%d tasks wait for such an agent already; try again later", n)
 	}
 	return err
 }
 
-// replay answers a request that was made before.
-func (s *step) replay(earlier models.TaskRequest, sub Submission, err error) (Submitted, error) {
+// replayRequest answers a request that was made before.
+func (s *operation) replayRequest(earlier models.TaskRequest, sub Submission, err error) (SubmitResult, error) {
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
 	if earlier.Digest != sub.digest() {
-		return Submitted{}, errs.New(errs.RequestIDReused, "the request_id %q was used before with another content", sub.RequestID)
+		return SubmitResult{}, errs.New(errs.RequestIDReused, "the request_id %q was used before with another content", sub.RequestID)
 	}
-	t, err := s.task(earlier.TaskID)
-	return Submitted{Task: t, Replayed: true}, err
+	t, err := s.lockTask(earlier.TaskID)
+	return SubmitResult{Task: t, Replayed: true}, err
 }
 
 // digest is of what is asked for, to tell a repeated request from another one.
 func (sub Submission) digest() [32]byte {
-	sub.Trace = "" // each repetition may have its own
-	sub.ID = ""    // and each has, where the asker brings none
+	sub.Traceparent = "" // each repetition may have its own
+	sub.ID = ""          // and each has, where the asker brings none
 	if sub.Meta != nil {
 		sub.Meta = nil // the dialect's own, with the message's id and time in it
 	}
@@ -272,10 +272,10 @@ func (sub Submission) digest() [32]byte {
 	return sha256.Sum256(text)
 }
 
-// route stands for what the task needs of an agent: whoever can do one task of a route can
+// queueKey stands for what the task needs of an agent: whoever can do one task of a route can
 // do all. So one that was handed off is in another line than one that was not, and a part,
 // which not everybody may have, in one of its own.
-func (sub Submission) route(in models.TaskInput) string {
+func (sub Submission) queueKey(in models.TaskInput) string {
 	names := make([]string, len(in.Capabilities))
 	for i, c := range in.Capabilities {
 		names[i] = models.CapabilityKey(c)
@@ -285,8 +285,8 @@ func (sub Submission) route(in models.TaskInput) string {
 	if sub.depth != 0 {
 		needs = append(needs, "depth", strconv.Itoa(sub.depth))
 	}
-	if sub.Override.Part {
-		needs = append(needs, "part", sub.ID)
+	if sub.Override.Subtask {
+		needs = append(needs, "subtask", sub.ID)
 	}
 	sum := sha256.Sum256([]byte(strings.Join(needs, "\x00")))
 	return hex.EncodeToString(sum[:16])

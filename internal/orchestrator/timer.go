@@ -12,11 +12,11 @@ import (
 	"comet/models"
 )
 
-// timer does what is due about a task: it gives up an attempt that was silent for too
+// handleTimer does what is due about a task: it gives up an attempt that was silent for too
 // long, a wait in the line or for an answer, or begins the next attempt. One that comes
 // too early, because the deadline has moved, is set again.
-func (o *Orchestrator) timer(ctx context.Context, job *jobs.Job) error {
-	return o.do(ctx, func(s *step) error {
+func (o *Orchestrator) handleTimer(ctx context.Context, job *jobs.Job) error {
+	return o.transact(ctx, func(s *operation) error {
 		t, err := s.tx.Task(job.Key) // before its timer, as in every verb
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
@@ -25,110 +25,105 @@ func (o *Orchestrator) timer(ctx context.Context, job *jobs.Job) error {
 			return e
 		}
 		if s.tx.Now().Before(t.Deadline) {
-			return s.arm(t)
+			return s.armTimer(t)
 		}
-		if s.slept(t) {
-			return s.extend(t)
+		if s.missedWhileStopped(t) {
+			return s.grantRestartGrace(t)
 		}
-		return s.due(ctx, t)
+		return s.onDeadline(ctx, t)
 	})
 }
 
 // The patience with agents after a time in which nobody could hear them: longer than
 // they wait before they try to connect again.
 const (
-	overslept = 5 * time.Second
-	patience  = 30 * time.Second
+	lateTimer    = 5 * time.Second
+	restartGrace = 30 * time.Second
 )
 
-// slept reports whether an attempt's deadline passed while no server was there to hear
+// missedWhileStopped reports whether an attempt's deadline passed while no server was there to hear
 // its agent: it comes late, and this one has begun only a moment ago. Whoever worked on
 // meanwhile may bring the result yet.
-func (s *step) slept(t models.Task) bool {
+func (s *operation) missedWhileStopped(t models.Task) bool {
 	now := s.tx.Now()
-	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > overslept && now.Sub(time.UnixMicro(s.started.Load())) < patience
+	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > lateTimer && now.Sub(time.UnixMicro(s.startedAt.Load())) < restartGrace
 }
 
-// extend gives an attempt more time.
-func (s *step) extend(t models.Task) error {
+// grantRestartGrace gives an attempt more time.
+func (s *operation) grantRestartGrace(t models.Task) error {
 	before := t
-	t.Deadline = s.tx.Now().Add(patience)
-	if err := s.save(before, &t); err != nil {
+	t.Deadline = s.tx.Now().Add(restartGrace)
+	if err := s.saveTask(before, &t); err != nil {
 		return err
 	}
-	return s.arm(t)
+	return s.armTimer(t)
 }
 
-// due is what happens at the deadline.
-func (s *step) due(ctx context.Context, t models.Task) error {
+// onDeadline is what happens at the deadline.
+func (s *operation) onDeadline(ctx context.Context, t models.Task) error {
 	before := t
-	in, p, err := s.lastTerms(t)
+	in, p, err := s.lockForEnd(t)
 	if err != nil {
 		return err
 	}
 	switch t.WaitingFor {
 	case models.WaitForWorker:
-		err = s.fail(&t, FailureSaturated, "no agent had a place free in time")
+		err = s.failTask(&t, FailureSaturated, "no agent had a place free in time")
 	case models.WaitForRetry:
-		err = s.retry(&t, in, p)
+		err = s.startRetry(&t, in, p)
 	case models.WaitForReply:
-		err = s.unanswered(ctx, &t, p)
+		err = s.onReplyTimeout(ctx, &t, p)
 	case models.NotWaiting:
 		if t.AgentID == "" {
-			return s.expired(t)
+			return s.failParent(before, t, FailureWork, "its subtasks have not ended in time")
 		}
-		err = s.giveUp(&t, report{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: models.OutcomeTimeout}, p)
+		err = s.failAttempt(&t, attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: models.OutcomeTimeout}, p)
 	}
 	if err != nil {
 		return err
 	}
-	if err := s.save(before, &t); err != nil || t.State.Ended() || s.armed {
+	if err := s.saveTask(before, &t); err != nil || t.State.Ended() || s.timerSet {
 		return err
 	}
-	return s.arm(t) // the old timer is used up
+	return s.armTimer(t) // the old timer is used up
 }
 
-// expired gives up a whole whose parts have not ended.
-func (s *step) expired(t models.Task) error {
-	return s.gathered(t, nil, outcome{over: true, text: "its parts have not ended in time"})
-}
-
-// unanswered takes the first option of a question that nobody has answered, where the
+// onReplyTimeout takes the first option of a question that nobody has answered, where the
 // policy wants that and there is one (PROTOCOL_V5 §7.2), and else ends the attempt.
-func (s *step) unanswered(ctx context.Context, t *models.Task, p Policy) error {
-	if p.FirstOption {
+func (s *operation) onReplyTimeout(ctx context.Context, t *models.Task, p Policy) error {
+	if p.UseFirstOption {
 		asked, err := s.OpenQuestion(ctx, *t) // it was committed long ago
 		if err != nil {
 			return err
 		}
 		if len(asked.Options) > 0 {
-			return s.answer(t, asked.Options[0], p)
+			return s.deliverReply(t, asked.Options[0], p)
 		}
 	}
-	r := report{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "nobody answered the agent's question in time", outcome: models.OutcomeTimeout}
-	return s.giveUp(t, r, p)
+	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "nobody answered the agent's question in time", outcome: models.OutcomeTimeout}
+	return s.failAttempt(t, r, p)
 }
 
-// retry makes the next attempt.
-func (s *step) retry(t *models.Task, in models.TaskInput, p Policy) error {
-	exclude, err := s.excluded(*t, p)
+// startRetry makes the next attempt.
+func (s *operation) startRetry(t *models.Task, in models.TaskInput, p Policy) error {
+	exclude, err := s.agentsToAvoid(*t, p)
 	if err != nil {
 		return err
 	}
-	if taken, err := s.fallBack(t, in, p, exclude); err != nil || taken {
+	if taken, err := s.assignFallback(t, in, p, exclude); err != nil || taken {
 		return err
 	}
-	failure, err := s.place(t, in, p, exclude)
+	failure, err := s.assignOrQueue(t, in, p, exclude)
 	if err != nil || failure == "" {
 		return err
 	}
-	return s.fail(t, failure, why(failure))
+	return s.failTask(t, failure, assignFailureText(failure))
 }
 
-// fallBack gives a task that failed elsewhere to the agent that its asker has named for
+// assignFallback gives a task that failed elsewhere to the agent that its asker has named for
 // that, and reports whether that one takes it.
-func (s *step) fallBack(t *models.Task, in models.TaskInput, p Policy, exclude []string) (bool, error) {
-	o, err := override(in)
+func (s *operation) assignFallback(t *models.Task, in models.TaskInput, p Policy, exclude []string) (bool, error) {
+	o, err := overrideOf(in)
 	if err != nil || o.Fallback == "" || len(exclude) == 0 || slices.Contains(exclude, o.Fallback) {
 		return false, err
 	}
@@ -137,8 +132,8 @@ func (s *step) fallBack(t *models.Task, in models.TaskInput, p Policy, exclude [
 	return verdict == selection.Chosen, err
 }
 
-// giveUp ends the newest attempt and goes on.
-func (s *step) giveUp(t *models.Task, r report, p Policy) error {
+// failAttempt ends the newest attempt and goes on.
+func (s *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
 	a, err := s.tx.Attempt(t.ID, t.Attempt)
 	if err != nil {
 		return err
@@ -148,14 +143,14 @@ func (s *step) giveUp(t *models.Task, r report, p Policy) error {
 	if err := s.endAttempt(t, &a, r, p); err != nil {
 		return err
 	}
-	if err := s.takeBack(*t, a, agent, r.failure); err != nil {
+	if err := s.sendCancel(*t, a, agent, r.failure); err != nil {
 		return err
 	}
-	return s.goOn(t, r, p)
+	return s.retryOrFail(t, r, p)
 }
 
-// takeBack tells an agent that may still work on an attempt that it is given up.
-func (s *step) takeBack(t models.Task, a models.Attempt, agent string, why Failure) error {
+// sendCancel tells an agent that may still work on an attempt that it is given up.
+func (s *operation) sendCancel(t models.Task, a models.Attempt, agent string, why Failure) error {
 	if a.AcceptedAt == nil { // it never said that it has it
 		return nil
 	}
@@ -163,7 +158,7 @@ func (s *step) takeBack(t models.Task, a models.Attempt, agent string, why Failu
 	if err != nil {
 		return err
 	}
-	s.wake(WakeInbox, agent)
+	s.wakeAfterCommit(WakeInbox, agent)
 	_, err = s.tx.EnqueueMessage(models.InboxMessage{
 		AgentID: agent, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
 	})

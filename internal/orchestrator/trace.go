@@ -16,20 +16,20 @@ import (
 // lies below it: each attempt, and the task as a whole. They are written when they end,
 // because the process that saw their beginning may be gone by then.
 
-// traced begins the span of a submission and has the task keep it.
-func (o *Orchestrator) traced(ctx context.Context, sub *Submission) (context.Context, trace.Span) {
-	ctx, span := o.opts.Tracer.Start(telemetry.WithTraceparent(ctx, sub.Trace), "task.submit",
+// startSubmitSpan begins the span of a submission and has the task keep it.
+func (o *Orchestrator) startSubmitSpan(ctx context.Context, sub *Submission) (context.Context, trace.Span) {
+	ctx, span := o.opts.Tracer.Start(telemetry.WithTraceparent(ctx, sub.Traceparent), "task.submit",
 		trace.WithAttributes(attribute.String("comet.task.id", sub.ID), attribute.String("comet.task.class", sub.Class)))
 	if span.SpanContext().IsValid() {
 		if own := telemetry.Traceparent(ctx); own != "" {
-			sub.Trace = own
+			sub.Traceparent = own
 		}
 	}
 	return ctx, span
 }
 
-// finish ends a span with what became of it.
-func finish(span trace.Span, err error) {
+// endSpan ends a span with what became of it.
+func endSpan(span trace.Span, err error) {
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
 	}
@@ -37,12 +37,12 @@ func finish(span trace.Span, err error) {
 }
 
 // traceAttempt writes the span of an attempt that has ended, after the commit.
-func (s *step) traceAttempt(t models.Task, a models.Attempt) error {
+func (s *operation) traceAttempt(t models.Task, a models.Attempt) error {
 	if !s.tracing() {
 		return nil
 	}
 	in, err := s.tx.TaskInput(t.ID)
-	s.after = append(s.after, func(ctx context.Context) {
+	s.commitHooks = append(s.commitHooks, func(ctx context.Context) {
 		_, span := s.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task.attempt", trace.WithTimestamp(a.AssignedAt),
 			trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 				attribute.String("comet.task.id", t.ID), attribute.Int("comet.attempt", a.Attempt), attribute.String("comet.agent.id", a.AgentID),
@@ -57,11 +57,11 @@ func (s *step) traceAttempt(t models.Task, a models.Attempt) error {
 }
 
 // traceTask writes the span of a task that has ended, after the commit.
-func (s *step) traceTask(t models.Task, in models.TaskInput) {
+func (s *operation) traceTask(t models.Task, in models.TaskInput) {
 	if !s.tracing() {
 		return
 	}
-	s.after = append(s.after, func(ctx context.Context) {
+	s.commitHooks = append(s.commitHooks, func(ctx context.Context) {
 		_, span := s.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task", trace.WithTimestamp(t.CreatedAt), trace.WithAttributes(
 			attribute.String("comet.task.id", t.ID), attribute.String("comet.task.class", t.Class), attribute.String("comet.task.state", string(t.State)),
 			attribute.Int("comet.attempts", t.Attempt), attribute.String("comet.session.id", t.SessionID), attribute.Int64("comet.tokens", t.Tokens),
@@ -75,4 +75,4 @@ func (s *step) traceTask(t models.Task, in models.TaskInput) {
 
 // tracing reports whether spans are sent anywhere, so that nothing is read for them
 // otherwise.
-func (o *Orchestrator) tracing() bool { return o.spans }
+func (o *Orchestrator) tracing() bool { return o.tracesEnabled }

@@ -10,33 +10,33 @@ import (
 	"comet/store"
 )
 
-// MaxPlaces is how many attempts a worker may take at a time.
-const MaxPlaces = 1000
+// MaxConcurrency is how many attempts a worker may take at a time.
+const MaxConcurrency = 1000
 
 // JoinRequest is what an agent says when it comes.
 type JoinRequest struct {
-	Dialect string
-	Link    string
+	Protocol  string
+	Transport string
 	// MaxDepth is the depth from which on it takes nothing that was handed off, 1 to 6, 0
 	// for not said.
 	MaxDepth int
-	// Version is that of the dialect, "" for its newest.
-	Version string
-	// Line names the connection, so that the end of an older one does not take the
+	// ProtocolVersion is that of the dialect, "" for its newest.
+	ProtocolVersion string
+	// ConnectionID names the connection, so that the end of an older one does not take the
 	// agent off a newer one; "" for a link that has none.
-	Line string
-	// Places is how many attempts it takes at a time, default 1.
-	Places int
+	ConnectionID string
+	// Concurrency is how many attempts it takes at a time, default 1.
+	Concurrency int
 }
 
 // Join makes an agent one that takes work, or brings it back. It returns errs.NotFound
 // for an unknown agent and errs.AgentInactive for one that is deactivated.
 func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) (out models.Worker, err error) {
-	if j.Places == 0 {
-		j.Places = 1
+	if j.Concurrency == 0 {
+		j.Concurrency = 1
 	}
-	if j.Places < 1 || j.Places > MaxPlaces {
-		return out, errs.New(errs.InvalidRequest, "places must be 1 to %d, not %d", MaxPlaces, j.Places)
+	if j.Concurrency < 1 || j.Concurrency > MaxConcurrency {
+		return out, errs.New(errs.InvalidRequest, "places must be 1 to %d, not %d", MaxConcurrency, j.Concurrency)
 	}
 	agent, err := o.store.Agent(ctx, agentID)
 	if err != nil {
@@ -45,7 +45,7 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 	if !agent.IsActive {
 		return out, errs.New(errs.AgentInactive, "the agent %q is deactivated", agentID)
 	}
-	err = o.do(ctx, func(s *step) error {
+	err = o.transact(ctx, func(s *operation) error {
 		w, err := s.tx.Worker(agentID)
 		if errs.Is(err, errs.NotFound) {
 			w, err = models.Worker{AgentID: agentID}, nil
@@ -54,9 +54,9 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 			return err
 		}
 		was := w.State
-		w.State, w.Protocol, w.ProtocolVersion, w.Transport, w.ConnectionID, w.Concurrency = models.WorkerOnline, j.Dialect, j.Version, j.Link, j.Line, j.Places
+		w.State, w.Protocol, w.ProtocolVersion, w.Transport, w.ConnectionID, w.Concurrency = models.WorkerOnline, j.Protocol, j.ProtocolVersion, j.Transport, j.ConnectionID, j.Concurrency
 		w.MaxDepth = j.MaxDepth
-		s.sign(&w)
+		s.recordHeartbeat(&w)
 		if err := s.saveWorker(&w, was); err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ type Heartbeat struct {
 // Heartbeat notes a sign of life. It returns errs.NotFound for an agent that has not
 // joined.
 func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbeat) (out models.Worker, err error) {
-	err = o.do(ctx, func(s *step) error {
+	err = o.transact(ctx, func(s *operation) error {
 		w, err := s.tx.Worker(agentID)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 		if h.Load != nil {
 			w.Load = min(max(*h.Load, 0), 100)
 		}
-		s.sign(&w)
+		s.recordHeartbeat(&w)
 		out = w
 		return s.saveWorker(&out, was)
 	})
@@ -107,21 +107,21 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 // Disconnect notes that a line has ended. Its agent takes nothing any more unless it is on
 // another one by now. What it has goes on until it ends or its deadline comes.
 func (o *Orchestrator) Disconnect(ctx context.Context, agentID, line string) error {
-	return o.leave(ctx, agentID, func(w models.Worker) bool { return w.ConnectionID == line })
+	return o.setOffline(ctx, agentID, func(w models.Worker) bool { return w.ConnectionID == line })
 }
 
 // Leave notes that an agent takes nothing any more. What it has goes on until it ends
 // or its deadline comes, unless it is not coming back: then its attempts fail at once.
 func (o *Orchestrator) Leave(ctx context.Context, agentID string, gone bool) error {
-	err := o.leave(ctx, agentID, func(models.Worker) bool { return true })
+	err := o.setOffline(ctx, agentID, func(models.Worker) bool { return true })
 	if err != nil || !gone {
 		return err
 	}
-	return o.abandon(ctx, agentID)
+	return o.failOpenAttempts(ctx, agentID)
 }
 
-func (o *Orchestrator) leave(ctx context.Context, agentID string, still func(models.Worker) bool) error {
-	return o.do(ctx, func(s *step) error {
+func (o *Orchestrator) setOffline(ctx context.Context, agentID string, still func(models.Worker) bool) error {
+	return o.transact(ctx, func(s *operation) error {
 		w, err := s.tx.Worker(agentID)
 		if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !still(w)) {
 			return nil
@@ -135,10 +135,10 @@ func (o *Orchestrator) leave(ctx context.Context, agentID string, still func(mod
 	})
 }
 
-// Alive notes a sign of life of agents whose lines this process holds, in one
+// KeepAlive notes a sign of life of agents whose lines this process holds, in one
 // transaction. It returns those that count as offline all the same: they have to join
 // again.
-func (o *Orchestrator) Alive(ctx context.Context, agentIDs []string) (offline []string, err error) {
+func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offline []string, err error) {
 	if len(agentIDs) == 0 {
 		return nil, nil
 	}
@@ -152,7 +152,7 @@ func (o *Orchestrator) Alive(ctx context.Context, agentIDs []string) (offline []
 			break
 		}
 		away := false
-		err = o.do(ctx, func(s *step) error {
+		err = o.transact(ctx, func(s *operation) error {
 			w, err := s.tx.Worker(id)
 			if err != nil {
 				return err
@@ -160,7 +160,7 @@ func (o *Orchestrator) Alive(ctx context.Context, agentIDs []string) (offline []
 			if away = w.State == models.WorkerOffline; away {
 				return nil
 			}
-			s.sign(&w)
+			s.recordHeartbeat(&w)
 			return s.saveWorker(&w, w.State)
 		})
 		if away {
@@ -170,29 +170,29 @@ func (o *Orchestrator) Alive(ctx context.Context, agentIDs []string) (offline []
 	return offline, err
 }
 
-// abandon fails what a worker has that is gone.
-func (o *Orchestrator) abandon(ctx context.Context, agentID string) error {
+// failOpenAttempts fails what a worker has that is gone.
+func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string) error {
 	for {
 		open, err := o.store.OpenTasksOf(ctx, agentID, 100)
 		if err != nil || len(open) == 0 {
 			return err
 		}
 		for _, id := range open {
-			err := o.do(ctx, func(s *step) error {
+			err := o.transact(ctx, func(s *operation) error {
 				t, err := s.tx.Task(id)
 				if err != nil || t.State.Ended() || t.AgentID != agentID || t.WaitingFor == models.WaitForWorker || t.WaitingFor == models.WaitForRetry {
 					return err
 				}
 				before := t
-				_, p, err := s.lastTerms(t)
+				_, p, err := s.lockForEnd(t)
 				if err != nil {
 					return err
 				}
-				r := report{state: models.AttemptCancelled, failure: FailureUnavailable, text: "the agent left", outcome: models.OutcomeFailed}
-				if err := s.giveUp(&t, r, p); err != nil {
+				r := attemptEnd{state: models.AttemptCancelled, failure: FailureUnavailable, text: "the agent left", outcome: models.OutcomeFailed}
+				if err := s.failAttempt(&t, r, p); err != nil {
 					return err
 				}
-				return s.save(before, &t)
+				return s.saveTask(before, &t)
 			})
 			if err != nil {
 				return err
@@ -201,9 +201,9 @@ func (o *Orchestrator) abandon(ctx context.Context, agentID string) error {
 	}
 }
 
-// sign notes a sign of life, which ends the pause of a breaker that has lasted long
+// recordHeartbeat notes a sign of life, which ends the pause of a breaker that has lasted long
 // enough.
-func (s *step) sign(w *models.Worker) {
+func (s *operation) recordHeartbeat(w *models.Worker) {
 	now := s.tx.Now()
 	w.LastSeenAt = now
 	if !w.BreakerUntil.IsZero() && !now.Before(w.BreakerUntil) {
@@ -212,24 +212,24 @@ func (s *step) sign(w *models.Worker) {
 }
 
 // saveWorker writes a worker and tells of it where its state has changed.
-func (s *step) saveWorker(w *models.Worker, was models.WorkerState) error {
+func (s *operation) saveWorker(w *models.Worker, was models.WorkerState) error {
 	if err := s.tx.SaveWorker(w); err != nil {
 		return err
 	}
-	s.workers = append(s.workers, *w)
+	s.changedWorkers = append(s.changedWorkers, *w)
 	if w.State == models.WorkerOnline {
-		s.wake(WakeLine, "")
+		s.wakeAfterCommit(WakeQueue, "")
 	}
 	if w.State == was {
 		return nil
 	}
 	return s.tx.Emit(models.EventWorkerChanged, w.AgentID, models.WorkerChanged{
-		AgentID: w.AgentID, State: w.State, Was: was, Dialect: w.Protocol, Link: w.Transport, Places: w.Concurrency,
+		AgentID: w.AgentID, State: w.State, PreviousState: was, Protocol: w.Protocol, Transport: w.Transport, Concurrency: w.Concurrency,
 	})
 }
 
-// leavePlace gives a worker a place back and counts how the attempt went with it.
-func (s *step) leavePlace(agentID string, r report, p Policy) error {
+// releaseSlot gives a worker a place back and counts how the attempt went with it.
+func (s *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
 	w, err := s.tx.Worker(agentID)
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (s *step) leavePlace(agentID string, r report, p Policy) error {
 	w.InFlight = max(w.InFlight-1, 0)
 	switch {
 	case r.failure == "" && r.state == models.AttemptCancelled: // says nothing about the line
-	case !r.failure.ofLine():
+	case !r.failure.countsForBreaker():
 		w.Failures = 0
 	case w.Failures+1 < p.BreakerFailures || !w.BreakerUntil.IsZero():
 		w.Failures++
@@ -247,6 +247,6 @@ func (s *step) leavePlace(agentID string, r report, p Policy) error {
 			return err
 		}
 	}
-	s.wake(WakeLine, "")
+	s.wakeAfterCommit(WakeQueue, "")
 	return s.saveWorker(&w, w.State)
 }

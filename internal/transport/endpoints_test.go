@@ -35,7 +35,7 @@ func TestTheMessageDoor(t *testing.T) {
 		heard := h.protocol.messages()
 		require.Equal(t, `{"id":"m1","do":"reply"}`, heard[0].raw)
 		require.Equal(t, "ada", *heard[0].from.AgentID)
-		h.waitForMetric(t, 1, "comet_link_messages_total", "in", "http")
+		h.waitForMetric(t, 1, "comet_transport_messages_total", "in", "http")
 	})
 	runCase(t, "is open to whoever may send messages, and to no other", nil, func(t *testing.T, h *fixture) {
 		for scope, status := range map[models.Scope]int{
@@ -100,7 +100,7 @@ func TestATokenThatIsNotAccepted(t *testing.T) {
 			require.Equal(t, "Bearer", a.Header.Get("WWW-Authenticate"))
 		}
 		require.Empty(t, h.protocol.messages())
-		h.waitForMetric(t, 1, "comet_link_authentication_failures_total")
+		h.waitForMetric(t, 1, "comet_transport_authentication_failures_total")
 	})
 	runCase(t, "is not read with a long message", nil, func(t *testing.T, h *fixture) {
 		a := h.do(t, "POST", messagePath, "nonsense", strings.Repeat("x", 1<<20))
@@ -127,7 +127,7 @@ func TestATokenThatIsNotAccepted(t *testing.T) {
 			require.Contains(t, a.body, "unauthenticated", "and not more than that")
 		}
 		require.Equal(t, http.StatusAccepted, h.do(t, "POST", messagePath, known, `{"id":"m2"}`).StatusCode, "who was accepted before is not shut out by others")
-		h.waitForMetric(t, 3, "comet_link_authentication_failures_total")
+		h.waitForMetric(t, 3, "comet_transport_authentication_failures_total")
 		h.db.Clock.Advance(40 * time.Second)
 		require.Equal(t, http.StatusAccepted, h.do(t, "POST", messagePath, late, `{"id":"m1"}`).StatusCode)
 	})

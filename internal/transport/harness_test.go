@@ -188,7 +188,7 @@ func newBackend(t *testing.T, db *storetest.DB) backend {
 		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Poll: 5 * time.Millisecond,
 	})
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 5 * time.Millisecond})
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	require.NoError(t, work.Start(t.Context()))
 	require.NoError(t, runner.Start(t.Context()))
 	t.Cleanup(func() {
@@ -271,13 +271,13 @@ func (h *fixture) agent(t *testing.T, id string) string {
 
 // joinRequest is what an agent says that comes on a line of somebody else.
 func joinRequest(way, line string) orchestrator.JoinRequest {
-	return orchestrator.JoinRequest{Dialect: "notes", Link: way, Line: line}
+	return orchestrator.JoinRequest{Protocol: "notes", Transport: way, ConnectionID: line}
 }
 
 // submit asks an agent for work.
 func (h *fixture) submit(t *testing.T, agentID string) models.Task {
 	t.Helper()
-	out, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Agent: agentID, Priority: models.DefaultPriority}, nil)
+	out, err := h.Submit(t.Context(), ops(), orchestrator.Submission{AgentID: agentID, Priority: models.DefaultPriority}, nil)
 	require.NoError(t, err)
 	return out.Task
 }
@@ -302,7 +302,7 @@ func (h *fixture) otherTask(t *testing.T) string {
 	t.Helper()
 	h.once.Do(func() {
 		h.agent(t, "else")
-		_, err := h.Join(t.Context(), "else", orchestrator.JoinRequest{Dialect: "notes", Link: "none"})
+		_, err := h.Join(t.Context(), "else", orchestrator.JoinRequest{Protocol: "notes", Transport: "none"})
 		require.NoError(t, err)
 		h.task = h.submit(t, "else").ID
 	})

@@ -102,7 +102,7 @@ func TestTheQueue(t *testing.T) {
 		heard := h.protocol.messages()
 		require.JSONEq(t, `{"id":"m1"}`, heard[0].raw)
 		require.Equal(t, "ada", *heard[0].from.AgentID)
-		h.waitForMetric(t, 3, "comet_link_messages_total", "in", "nats")
+		h.waitForMetric(t, 3, "comet_transport_messages_total", "in", "nats")
 		require.Empty(t, h.CachedWorker("ada").ConnectionID, "it has not said that it takes work")
 	})
 	runNATSCase(t, "takes nothing with a wrong token, or with another agent's", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
@@ -112,7 +112,7 @@ func TestTheQueue(t *testing.T) {
 			require.Equal(t, "unauthenticated", g.request(note{ID: "m1"}).Refused)
 		}
 		require.Empty(t, h.protocol.messages())
-		h.waitForMetric(t, 4, "comet_link_authentication_failures_total")
+		h.waitForMetric(t, 4, "comet_transport_authentication_failures_total")
 	})
 	runNATSCase(t, "hands over to an agent that has said that it is there", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
 		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
@@ -144,7 +144,7 @@ func TestTheQueue(t *testing.T) {
 		first := g.next()
 		h.db.Clock.Advance(50 * time.Millisecond)
 		require.Equal(t, first, g.next())
-		h.waitForMetric(t, 1, "comet_link_redeliveries_total", "nats")
+		h.waitForMetric(t, 1, "comet_transport_redeliveries_total", "nats")
 	})
 	runNATSCase(t, "has what is long cut by the dialect", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
 		h.protocol.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
@@ -161,7 +161,7 @@ func TestTheQueue(t *testing.T) {
 		g.join(t, h)
 		h.db.Clock.Advance(time.Minute)
 		h.waitForWorker(t, "ada", offline)
-		h.waitForMetric(t, 0, "comet_link_lines", "nats")
+		h.waitForMetric(t, 0, "comet_transport_connections", "nats")
 		g.join(t, h)
 		h.enqueue(t, "ada", 1)
 		require.Equal(t, "cancel", g.next().Do)
@@ -173,7 +173,7 @@ func TestTheQueue(t *testing.T) {
 		g.request(note{ID: "h2", Do: "present"})
 		g.request(note{ID: "m1"})
 		require.Equal(t, line, h.CachedWorker("ada").ConnectionID)
-		h.waitForMetric(t, 1, "comet_link_lines", "nats")
+		h.waitForMetric(t, 1, "comet_transport_connections", "nats")
 	})
 	runNATSCase(t, "takes an agent over whose process is no more", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
 		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
@@ -197,7 +197,7 @@ func TestTheQueue(t *testing.T) {
 		h.enqueue(t, "ada", 1)
 		require.Equal(t, []string{"h2"}, g.request(note{ID: "h2", Do: "present"}).Ack)
 		require.Equal(t, "cancel", g.next().Do, "the next process has it as soon as it is heard")
-		next.waitForMetric(t, 1, "comet_link_lines", "nats")
+		next.waitForMetric(t, 1, "comet_transport_connections", "nats")
 	})
 	runNATSCase(t, "keeps a message that is too long for the bus, and what is behind it comes", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
 		long := ""
@@ -215,7 +215,7 @@ func TestTheQueue(t *testing.T) {
 		h.enqueue(t, "ada", 2)
 		all := h.waitForInbox(t, "ada", 2)
 		require.Equal(t, all[1].ID, g.next().ID, "and no part of the one before")
-		h.waitForMetric(t, 1, "comet_link_messages_total", "out", "nats")
+		h.waitForMetric(t, 1, "comet_transport_messages_total", "out", "nats")
 	})
 	runNATSCase(t, "refuses what it has no room for, and hears the others", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
 		ada, eve := newNATSClient(t, b, "ada", h.agent(t, "ada")), newNATSClient(t, b, "eve", h.agent(t, "eve"))

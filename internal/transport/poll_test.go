@@ -35,7 +35,7 @@ func inboxNotes(t *testing.T, a response) []note {
 func TestAnInboxThatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	runCase(t, "makes the agent one that takes work", nil, func(t *testing.T, h *fixture) {
-		require.Empty(t, h.poll(t, h.agent(t, "ada"), "?places=4"))
+		require.Empty(t, h.poll(t, h.agent(t, "ada"), "?concurrency=4"))
 		w := h.CachedWorker("ada")
 		require.Equal(t, []any{models.WorkerOnline, "notes", transport.Poll, 4}, []any{w.State, w.Protocol, w.Transport, w.Concurrency})
 	})
@@ -51,8 +51,8 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		require.Empty(t, h.poll(t, token, ""))
 		h.db.Clock.Advance(time.Second)
 		require.Equal(t, append(first, rest...), h.poll(t, token, ""), "the same ones with the same ids")
-		h.waitForMetric(t, 3, "comet_link_redeliveries_total", "poll")
-		h.waitForMetric(t, 6, "comet_link_messages_total", "out", "poll")
+		h.waitForMetric(t, 3, "comet_transport_redeliveries_total", "poll")
+		h.waitForMetric(t, 6, "comet_transport_messages_total", "out", "poll")
 	})
 	runCase(t, "forgets what is acknowledged", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
@@ -96,7 +96,7 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 		cancel()
 		<-done
-		h.waitForMetric(t, 0, "comet_link_lines", "poll")
+		h.waitForMetric(t, 0, "comet_transport_connections", "poll")
 		h.db.Clock.Advance(time.Minute)
 		h.waitForWorker(t, "ada", offline)
 		h.poll(t, token, "")
@@ -106,7 +106,7 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 		token := h.agent(t, "ada")
 		got := h.doAsync(t.Context(), "GET", "/api/agent/inbox?wait=60", token, "")
 		h.waitForWorker(t, "ada", online)
-		h.waitForMetric(t, 1, "comet_link_lines", "poll")
+		h.waitForMetric(t, 1, "comet_transport_connections", "poll")
 		h.transports.Drain()
 		require.Empty(t, inboxNotes(t, <-got))
 		require.Equal(t, http.StatusServiceUnavailable, h.do(t, "GET", "/api/agent/inbox", token, "").StatusCode)
@@ -152,7 +152,7 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 	})
 	runCase(t, "refuses what it cannot read", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		for _, query := range []string{"?wait=61", "?wait=x", "?limit=0", "?limit=1001", "?places=0", "?places=1001", "?what=1", "?wait=1&wait=2", "?%zz"} {
+		for _, query := range []string{"?wait=61", "?wait=x", "?limit=0", "?limit=1001", "?concurrency=0", "?concurrency=1001", "?what=1", "?wait=1&wait=2", "?%zz"} {
 			require.Equal(t, http.StatusBadRequest, h.do(t, "GET", "/api/agent/inbox"+query, token, "").StatusCode, query)
 		}
 		require.Equal(t, http.StatusUnprocessableEntity, h.do(t, "GET", "/api/agent/inbox?versions=9.0", token, "").StatusCode)

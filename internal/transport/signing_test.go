@@ -169,7 +169,7 @@ func TestAnAgentOnAnotherMachine(t *testing.T) {
 				require.Empty(t, g.signedBarrier(t, 10))
 			}
 			g.close()
-			h.waitForMetric(t, 0, "comet_link_lines", transport.TCP) // all that it acknowledged is noted
+			h.waitForMetric(t, 0, "comet_transport_connections", transport.TCP) // all that it acknowledged is noted
 			all, err := h.Messages(t.Context(), "ada", 10)
 			require.NoError(t, err)
 			require.Len(t, all, map[bool]int{true: 1, false: 0}[i < 2], last)
@@ -180,7 +180,7 @@ func TestAnAgentOnAnotherMachine(t *testing.T) {
 		h.issueKey(t, "ada", false)
 		for i := range 3 {
 			require.Contains(t, h.refusalOf(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), wire.ReasonSignature)
-			h.waitForMetric(t, i+1, "comet_link_authentication_failures_total")
+			h.waitForMetric(t, i+1, "comet_transport_authentication_failures_total")
 		}
 		require.Contains(t, h.refusalOf(t, sign(t, join, sharedKey, "00aa")), "|F|E31|", "also with the right one")
 	})
@@ -327,7 +327,7 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		h.agent(t, "bob")
 		h.issueKey(t, "bob", false)
 		require.Contains(t, h.refusalOf(t, sign(t, strings.Replace(join, "W1", "W2", 1), sharedKey, "00aa")), "|F|E31|", "nor that of another agent")
-		h.waitForMetric(t, 3, "comet_link_authentication_failures_total")
+		h.waitForMetric(t, 3, "comet_transport_authentication_failures_total")
 		h.joinOver(t, transport.TCP, token, "") // which says who it is without one
 	})
 	runV5Case(t, "is not looked at after too many that were wrong for the agent", transport.Options{MaxFailures: 3}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
@@ -363,7 +363,7 @@ func TestASignatureOnThisMachine(t *testing.T) {
 		for i, want := range []string{"E90", "E90", "E90", "E31", "E31"} {
 			require.Contains(t, said[i], "|F|"+want+"|")
 		}
-		h.waitForMetric(t, 3, "comet_link_authentication_failures_total")
+		h.waitForMetric(t, 3, "comet_transport_authentication_failures_total")
 		require.Equal(t, 429, h.do(t, "POST", "/api/v5/messages", token, lines[0], "Content-Type", "text/plain").StatusCode,
 			"and its token is not known any more")
 	})

@@ -43,7 +43,7 @@ func TestAStrangerOverTCP(t *testing.T) {
 		said := g.readUntilClosed()
 		require.Len(t, said, 1)
 		require.Equal(t, `O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the line has 1 segment, not 11, or 8 in V4`, withoutNumbers(said[0]))
-		h.waitForMetric(t, 0, "comet_link_lines", transport.TCP)
+		h.waitForMetric(t, 0, "comet_transport_connections", transport.TCP)
 		require.Empty(t, h.names, "nobody is registered")
 	})
 	runV5Case(t, "is sent away without a word where he says nothing", transport.Options{}, quick, func(t *testing.T, h *v5Fixture) {
@@ -96,10 +96,10 @@ func TestATokenOverTCP(t *testing.T) {
 	runV5Case(t, "names the agent, and goes no further", transport.Options{Logger: logger}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		token := h.firstAgent(t, "ada")
 		g, _ := h.dialTCP(t)
-		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";caps=custom:ada;places=2")
+		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";caps=custom:ada;concurrency=2")
 		said := g.next()
 		require.Contains(t, said, "registered;id=W1")
-		require.True(t, h.protocol.received("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;places=2"), "%q", h.protocol.lines)
+		require.True(t, h.protocol.received("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;concurrency=2"), "%q", h.protocol.lines)
 		w := h.waitForWorker(t, "ada", online)
 		require.Equal(t, []any{transport.TCP, 2}, []any{w.Transport, w.Concurrency})
 		require.NotContains(t, said, token)
@@ -114,17 +114,17 @@ func TestATokenOverTCP(t *testing.T) {
 		h.joinOver(t, transport.TCP, known, "")
 		for i := range 3 {
 			require.Equal(t, refusedToken, h.turnedAway(t, fmt.Sprintf("sesame-%d", i)))
-			h.waitForMetric(t, i+1, "comet_link_authentication_failures_total")
+			h.waitForMetric(t, i+1, "comet_transport_authentication_failures_total")
 		}
 		mu.Lock()
-		require.Contains(t, log.String(), "somebody was turned away")
+		require.Contains(t, log.String(), "a connection was refused")
 		require.NotContains(t, log.String(), "sesame-")
 		mu.Unlock()
 		require.Equal(t, refusedToken, h.turnedAway(t, fresh), "this address has tried too many")
-		h.waitForMetric(t, 3, "comet_link_authentication_failures_total")
+		h.waitForMetric(t, 3, "comet_transport_authentication_failures_total")
 		h.joinOver(t, transport.TCP, known, "") // which was accepted before
 		require.Equal(t, 429, h.do(t, "GET", "/api/agent/inbox", "sesame", "").StatusCode, "over HTTP too")
-		h.waitForMetric(t, 3, "comet_link_authentication_failures_total")
+		h.waitForMetric(t, 3, "comet_transport_authentication_failures_total")
 	})
 	runV5Case(t, "that is bound to no agent is refused", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		require.Equal(t, refusedToken, h.turnedAway(t, h.token(t, "", models.ScopeAdmin).Secret))
@@ -227,7 +227,7 @@ func TestAnAgentWithoutAToken(t *testing.T) {
 	})
 	runCase(t, "is refused where nobody registers it", nil, func(t *testing.T, h *fixture) {
 		s := transport.NewTCPListener(h.transports, "127.0.0.1:0", nil)
-		require.EqualError(t, s.Start(t.Context()), "no plain dialect is spoken")
+		require.EqualError(t, s.Start(t.Context()), "no unframed protocol is configured")
 		require.NoError(t, s.Stop(t.Context()), "it was never started")
 	})
 }
@@ -240,7 +240,7 @@ func TestALineOverTCP(t *testing.T) {
 		g.sendLine("\n\r\n\n" + join + ";token=" + h.firstAgent(t, "ada") + "\r\n\n\r\n" + queryAgents + "\r\n\n")
 		require.Contains(t, g.next(), "registered")
 		require.Contains(t, g.next(), "agents=W1;count=1")
-		h.waitForMetric(t, 2, "comet_link_messages_total", "in", transport.TCP)
+		h.waitForMetric(t, 2, "comet_transport_messages_total", "in", transport.TCP)
 	})
 	runV5Case(t, "of more than 64 KiB is refused, and the next one is taken", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		g := h.joinOver(t, transport.TCP, h.firstAgent(t, "ada"), "")
@@ -301,7 +301,7 @@ func TestALineOverTCP(t *testing.T) {
 		require.Len(t, said, 1)
 		require.Contains(t, said[0], "registered")
 		h.waitForWorker(t, "ada", offline)
-		h.waitForMetric(t, 0, "comet_link_lines", transport.TCP)
+		h.waitForMetric(t, 0, "comet_transport_connections", transport.TCP)
 	})
 	runV5Case(t, "need not come for the connection to count as alive", transport.Options{Heartbeat: testHeartbeat}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		g := h.joinOver(t, transport.TCP, h.firstAgent(t, "ada"), "")
@@ -373,12 +373,12 @@ func TestAListener(t *testing.T) {
 			require.NoError(t, <-ready)
 		}
 		require.Len(t, numbers, n, "each has a number of its own")
-		h.waitForMetric(t, n, "comet_link_lines", transport.TCP)
+		h.waitForMetric(t, n, "comet_transport_connections", transport.TCP)
 		close(leave)
 		callers.Wait()
-		h.waitForMetric(t, n/2, "comet_link_lines", transport.TCP)
+		h.waitForMetric(t, n/2, "comet_transport_connections", transport.TCP)
 		require.NoError(t, h.transports.Stop(t.Context()))
-		require.Zero(t, h.metric(t, "comet_link_lines", transport.TCP))
+		require.Zero(t, h.metric(t, "comet_transport_connections", transport.TCP))
 	})
 }
 

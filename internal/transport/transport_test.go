@@ -49,10 +49,10 @@ func TestStoppingWhileLinesComeAndGo(t *testing.T) {
 				}
 			})
 		}
-		require.Eventually(t, func() bool { return h.metric(t, "comet_link_lines", "websocket") > 2 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return h.metric(t, "comet_transport_connections", "websocket") > 2 }, time.Minute, time.Millisecond)
 		require.NoError(t, h.transports.Stop(t.Context()))
 		for _, link := range []string{"websocket", "poll"} {
-			require.Zero(t, h.metric(t, "comet_link_lines", link), link)
+			require.Zero(t, h.metric(t, "comet_transport_connections", link), link)
 		}
 		cancel()
 		callers.Wait()
@@ -70,7 +70,7 @@ func TestStoppingWhileLinesComeAndGo(t *testing.T) {
 func TestAnInboxThatCannotBeReadIsSaidOnceAMinute(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		const line = "inboxes cannot be read"
+		const line = "cannot read inboxes"
 		var log logBuffer
 		h := openFixture(t, newBackend(t, db), &transport.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil)
 		ada, bob := h.connect(t, h.agent(t, "ada"), ""), h.connect(t, h.agent(t, "bob"), "")

@@ -39,7 +39,7 @@ func (h *v5Fixture) lines(t *testing.T, a response) []string {
 func (h *v5Fixture) digAgent(t *testing.T) (token string) {
 	t.Helper()
 	token = h.agent(t, "dig")
-	_, err := h.Join(t.Context(), "dig", orchestrator.JoinRequest{Dialect: v5.Name, Link: "none", Places: 100})
+	_, err := h.Join(t.Context(), "dig", orchestrator.JoinRequest{Protocol: v5.Name, Transport: "none", Concurrency: 100})
 	require.NoError(t, err)
 	h.waitForWorker(t, "dig", online)
 	return token
@@ -170,8 +170,8 @@ func TestTextsOverHTTP(t *testing.T) {
 			status     int
 			data       string
 		}{
-			{"text/plain", "", 400, "desc=there is no message; each is a line"},
-			{"text/plain", "\n\r\n\n", 400, "desc=there is no message; each is a line"},
+			{"text/plain", "", 400, "desc=there is no message; send one per line"},
+			{"text/plain", "\n\r\n\n", 400, "desc=there is no message; send one per line"},
 			{"application/json", "{}", 415, "desc=the body must be text/plain, not "},
 			{"nonsense;;", "x", 415, "desc=the body must be text/plain, not "},
 			{"text/plain", strings.Repeat("x", 1<<20+1), 413, "desc=the messages are over the limit of 1048576 bytes"},

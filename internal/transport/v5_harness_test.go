@@ -91,7 +91,7 @@ func openV5Fixture(t *testing.T, db *storetest.DB, lines transport.Options, tcp 
 		Registry: reg, Classes: map[string]orchestrator.Policy{v5.Class: v5.Policy()}, Poll: 5 * time.Millisecond,
 	})
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 5 * time.Millisecond})
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	require.NoError(t, work.Start(t.Context()))
 	require.NoError(t, runner.Start(t.Context()))
 	t.Cleanup(func() {

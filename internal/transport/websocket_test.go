@@ -26,14 +26,14 @@ import (
 func TestAWebSocketBegins(t *testing.T) {
 	t.Parallel()
 	runCase(t, "with a hello that says on what terms", &transport.Options{Heartbeat: 7 * time.Second}, func(t *testing.T, h *fixture) {
-		c, err := h.dial(t, h.agent(t, "ada"), "?places=3&versions=1.0,2.0", "other.v1", "notes.v1")
+		c, err := h.dial(t, h.agent(t, "ada"), "?concurrency=3&versions=1.0,2.0", "other.v1", "notes.v1")
 		require.NoError(t, err)
 		require.Equal(t, "notes.v1", c.conn.Subprotocol())
 		hello := c.next().Hello
 		require.Equal(t, "ada", hello["agent_id"])
 		require.Equal(t, "infra", hello["agent_type"])
 		require.Equal(t, "1.0", hello["version"])
-		require.EqualValues(t, 3, hello["window"])
+		require.EqualValues(t, 3, hello["concurrency"])
 		require.EqualValues(t, 7, hello["heartbeat_seconds"])
 		at, err := time.Parse(time.RFC3339, hello["server_time"].(string))
 		require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestAWebSocketBegins(t *testing.T) {
 func TestAWebSocketHandsOver(t *testing.T) {
 	t.Parallel()
 	runCase(t, "what comes, once, until it is acknowledged", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "?places=2")
+		c := h.connect(t, h.agent(t, "ada"), "?concurrency=2")
 		task := h.submit(t, "ada")
 		got := c.next()
 		require.Equal(t, "assign", got.Do)
@@ -97,7 +97,7 @@ func TestAWebSocketHandsOver(t *testing.T) {
 		require.Empty(t, c.barrier("b1"), "both were handed over")
 		c.ack(got.ID, cancel.ID)
 		h.waitForInbox(t, "ada", 0)
-		h.waitForMetric(t, 2, "comet_link_messages_total", "out", "websocket")
+		h.waitForMetric(t, 2, "comet_transport_messages_total", "out", "websocket")
 	})
 	runCase(t, "an inbox that is longer than what is read of it at a time", nil, func(t *testing.T, h *fixture) {
 		const n = 350
@@ -138,12 +138,12 @@ func TestAWebSocketHandsOver(t *testing.T) {
 	})
 	runCase(t, "no more work than it has places, and the rest once there is room", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		wide := h.connect(t, token, "?places=3")
+		wide := h.connect(t, token, "?concurrency=3")
 		for range 3 {
 			h.submit(t, "ada")
 		}
 		h.waitForInbox(t, "ada", 3)
-		narrow := h.connect(t, token, "?places=1")
+		narrow := h.connect(t, token, "?concurrency=1")
 		_, code := wide.readUntilClosed()
 		require.Equal(t, websocket.StatusNormalClosure, code)
 		first := narrow.next()
@@ -188,7 +188,7 @@ func TestAWebSocketTakes(t *testing.T) {
 		heard := h.protocol.messages()
 		require.Len(t, heard, 1)
 		require.Equal(t, "ada", *heard[0].from.AgentID)
-		h.waitForMetric(t, 1, "comet_link_messages_total", "in", "websocket")
+		h.waitForMetric(t, 1, "comet_transport_messages_total", "in", "websocket")
 	})
 	runCase(t, "one it refuses, and says why before it acknowledges", nil, func(t *testing.T, h *fixture) {
 		c := h.connect(t, h.agent(t, "ada"), "")
@@ -234,7 +234,7 @@ func TestAWebSocketEnds(t *testing.T) {
 		h.waitForWorker(t, "ada", online)
 		require.NoError(t, c.conn.Close(websocket.StatusNormalClosure, ""))
 		h.waitForWorker(t, "ada", offline)
-		h.waitForMetric(t, 0, "comet_link_lines", "websocket")
+		h.waitForMetric(t, 0, "comet_transport_connections", "websocket")
 	})
 	runCase(t, "when the agent comes on another one, which stays", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
@@ -243,7 +243,7 @@ func TestAWebSocketEnds(t *testing.T) {
 		all, code := older.readUntilClosed()
 		require.Equal(t, "replaced", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusNormalClosure, code)
-		h.waitForMetric(t, 1, "comet_link_lines", "websocket")
+		h.waitForMetric(t, 1, "comet_transport_connections", "websocket")
 		require.Empty(t, newer.barrier("b1"))
 		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
 	})
@@ -387,7 +387,7 @@ func TestADeadPeerIsNoticed(t *testing.T) {
 		h.dialRaw(t, h.agent(t, "ada"), "")
 		h.waitForWorker(t, "ada", online)
 		h.waitForWorker(t, "ada", offline)
-		h.waitForMetric(t, 0, "comet_link_lines", "websocket")
+		h.waitForMetric(t, 0, "comet_transport_connections", "websocket")
 	})
 }
 
@@ -446,6 +446,6 @@ func TestASubprotocolThatThereIsNot(t *testing.T) {
 		a := h.do(t, "GET", "/api/agent/connect", h.agent(t, "ada"), "",
 			"Upgrade", "websocket", "Connection", "Upgrade", "Sec-WebSocket-Protocol", "v6, envelope.v9")
 		require.Equal(t, http.StatusBadRequest, a.StatusCode)
-		require.Contains(t, a.body, `none of the subprotocols that were offered is spoken here: there is envelope.v1, v5, and \"v6, envelope.v9\" was offered`)
+		require.Contains(t, a.body, `none of the offered subprotocols is supported: the server supports envelope.v1, v5, the client offered \"v6, envelope.v9\"`)
 	})
 }

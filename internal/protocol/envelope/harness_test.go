@@ -48,7 +48,7 @@ func openFixture(t *testing.T, db *storetest.DB) *fixture {
 		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Poll: 2 * time.Millisecond,
 	})
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 2 * time.Millisecond})
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	require.NoError(t, work.Start(t.Context()))
 	require.NoError(t, runner.Start(t.Context()))
 	t.Cleanup(func() {
@@ -76,7 +76,7 @@ func (h *fixture) agent(t *testing.T, id, kind string, capabilities ...string) {
 func (h *fixture) worker(t *testing.T, id, kind string, capabilities ...string) {
 	t.Helper()
 	h.agent(t, id, kind, capabilities...)
-	_, err := h.work.Join(t.Context(), id, orchestrator.JoinRequest{Dialect: envelope.Name, Link: "websocket", Places: 4})
+	_, err := h.work.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: envelope.Name, Transport: "websocket", Concurrency: 4})
 	require.NoError(t, err)
 }
 

@@ -130,7 +130,7 @@ func TestWork(t *testing.T) {
 	runCase(t, "ATaskOfAnotherDoorIsAWorkRequestToo", func(t *testing.T, h *fixture) {
 		h.worker(t, "infra-1", "infra", "run_playbook")
 		sub := submissionOf("run_playbook")
-		sub.Trace = "00-550e8400e29b41d4a716446655440002-0102030405060708-01"
+		sub.Traceparent = "00-550e8400e29b41d4a716446655440002-0102030405060708-01"
 		out, err := h.work.Submit(t.Context(), client("rest"), sub, nil)
 		require.NoError(t, err)
 		told := h.drainInbox(t, "infra-1")

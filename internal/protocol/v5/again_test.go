@@ -100,7 +100,7 @@ func TestASessionThatOthersMade(t *testing.T) {
 		require.Equal(t, models.ShortID{Context: 1, Task: 1}, n)
 		h.transcript(t, `
 agent writer summarize
-writer > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=summarize;places=2
+writer > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=summarize;concurrency=2
 < M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5
 user > M1|User>O1|R|T5|-|-|-|0|S1|-|call=summarize;lang=#CTX:lang;name=#CTX:who.name
 < M*|O1>User|A|T5|-|N|-|0|S1|-|accepted;worker=W1

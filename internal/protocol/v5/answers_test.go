@@ -57,7 +57,7 @@ one > M1|W1>O1|J|T0|-|-|-|0|S0|-|-
 < M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5
 two > M1|W2>O1|J|T0|-|-|-|0|S0|-|-
 < M*|O1>W2|A|T0|-|D|-|0|S0|-|registered;id=W2;status=active;version=V5
-user > M1|User>O1|R|-|P1|N|-|0|-|-|call=dig;parallel=2;aggregate=all
+user > M1|User>O1|R|-|P1|N|-|0|-|-|call=dig;parallel=2
 < M*|O1>User|A|T1|P1|R|-|0|S1|-|accepted;workers=W1,W2
 two < M*|O1>W2|R|T1|P1|N|-|0|S1|-|call=dig
 two > M2|W2>O1|C|T1|P1|R|-|0|S1|-|question=where?
@@ -78,7 +78,7 @@ func TestAPartThatSpeaksAnotherProtocol(t *testing.T) {
 		h.agent(t, "coder", "analyze_code")
 		h.agent(t, "digger", "dig")
 		h.says(t, "coder", "M1|W1>O1|J|T0|-|-|-|0|S0|-|-", 0)
-		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Dialect: "envelope", Link: "poll"})
+		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Protocol: "envelope", Transport: "poll"})
 		require.NoError(t, err)
 		number, err := h.work.AgentNumber(t.Context(), "digger")
 		require.NoError(t, err)

@@ -135,7 +135,7 @@ func (p *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err 
 	if !ok {
 		return "", errorf(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
 	}
-	agentID, err = p.orchestrator.AgentOfNumber(ctx, int64(n))
+	agentID, err = p.orchestrator.AgentByNumber(ctx, int64(n))
 	if errs.Is(err, errs.NotFound) { // nobody is told which numbers there are
 		err = errorf(wire.E90, wire.ReasonNoKey, "%s has no key to sign with", m.From)
 	}

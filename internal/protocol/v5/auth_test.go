@@ -207,7 +207,7 @@ func TestWhatASigningAgentIsTold(t *testing.T) {
 		require.Contains(t, string(a.Body), "reason=token;", "a token is not for the network")
 		a = h.Receive(far, principal("ada"), []byte(sign(t, joining, theKey, "00aa")), 0)
 		requireSigned(t, string(a.Body))
-		_, err := h.work.Join(t.Context(), "ada", orchestrator.JoinRequest{Dialect: v5.Name, Link: "tcp", Places: 1})
+		_, err := h.work.Join(t.Context(), "ada", orchestrator.JoinRequest{Protocol: v5.Name, Transport: "tcp", Concurrency: 1})
 		require.NoError(t, err)
 		h.one(t, "user", "M1|User>W1|R|-|-|-|-|0|-|-|call=web_search")
 		var all []models.InboxMessage
@@ -226,8 +226,8 @@ func TestWhatASigningAgentIsTold(t *testing.T) {
 	rule(t, "cannot be sent back as its own", func(t *testing.T, h *house) {
 		h.agent(t, "ada", "web_search")
 		h.signs(t, "ada", true)
-		h.says(t, "ada", sign(t, joining+";places=2", theKey, "00aa"), 0)
-		_, err := h.work.Join(t.Context(), "ada", orchestrator.JoinRequest{Dialect: v5.Name, Link: "websocket", Places: 2})
+		h.says(t, "ada", sign(t, joining+";concurrency=2", theKey, "00aa"), 0)
+		_, err := h.work.Join(t.Context(), "ada", orchestrator.JoinRequest{Protocol: v5.Name, Transport: "websocket", Concurrency: 2})
 		require.NoError(t, err)
 		h.one(t, "user", "M1|User>W1|R|-|-|-|-|0|-|-|call=web_search")
 		work := requireSigned(t, h.told(t, "ada")[0])

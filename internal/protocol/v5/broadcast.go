@@ -28,14 +28,14 @@ func (p *Protocol) handleBroadcast(ctx context.Context, s sender, m wire.Message
 	if err := checkBroadcast(s, m); err != nil {
 		return protocol.Reply{}, err
 	}
-	a := orchestrator.Broadcast{Dialect: Name, Priority: corePriority(m.Priority), MessageID: broadcastKey(s, m)}
+	a := orchestrator.Broadcast{Protocol: Name, Priority: corePriority(m.Priority), MessageID: broadcastKey(s, m)}
 	var err error
 	switch m.To.Role {
 	case wire.Everyone, wire.Workers:
 	case wire.Group:
-		a.Sphere = int(m.To.Number)
+		a.SphereID = int(m.To.Number)
 	case wire.Worker:
-		if a.Agent, err = p.agentByAddress(ctx, m.To); err != nil {
+		if a.AgentID, err = p.agentByAddress(ctx, m.To); err != nil {
 			return protocol.Reply{}, err
 		}
 	default:

@@ -17,14 +17,15 @@ func parseOptions(sub *orchestrator.Submission, data wire.Data) (err error) {
 	if err = parseUnanswered(sub, data); err != nil {
 		return err
 	}
-	if sub.Override.Parallel, err = parseParallel(data); err != nil {
+	n, err := parseWorkers(data)
+	if err != nil {
 		return err
 	}
-	if sub.Override.Parallel != nil && sub.Agent != "" {
+	if sub.Override.Workers = n; n != 0 && sub.AgentID != "" {
 		return errorf(wire.E10, "", "parallel asks several workers, and one is named")
 	}
-	if p := sub.Override.Parallel; p != nil && sub.Budget != nil && *sub.Budget < int64(p.Workers) {
-		return codedError{code: wire.E17, needed: int64(p.Workers), have: *sub.Budget} // a token for each
+	if sub.Budget != nil && *sub.Budget < int64(n) {
+		return codedError{code: wire.E17, needed: int64(n), have: *sub.Budget} // one token for each
 	}
 	sub.Override.Overrun, err = parseOverrun(data, sub.Budget)
 	return err
@@ -34,7 +35,7 @@ func parseOptions(sub *orchestrator.Submission, data wire.Data) (err error) {
 func parseUnanswered(sub *orchestrator.Submission, data wire.Data) error {
 	text, err := wordPair(data, keyUnanswered, "first", "abandon")
 	if err == nil && text != "" {
-		sub.Override.FirstOption = new(text == "first")
+		sub.Override.UseFirstOption = new(text == "first")
 	}
 	return err
 }
@@ -54,28 +55,21 @@ func orList(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// parseParallel reads how many workers do the work at a time, nil for one.
-func parseParallel(data wire.Data) (*models.Parallel, error) {
-	var words []string
-	for _, a := range models.Aggregates() {
-		words = append(words, string(a))
+// parseWorkers reads how many workers do the work at the same time, 0 for one. The first success
+// is the result (PROTOCOL_V5 §4.2, §5.1); no other aggregation is supported.
+func parseWorkers(data wire.Data) (int, error) {
+	how, aggregates := data.Get(keyAggregate)
+	if aggregates && how != aggregateFirst {
+		return 0, errorf(wire.E10, "", "aggregate must be %s, not %s: no other aggregation is supported", aggregateFirst, how)
 	}
-	how, err := wordPair(data, keyAggregate, words...)
-	if err != nil {
-		return nil, err
+	n, err := intPair(data, keyParallel, 1, orchestrator.MaxParallel, 1)
+	if err != nil || n > 1 {
+		return n, err
 	}
-	n, err := intPair(data, keyParallel, 1, models.MaxParallel, 1)
-	switch {
-	case err != nil:
-		return nil, err
-	case n == 1 && how != "":
-		return nil, errorf(wire.E10, "", "aggregate needs parallel=, 2 to %d workers", models.MaxParallel)
-	case n == 1:
-		return nil, nil //nolint:nilnil // one worker
-	case how == "":
-		how = string(models.AggregateFirst)
+	if aggregates {
+		return 0, errorf(wire.E10, "", "aggregate needs parallel=, 2 to %d workers", orchestrator.MaxParallel)
 	}
-	return &models.Parallel{Workers: n, Aggregate: models.Aggregate(how)}, nil
+	return 0, nil
 }
 
 // parseOverrun reads what follows an E17, nil where nothing does.

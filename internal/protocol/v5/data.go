@@ -20,8 +20,9 @@ const (
 	// keyUnanswered says what becomes of a question that nobody answers in time: its
 	// first option, or that the work is given up.
 	keyUnanswered = "unanswered"
-	// keyParallel is how many workers do it, and keyAggregate what becomes of their results.
-	keyParallel, keyAggregate = "parallel", "aggregate"
+	// keyParallel is how many workers do the work at the same time; keyAggregate may say only
+	// that the first success is the result.
+	keyParallel, keyAggregate, aggregateFirst = "parallel", "aggregate", "first"
 	// keyOnBudget says what follows an E17, and keyMaxBudget what the budget is raised to
 	// at most; keySimplify then asks the worker for less.
 	keyOnBudget, keyMaxBudget, keySimplify = "on_budget", "max_budget", "simplify"

@@ -77,7 +77,7 @@ func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) 
 	for len(level) > 0 && looked < maxSearched {
 		var next []models.Task
 		for _, t := range level {
-			children, err := p.orchestrator.Parts(ctx, t.ID)
+			children, err := p.orchestrator.Subtasks(ctx, t.ID)
 			if err != nil {
 				return nil, err
 			}

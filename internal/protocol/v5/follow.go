@@ -54,7 +54,7 @@ func (p *Protocol) acceptedReply(ctx context.Context, s sender, m wire.Message, 
 func (p *Protocol) workerNames(ctx context.Context, t models.Task) (names []string) {
 	all := []models.Task{t}
 	if t.AgentID == "" && t.State == models.TaskRunning { // several have a part of it
-		all, _ = p.orchestrator.Parts(ctx, t.ID) // what is said of them is a courtesy
+		all, _ = p.orchestrator.Subtasks(ctx, t.ID) // what is said of them is a courtesy
 	}
 	for _, one := range all {
 		if one.AgentID == "" || one.State.Ended() {

@@ -53,7 +53,7 @@ func open(t testing.TB, db *storetest.DB) *house {
 		Registry: reg, Classes: map[string]orchestrator.Policy{v5.Class: v5.Policy()}, Poll: 2 * time.Millisecond,
 	})
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 2 * time.Millisecond})
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	require.NoError(t, work.Start(t.Context()))
 	require.NoError(t, runner.Start(t.Context()))
 	t.Cleanup(func() {
@@ -96,7 +96,7 @@ func (h *house) says(t testing.TB, who, line string, wait time.Duration) []strin
 	t.Helper()
 	a := h.Receive(t.Context(), principal(who), []byte(line), wait)
 	if a.Joined && !a.IsError { // what a link does
-		_, err := h.work.Join(t.Context(), who, orchestrator.JoinRequest{Dialect: v5.Name, Version: a.Version, Link: "websocket", Places: a.Concurrency, MaxDepth: a.MaxDepth})
+		_, err := h.work.Join(t.Context(), who, orchestrator.JoinRequest{Protocol: v5.Name, ProtocolVersion: a.Version, Transport: "websocket", Concurrency: a.Concurrency, MaxDepth: a.MaxDepth})
 		require.NoError(t, err)
 	}
 	for l := range strings.SplitSeq(string(a.Body), "\n") {

@@ -10,7 +10,7 @@ import (
 )
 
 // givenUp has W1 and W2 do a task, and W3, who comes later, what W1 was silent about.
-func (h *house) givenUp(t *testing.T, aggregate string) {
+func (h *house) givenUp(t *testing.T) {
 	t.Helper()
 	h.transcript(t, `
 agent ada search
@@ -19,7 +19,7 @@ ada > M1|W1>O1|J|T0|-|-|-|0|S0|-|-
 < M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5
 bob > M1|W2>O1|J|T0|-|-|-|0|S0|-|-
 < M*|O1>W2|A|T0|-|D|-|0|S0|-|registered;id=W2;status=active;version=V5
-user > M1|User>O1|R|-|P1|N|-|0|-|B200|call=search;parallel=2;aggregate=`+aggregate+`
+user > M1|User>O1|R|-|P1|N|-|0|-|B200|call=search;parallel=2
 < M*|O1>User|A|T1|P1|R|-|0|S1|B200|accepted;workers=W1,W2
 ada < M*|O1>W1|R|T1|P1|N|-|0|S1|B100|call=search
 bob < M*|O1>W2|R|T1|P1|N|-|0|S1|B100|call=search
@@ -53,7 +53,7 @@ func (h *house) requireUsed(t *testing.T, id string, tokens int64) {
 func TestALateResultOfAPart(t *testing.T) {
 	t.Parallel()
 	rule(t, "is taken while the other one works, who is told to stop", func(t *testing.T, h *house) {
-		h.givenUp(t, "all")
+		h.givenUp(t)
 		h.transcript(t, `
 ada > M4|W1>O1|S|T1|P1|D|-|0|S1|B60|late=1
 < M*|O1>W1|A|T1|P1|D|-|0|S1|B60|noted
@@ -61,16 +61,14 @@ cid < M*|O1>W3|U|T1|P1|X|-|0|S1|B60|reason=another attempt has succeeded
 # said again it changes nothing
 ada > M4|W1>O1|S|T1|P1|D|-|0|S1|B60|late=1
 < M*|O1>W1|A|T1|P1|D|-|0|S1|B60|noted
-bob > M4|W2>O1|S|T1|P1|D|-|0|S1|B90|b=2
-< M*|O1>W2|A|T1|P1|D|-|0|S1|B90|noted
 user until > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
-< M*|O1>User|S|T1|P1|D|-|0|S1|B150|[{"agent_id":"ada","output":"late=1"},{"agent_id":"bob","output":"b=2"}]
+< M*|O1>User|S|T1|P1|D|-|0|S1|B160|late=1
 `)
 		h.requireUsed(t, "ada", 40)
 		h.requireUsed(t, "cid", 0)
 	})
 	rule(t, "is noted and paid for when the task has ended", func(t *testing.T, h *house) {
-		h.givenUp(t, "first")
+		h.givenUp(t)
 		h.transcript(t, `
 cid > M3|W3>O1|S|T1|P1|D|-|0|S1|B90|c=3
 < M*|O1>W3|A|T1|P1|D|-|0|S1|B90|noted
@@ -83,7 +81,7 @@ ada > M4|W1>O1|S|T1|P1|D|-|0|S1|-|late=1;tokens=40
 		h.requireUsed(t, "cid", 10)
 	})
 	rule(t, "is E40 from who never had a part", func(t *testing.T, h *house) {
-		h.givenUp(t, "all")
+		h.givenUp(t)
 		h.agent(t, "dan", "search")
 		h.says(t, "dan", "M1|W4>O1|J|T0|-|-|-|0|S0|-|-", 0)
 		require.Equal(t, []string{"M*|O1>W4|E|T1|P1|F|E40|0|S1|-|desc=W4 has no task T1 in S1"},

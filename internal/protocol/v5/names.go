@@ -37,7 +37,7 @@ func (p *Protocol) agentByAddress(ctx context.Context, a wire.Address) (string, 
 	if !ok {
 		return "", errorf(wire.E41, "", "%s is no worker", a)
 	}
-	id, err := p.orchestrator.AgentOfNumber(ctx, int64(n))
+	id, err := p.orchestrator.AgentByNumber(ctx, int64(n))
 	return id, notFoundAs(err, wire.E41, "there is no %s", a)
 }
 
@@ -114,7 +114,7 @@ func (p *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (mo
 // workerSubtask is the part of a task that an agent has beside others, and the task itself where
 // it has none.
 func (p *Protocol) workerSubtask(ctx context.Context, s sender, t models.Task) (models.Task, error) {
-	parts, err := p.orchestrator.Parts(ctx, t.ID)
+	parts, err := p.orchestrator.Subtasks(ctx, t.ID)
 	if err != nil {
 		return t, err
 	}

@@ -15,14 +15,14 @@ const Class = Name
 // 60 s for an answer and then its first option, depth 4 (PROTOCOL_V5 §5.4, §7, §8.2).
 func Policy() orchestrator.Policy {
 	return orchestrator.Policy{
-		Timeout: 30 * time.Second, Line: 10 * time.Minute, Answer: time.Minute,
+		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: time.Minute,
 		Retries: 2, Backoff: []time.Duration{time.Second, 2 * time.Second},
-		Retry: []orchestrator.Failure{
+		RetryOn: []orchestrator.Failure{
 			orchestrator.FailureTimeout, orchestrator.FailureUnavailable, orchestrator.FailureSaturated, orchestrator.FailureResource,
 		},
-		Limits:          map[orchestrator.Failure]int{orchestrator.FailureResource: 1},
-		Elsewhere:       []orchestrator.Failure{orchestrator.FailureUnavailable, orchestrator.FailureSaturated},
+		RetryLimits:     map[orchestrator.Failure]int{orchestrator.FailureResource: 1},
+		ReassignOn:      []orchestrator.Failure{orchestrator.FailureUnavailable, orchestrator.FailureSaturated},
 		BreakerFailures: 5, BreakerPause: time.Minute,
-		MaxDepth: 4, MaxQuestions: 2, FirstOption: true,
+		MaxDepth: 4, MaxQuestions: 2, UseFirstOption: true,
 	}
 }

@@ -89,7 +89,7 @@ func TestDropSession(t *testing.T) {
 		require.NoError(t, h.work.ClaimShortID(t.Context(), id, models.ShortID{Context: n, Task: 1}))
 		stays()
 		require.NoError(t, h.work.DeleteShortID(t.Context(), id))
-		_, err = h.work.Submit(t.Context(), principal("user"), orchestrator.Submission{Session: named(n), Capabilities: []string{"dig"}}, nil)
+		_, err = h.work.Submit(t.Context(), principal("user"), orchestrator.Submission{SessionID: named(n), Capabilities: []string{"dig"}}, nil)
 		require.NoError(t, err)
 		stays()
 	})

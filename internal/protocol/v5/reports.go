@@ -65,8 +65,8 @@ func (p *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (
 		progress.Percent = &n
 	}
 	for _, key := range []string{"step", "desc"} {
-		if text, ok := m.Data.Get(key); ok && progress.Name == "" {
-			progress.Name, progress.Step = text, max(t.Step, 1)
+		if text, ok := m.Data.Get(key); ok && progress.StepName == "" {
+			progress.StepName, progress.Step = text, max(t.Step, 1)
 			if text != t.StepName && t.StepName != "" {
 				progress.Step = t.Step + 1
 			}
@@ -231,7 +231,7 @@ func (p *Protocol) handleHandoff(ctx context.Context, s sender, m wire.Message) 
 		return protocol.Reply{}, p.depthError(ctx, s, m, err)
 	}
 	sub := orchestrator.Submission{
-		Class: Class, Agent: target, Priority: corePriority(m.Priority), RequestID: messageKey(m, t),
+		Class: Class, AgentID: target, Priority: corePriority(m.Priority), RequestID: messageKey(m, t),
 	}
 	if call := m.Data.Call(); call != "" {
 		sub.Capabilities = []string{call}

@@ -81,7 +81,7 @@ func (p *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, 
 
 // submit submits a request that has its place.
 func (p *Protocol) submit(ctx context.Context, s sender, m wire.Message, at placement, sub orchestrator.Submission) (t models.Task, err error) {
-	sub.Session = at.session
+	sub.SessionID = at.session
 	if sub.Parameters, err = p.resolveReferences(ctx, s, at, sub.Parameters); err != nil {
 		return t, err
 	}
@@ -156,22 +156,22 @@ func (p *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) 
 	}
 	sub := orchestrator.Submission{
 		ID: id.String(), Class: Class, Priority: corePriority(m.Priority), Override: orchestrator.Override{Notify: s.agentID != ""},
-		Trace: protocol.TraceOf(ctx),
+		Traceparent: protocol.TraceOf(ctx),
 	}
 	if call := m.Data.Call(); call != "" {
 		sub.Capabilities = []string{call}
 	}
 	switch {
 	case m.To.Role == wire.Worker:
-		if sub.Agent, err = p.agentByAddress(ctx, m.To); err != nil {
+		if sub.AgentID, err = p.agentByAddress(ctx, m.To); err != nil {
 			return sub, err
 		}
 	case m.To.Role == wire.Group: // the agents of a sphere
-		sub.Sphere = int(m.To.Number)
+		sub.SphereID = int(m.To.Number)
 	case m.To != self:
 		return sub, errorf(wire.E13, "to", "a request goes to O1, to a worker or to a group, not to %s", m.To)
 	}
-	if sub.Agent == "" && len(sub.Capabilities) == 0 {
+	if sub.AgentID == "" && len(sub.Capabilities) == 0 {
 		return sub, errorf(wire.E10, "", "DATA must have call, a capability such as call=web_search")
 	}
 	if tokens, ok := m.Budget.Tokens(); ok {

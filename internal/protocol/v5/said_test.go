@@ -273,7 +273,7 @@ func TestEventsAsLines(t *testing.T) {
 
 	listened(t, "HaveTheNamesAndCodesOfThisDoorForOthers", "warn", func(t *testing.T, h *spoken) {
 		h.agent(t, "digger", "dig")
-		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Dialect: "envelope", Link: "websocket", Places: 5})
+		_, err := h.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: 5})
 		require.NoError(t, err)
 		submit := func(parameters string) string {
 			done, err := h.work.Submit(t.Context(), principal("user"), orchestrator.Submission{

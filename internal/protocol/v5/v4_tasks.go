@@ -90,7 +90,7 @@ func (p *Protocol) filterByTaskV4(ctx context.Context, tasks []models.Task, tid 
 // findRequestV4 finds the task that somebody speaks of who asked for it in V4: the newest
 // with the TID.
 func (p *Protocol) findRequestV4(ctx context.Context, s *sender, tid int) error {
-	tasks, err := p.orchestrator.TasksNumbered(ctx, s.TokenID, tid, maxRecentTasks)
+	tasks, err := p.orchestrator.TasksByNumber(ctx, s.TokenID, tid, maxRecentTasks)
 	if err != nil {
 		return err
 	}

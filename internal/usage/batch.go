@@ -11,24 +11,24 @@ import (
 	"comet/store"
 )
 
-// operation is one wish of one caller. It is decided on the books of a transaction,
-// which may run several times, so decide sets every result anew.
+// operation is one request of one caller. It is decided on the batch of a transaction, which may
+// run several times, so decide sets every result again.
 type operation interface {
-	// agent is whose account it is about.
+	// agent returns the agent whose account the request concerns.
 	agent() string
-	// reservation names the reservation it ends, "" for none.
+	// reservation returns the id of the reservation that it ends, "" for none.
 	reservation() string
-	// requestIDs are the names of the facts it records.
+	// requestIDs returns the request ids of the facts it records.
 	requestIDs() []string
-	// decide judges the wish and enters its effects into the books, or neither.
-	decide(b *books)
-	// failed is why it was refused, nil when it was not.
+	// decide judges the request and adds either all of its effects to the batch or none.
+	decide(b *batch)
+	// failed returns why the request was refused, nil otherwise.
 	failed() error
 }
 
-// books is what one transaction of the ledger knows and will write. Everything in
-// it is locked: nobody else decides on these accounts meanwhile.
-type books struct {
+// batch holds what one ledger transaction has read and will write. All of its accounts are
+// locked, so no other transaction decides on them.
+type batch struct {
 	tx           *store.Tx
 	now          time.Time
 	spenders     map[string]models.Spender
@@ -43,23 +43,23 @@ type books struct {
 	alerts   []alert
 }
 
-// noAccounts ends a transaction that met agents without an account. Creating one
-// there would lock rows out of order.
+// noAccounts ends a transaction that needs accounts which do not exist yet. Creating them there
+// would lock rows out of order.
 type noAccounts struct{ of []models.Spender }
 
 func (e *noAccounts) Error() string { return "agents have no account yet" }
 
-// errOverdue ends a transaction that met more expired reservations than it frees.
+// errOverdue ends a transaction that found more expired reservations than it releases at once.
 var errOverdue = errors.New("expired reservations are to be freed first")
 
-// maxOverdue is how many expired reservations one transaction frees.
+// maxOverdue is how many expired reservations one transaction releases.
 const maxOverdue = 256
 
-// openBooks locks and reads what the operations are about. Reservations that have
-// expired are freed first, so that no decision is made with tokens nobody holds; it
-// returns errOverdue where there are too many of them, and noAccounts.
-func openBooks(tx *store.Tx, ops []operation) (*books, error) {
-	b := &books{tx: tx, now: tx.Now(), windows: map[store.Window]int64{}, ended: map[store.ReservationKey]models.Reservation{}}
+// openBatch locks and reads what the operations need. It releases expired reservations first, so
+// that no decision counts them. It returns errOverdue if there are too many of them, and
+// noAccounts.
+func openBatch(tx *store.Tx, ops []operation) (*batch, error) {
+	b := &batch{tx: tx, now: tx.Now(), windows: map[store.Window]int64{}, ended: map[store.ReservationKey]models.Reservation{}}
 	if err := tx.ShareChains(); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func openBooks(tx *store.Tx, ops []operation) (*books, error) {
 	if err := b.lock(ops, before); err != nil {
 		return nil, err
 	}
-	// What was read before the locks may have changed since.
+	// Reservations read before the locks may have changed.
 	if b.reservations, err = tx.Reservations(slices.Collect(maps.Keys(before))); err != nil {
 		return nil, err
 	}
@@ -114,9 +114,9 @@ func factKeys(ops []operation) []store.FactKey {
 	return keys
 }
 
-// lock locks the accounts of the agents and of the ancestors whose budget counts a
-// subtree. It returns noAccounts where some have none.
-func (b *books) lock(ops []operation, reservations map[store.ReservationKey]models.Reservation) error {
+// lock locks the accounts of the agents and of the ancestors whose budget limits their subtree.
+// It returns noAccounts if some do not exist.
+func (b *batch) lock(ops []operation, reservations map[store.ReservationKey]models.Reservation) error {
 	wanted, err := b.involved(ops, reservations)
 	if err != nil {
 		return err
@@ -140,9 +140,9 @@ func (b *books) lock(ops []operation, reservations map[store.ReservationKey]mode
 	return nil
 }
 
-// involved reads the chains of the agents and of the reservations and returns whose
-// accounts a decision rests on.
-func (b *books) involved(ops []operation, reservations map[store.ReservationKey]models.Reservation) ([]string, error) {
+// involved reads the chains of the agents and reservations and returns the agents whose accounts
+// a decision needs.
+func (b *batch) involved(ops []operation, reservations map[store.ReservationKey]models.Reservation) ([]string, error) {
 	ids, wanted := map[string]bool{}, map[string]bool{}
 	for _, op := range ops {
 		ids[op.agent()], wanted[op.agent()] = true, true
@@ -169,12 +169,12 @@ func (b *books) involved(ops []operation, reservations map[store.ReservationKey]
 	return slices.Collect(maps.Keys(wanted)), nil
 }
 
-// complete brings the accounts up to date with what is not kept in them: the day,
-// additional budgets that ended, a roll-up that begins to count.
-func (b *books) complete() error {
+// complete brings the accounts up to date with what is not stored in them: the day, expired
+// additional budgets, a subtree that begins to count.
+func (b *batch) complete() error {
 	today := dayOf(b.now)
 	for _, a := range b.accounts {
-		if a.Day < today || a.Day > today+models.MaxDayAhead { // a new day, or one that a wrong clock has begun
+		if a.Day < today || a.Day > today+models.MaxDayAhead { // a new day, or a day written by a wrong clock
 			if err := b.enter(a, today); err != nil {
 				return err
 			}
@@ -195,9 +195,9 @@ func (b *books) complete() error {
 	return nil
 }
 
-// enter brings an account to a day, with the sums of that day's facts; there are some
-// already where a clock was wrong. What is held stays held.
-func (b *books) enter(a *account, day int64) (err error) {
+// enter moves an account to a day, with the sums of that day's facts; there are some if a clock
+// was wrong. Reserved tokens stay reserved.
+func (b *batch) enter(a *account, day int64) (err error) {
 	a.Day, a.changed = day, true
 	a.WarnedDay, a.ExceededDay = min(a.WarnedDay, day-1), min(a.ExceededDay, day-1)
 	if a.Used, a.Forgiven, err = b.tx.OwnUsed(a.AgentID, day); err != nil || !a.Subtree {
@@ -206,10 +206,10 @@ func (b *books) enter(a *account, day int64) (err error) {
 	return b.sumSubtree(a)
 }
 
-// countSubtree begins to count the roll-up of an account whose scope has become
-// subtree. Its charges wait for the account's lock from now on.
-func (b *books) countSubtree(a *account) error {
-	// Where the clock went back, agents below may have used something on a later day.
+// countSubtree begins to sum the subtree of an account whose scope has become subtree. From now
+// on charges below it wait for the account's lock.
+func (b *batch) countSubtree(a *account) error {
+	// If the clock went back, agents below may have used tokens on a later day.
 	latest, err := b.tx.LatestDayBelow(a.AgentID, a.Day, dayOf(b.now)+models.MaxDayAhead)
 	if err != nil {
 		return err
@@ -231,8 +231,8 @@ func (b *books) countSubtree(a *account) error {
 	return b.sumSubtree(a)
 }
 
-// sumSubtree computes the roll-up of the account's day.
-func (b *books) sumSubtree(a *account) (err error) {
+// sumSubtree computes the subtree's usage of the account's day.
+func (b *batch) sumSubtree(a *account) (err error) {
 	if a.SubtreeUsed, err = b.tx.SubtreeUsed(a.spender, a.Day); err != nil {
 		return err
 	}
@@ -240,12 +240,12 @@ func (b *books) sumSubtree(a *account) (err error) {
 	return err
 }
 
-// path returns the chain of ancestors that counts what an agent uses now.
-func (b *books) path(agentID string) string { return store.Path(store.Chain(b.spenders, agentID)) }
+// path returns the chain of ancestors on which an agent's usage counts now.
+func (b *batch) path(agentID string) string { return store.Path(store.Chain(b.spenders, agentID)) }
 
-// counters returns the accounts of a path whose budget counts their subtree, the
-// nearest to the agent first.
-func (b *books) counters(path string) []*account {
+// counters returns the accounts of a path whose budget limits their subtree, the nearest to the
+// agent first.
+func (b *batch) counters(path string) []*account {
 	var out []*account
 	links := strings.Split(path, "/")
 	for _, link := range slices.Backward(links) {
@@ -256,9 +256,9 @@ func (b *books) counters(path string) []*account {
 	return out
 }
 
-// enterDay brings an account and those that count on the path to the same day, the
-// latest of any of them, and returns it.
-func (b *books) enterDay(a *account, counters []*account) (int64, error) {
+// enterDay moves an account and the counters of the path to the latest day of any of them, and
+// returns that day.
+func (b *batch) enterDay(a *account, counters []*account) (int64, error) {
 	today := a.Day
 	for _, c := range counters {
 		today = max(today, c.Day)

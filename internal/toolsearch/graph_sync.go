@@ -12,40 +12,40 @@ import (
 )
 
 const (
-	// purgeEvery is how often edges are looked for that nobody uses any more, and
-	// purgeBatch how many one transaction deletes.
-	purgeEvery = time.Hour
-	purgeBatch = 1000
-	// retry is after what time it is tried again to write or read where that has failed.
-	retry = 5 * time.Second
+	// purgeInterval is how often unused edges are deleted, and purgeBatch how many one
+	// transaction deletes.
+	purgeInterval = time.Hour
+	purgeBatch    = 1000
+	// retryDelay is the least wait after a failed read or write.
+	retryDelay = 5 * time.Second
 )
 
-// ChangeKind says what became of the graph.
+// ChangeKind is a kind of change of the usage graph.
 type ChangeKind uint8
 
-// What happens to the graph. The gateway tells it as events of the same names.
+// The kinds of changes, published as events of the names in the comments.
 const (
 	EdgeCreated    ChangeKind = iota + 1 // edge_created
 	EdgeUpdated                          // edge_updated
-	GraphSynced                          // graph_synced: it was read from SQL
-	MetricsUpdated                       // metrics_updated: ranks and communities are new
+	GraphSynced                          // graph_synced: the graph was read from SQL
+	MetricsUpdated                       // metrics_updated: ranks and communities were computed
 )
 
-// Change is something that became of the graph.
+// Change is a change of the usage graph.
 type Change struct {
 	Kind ChangeKind
-	// From, To and Runs are of the edge.
+	// From, To and Runs describe the edge of EdgeCreated and EdgeUpdated.
 	From, To string
 	Runs     int64
-	// Nodes, Edges (pairs of tools) and Density are of the graph as it is then, and
-	// Communities of its last computation.
+	// Nodes, Edges (pairs of tools) and Density describe the graph after the change, and
+	// Communities the last computation.
 	Nodes, Edges, Communities int
 	Density                   float64
 }
 
-// keepGraph keeps the graph until ctx ends.
-func (x *Index) keepGraph(ctx context.Context) {
-	k := &keeper{Index: x}
+// maintainGraph writes runs, reloads, recomputes and purges the graph until ctx ends.
+func (x *Index) maintainGraph(ctx context.Context) {
+	m := &graphMaintenance{Index: x}
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
@@ -54,56 +54,56 @@ func (x *Index) keepGraph(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		wait := x.opts.Every
-		if err := k.step(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			x.log.Warn("the usage graph of tools cannot be kept, which is tried again", "error", err)
-			wait = max(wait, retry)
+		wait := x.opts.FlushInterval
+		if err := m.step(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			x.log.Warn("maintain the usage graph of tools; retrying", "error", err)
+			wait = max(wait, retryDelay)
 		}
 		tick.Reset(wait)
 	}
 }
 
-// keeper is when what was done last.
-type keeper struct {
+// graphMaintenance holds the times of the last maintenance steps.
+type graphMaintenance struct {
 	*Index
 	reloaded, computed, purged time.Time
-	computedOf                 uint64 // the number of the graph
+	computedNumber             uint64 // of the graph
 }
 
-// step does what is due.
-func (k *keeper) step(ctx context.Context, now time.Time) error {
+// step does the maintenance that is due.
+func (m *graphMaintenance) step(ctx context.Context, now time.Time) error {
 	select {
-	case k.writing <- struct{}{}:
-		defer func() { <-k.writing }()
+	case m.writing <- struct{}{}:
+		defer func() { <-m.writing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := k.flush(ctx); err != nil {
+	if err := m.flush(ctx); err != nil {
 		return err
 	}
-	if now.Sub(k.purged) >= purgeEvery {
-		if err := k.purge(ctx); err != nil {
+	if now.Sub(m.purged) >= purgeInterval {
+		if err := m.purge(ctx); err != nil {
 			return err
 		}
-		k.purged, k.reloaded = now, time.Time{}
+		m.purged, m.reloaded = now, time.Time{}
 	}
-	if now.Sub(k.reloaded) >= k.opts.Reload {
-		if err := k.reload(ctx); err != nil {
+	if now.Sub(m.reloaded) >= m.opts.ReloadInterval {
+		if err := m.reload(ctx); err != nil {
 			return err
 		}
-		k.reloaded = now
+		m.reloaded = now
 	}
-	if g := k.graph.Load(); g.number != k.computedOf && now.Sub(k.computed) >= k.opts.Recompute {
-		of, err := k.recompute(ctx, g)
+	if g := m.graph.Load(); g.number != m.computedNumber && now.Sub(m.computed) >= m.opts.RecomputeInterval {
+		number, err := m.recompute(ctx, g)
 		if err != nil {
 			return err
 		}
-		k.computed, k.computedOf = now, of
+		m.computed, m.computedNumber = now, number
 	}
 	return nil
 }
 
-// reload reads the graph from SQL, with what other replicas have added.
+// reload reads the graph from SQL, with the runs of other replicas.
 func (x *Index) reload(ctx context.Context) error {
 	edges, err := x.store.ToolEdges(ctx, x.opts.MaxEdges)
 	if err != nil {
@@ -120,11 +120,11 @@ func (x *Index) reload(ctx context.Context) error {
 	g := newGraph(edges, nodes, x.store.Now())
 	g.number = old.number + 1
 	x.graph.Store(g)
-	x.opts.Changed(g.change(GraphSynced))
+	x.opts.OnChange(g.change(GraphSynced))
 	return nil
 }
 
-// sameEdges reports whether two lists have the same edges, in whatever order.
+// sameEdges reports whether two lists have the same edges, in any order.
 func sameEdges(a, b []models.ToolEdge) bool {
 	if len(a) != len(b) {
 		return false
@@ -141,8 +141,8 @@ func sameEdges(a, b []models.ToolEdge) bool {
 	return true
 }
 
-// follow has the graph here follow what was written, and tells of it.
-func (x *Index) follow(all []written) {
+// apply updates the graph with written edges and publishes the changes.
+func (x *Index) apply(all []writtenEdge) {
 	old := x.graph.Load()
 	edges := make(map[edge]models.ToolEdge, len(old.source)+len(all))
 	for _, e := range old.source {
@@ -159,25 +159,25 @@ func (x *Index) follow(all []written) {
 	x.graph.Store(g)
 	for _, w := range all {
 		c := g.change(EdgeUpdated)
-		if w.fresh {
+		if w.created {
 			c.Kind = EdgeCreated
 		}
 		c.From, c.To, c.Runs = w.From, w.To, w.Runs
-		x.opts.Changed(c)
+		x.opts.OnChange(c)
 	}
 }
 
 func (g *graph) change(k ChangeKind) Change {
-	most := -1
+	highest := -1
 	for _, c := range g.community {
-		most = max(most, c)
+		highest = max(highest, c)
 	}
-	return Change{Kind: k, Nodes: len(g.ids), Edges: g.edges, Communities: most + 1, Density: g.density}
+	return Change{Kind: k, Nodes: len(g.ids), Edges: g.edges, Communities: highest + 1, Density: g.density}
 }
 
-// purge deletes what nobody uses any more, and what is too much.
+// purge deletes unused edges, nodes and vectors, and edges over MaxEdges.
 func (x *Index) purge(ctx context.Context) error {
-	for _, some := range []func(tx *store.Tx, before time.Time) (int64, error){
+	for _, purgeSome := range []func(tx *store.Tx, before time.Time) (int64, error){
 		func(tx *store.Tx, before time.Time) (int64, error) { return tx.PurgeToolEdges(before, purgeBatch) },
 		func(tx *store.Tx, _ time.Time) (int64, error) { return tx.TrimToolEdges(x.opts.MaxEdges, purgeBatch) },
 		func(tx *store.Tx, before time.Time) (int64, error) { return tx.PurgeToolNodes(before, purgeBatch) },
@@ -185,7 +185,7 @@ func (x *Index) purge(ctx context.Context) error {
 	} {
 		for n := int64(purgeBatch); n == purgeBatch; {
 			err := x.store.Write(ctx, func(tx *store.Tx) (err error) {
-				n, err = some(tx, tx.Now().Add(-x.opts.Keep))
+				n, err = purgeSome(tx, tx.Now().Add(-x.opts.Retention))
 				return err
 			})
 			if err != nil {
