@@ -13,25 +13,25 @@ import (
 	"comet/internal/errs"
 )
 
-// doorkeeper lets agents into the embedded server, keeps them to their own subjects, and
-// shows those out whose token is not accepted any more.
-type doorkeeper struct {
+// agentAuth authenticates agents at the embedded server, restricts them to their own subjects,
+// and disconnects agents whose token is no longer valid.
+type agentAuth struct {
 	secret       string
 	authenticate func(ctx context.Context, token string) (agent string, err error)
 	log          *slog.Logger
 
 	mu sync.Mutex
-	in map[uint64]guest // by the server's number of the connection
+	in map[uint64]agentConn // by the server's connection number
 }
 
-// guest is a connection that was let in.
-type guest struct{ agent, token string }
+// agentConn is an authenticated connection.
+type agentConn struct{ agent, token string }
 
 // Check implements the server's Authentication.
-func (d *doorkeeper) Check(c natsserver.ClientAuthentication) bool {
+func (d *agentAuth) Check(c natsserver.ClientAuthentication) bool {
 	shown := c.GetOpts()
 	if subtle.ConstantTimeCompare([]byte(shown.Token), []byte(d.secret)) == 1 {
-		return true // it is us
+		return true // our own connection
 	}
 	if d.authenticate == nil {
 		c.RegisterUser(&natsserver.User{Username: "agents", Permissions: agentPermissions("*")})
@@ -49,18 +49,18 @@ func (d *doorkeeper) Check(c natsserver.ClientAuthentication) bool {
 	c.RegisterUser(&natsserver.User{Username: agent, Permissions: agentPermissions(word(agent))})
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.in[c.GetID()] = guest{agent, token}
+	d.in[c.GetID()] = agentConn{agent, token}
 	return true
 }
 
-func (d *doorkeeper) verify(ctx context.Context, token string) (string, error) {
+func (d *agentAuth) verify(ctx context.Context, token string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, authTimeout)
 	defer cancel()
 	return d.authenticate(ctx, token)
 }
 
-// watch looks at the tokens of all connections again, every so often until ctx ends.
-func (d *doorkeeper) watch(ctx context.Context, server *natsserver.Server, every time.Duration) {
+// watch verifies the tokens of all connections periodically until ctx ends.
+func (d *agentAuth) watch(ctx context.Context, server *natsserver.Server, every time.Duration) {
 	if d.authenticate == nil {
 		return
 	}
@@ -72,19 +72,19 @@ func (d *doorkeeper) watch(ctx context.Context, server *natsserver.Server, every
 			return
 		case <-tick.C:
 		}
-		d.look(ctx, server)
+		d.verifyAll(ctx, server)
 	}
 }
 
-// look ends the connections whose token is not accepted any more or is another agent's
-// by now. Each token is looked up once; where that cannot be done, its connections stay.
-func (d *doorkeeper) look(ctx context.Context, server *natsserver.Server) {
+// verifyAll ends connections whose token is invalid or belongs to another agent now. Each token
+// is verified once; if that fails, its connections stay.
+func (d *agentAuth) verifyAll(ctx context.Context, server *natsserver.Server) {
 	d.mu.Lock()
 	in := maps.Clone(d.in)
 	d.mu.Unlock()
-	good := make(map[guest]bool, len(in))
+	good := make(map[agentConn]bool, len(in))
 	for id, g := range in {
-		if server.GetClient(id) == nil { // it has gone by itself
+		if server.GetClient(id) == nil { // it has disconnected
 			d.leave(id)
 			continue
 		}
@@ -101,23 +101,23 @@ func (d *doorkeeper) look(ctx context.Context, server *natsserver.Server) {
 			continue
 		}
 		d.log.Info("an agent's connection to NATS was ended, because its token is not accepted any more", "agent", g.agent)
-		_ = server.DisconnectClientByID(id) // its error is that it has gone
+		_ = server.DisconnectClientByID(id) // fails only if it has disconnected
 		d.leave(id)
 	}
 }
 
-func (d *doorkeeper) leave(id uint64) {
+func (d *agentAuth) leave(id uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.in, id)
 }
 
-// isRefusal tells a token that is not accepted from one that cannot be looked up.
+// isRefusal distinguishes an invalid token from a failed verification.
 func isRefusal(err error) bool {
 	return errs.Is(err, errs.Unauthenticated) || errs.Is(err, errs.AgentInactive)
 }
 
-// agentPermissions are those of one agent, or of all with *.
+// agentPermissions returns the permissions of one agent, or of all with *.
 func agentPermissions(agent string) *natsserver.Permissions {
 	own := "comet.agents." + agent + "."
 	return &natsserver.Permissions{
