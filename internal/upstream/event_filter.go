@@ -17,13 +17,9 @@ type eventFilter struct {
 	limit   int
 	invalid *invalidMessages
 	hook    messageHook
-	// resumes is that the SDK looks at the id of an event without data. Its reader for
-	// 2024-11-05 takes any event for a message, and gives up at one that is none.
-	resumes bool
-
-	out  []byte // of what is passed on, not read yet
-	err  error  // after it
-	next event
+	out     []byte // of what is passed on, not read yet
+	err     error  // after it
+	next    event
 }
 
 // event is one that is being read.
@@ -31,14 +27,14 @@ type event struct {
 	name, id, retry []byte
 	data            []byte
 	hasData         bool
-	over            *envelope
+	over            *oversized
 }
 
-func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, aside messageHook, resumes bool) *eventFilter {
+func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, aside messageHook) *eventFilter {
 	// A line has the name of its field before the message. Every answer is a stream of its
 	// own, mostly of one short line: the buffer is small.
 	in := &lineReader{r: bufio.NewReader(body), limit: limit + len("data: ")}
-	return &eventFilter{Closer: body, in: in, limit: limit, invalid: garbage, hook: aside, resumes: resumes}
+	return &eventFilter{Closer: body, in: in, limit: limit, invalid: garbage, hook: aside}
 }
 
 // Read implements io.Reader.
@@ -51,7 +47,8 @@ func (e *eventFilter) Read(p []byte) (int, error) {
 		e.err = err
 		switch {
 		case over != nil:
-			e.tooLong(over)
+			over.head = bytes.TrimPrefix(over.head, []byte("data:"))
+			e.next.over, e.next.data = over, nil
 		case len(line) > 0:
 			e.field(line)
 		case err == nil:
@@ -65,10 +62,6 @@ func (e *eventFilter) Read(p []byte) (int, error) {
 	e.out = e.out[n:]
 	return n, nil
 }
-
-// tooLong takes a line over the limit. The envelope has seen "data: " before the object,
-// which it takes for nothing.
-func (e *eventFilter) tooLong(over *envelope) { e.next.over, e.next.data = over, nil }
 
 func (e *eventFilter) field(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
@@ -89,11 +82,11 @@ func (e *eventFilter) data(value []byte) {
 	next := &e.next
 	switch {
 	case next.over != nil:
-		next.over.feed(value)
+		next.over.add(value)
 	case len(next.data)+len(value) > e.limit:
-		next.over = &envelope{}
-		next.over.feed(next.data)
-		next.over.feed(value)
+		next.over = &oversized{}
+		next.over.add(next.data)
+		next.over.add(value)
 		next.data = nil
 	default:
 		if next.hasData {
@@ -110,7 +103,7 @@ func (e *eventFilter) dispatch() {
 	isMessage := len(next.name) == 0 || string(next.name) == "message"
 	if next.over != nil {
 		next.data, next.hasData = nil, false
-		if id, ok := next.over.answers(); ok {
+		if id, ok := next.over.responseID(); ok {
 			next.data, next.hasData = errorResponse(id, tooLarge(e.limit)), true
 		} else {
 			e.invalid.add("")
@@ -125,10 +118,7 @@ func (e *eventFilter) dispatch() {
 		}
 	}
 	if isMessage && len(next.data) == 0 {
-		next.name = nil
-		if !e.resumes {
-			next = event{}
-		}
+		next.name = nil // the SDK still reads the id of the event
 	}
 	e.out = next.encode()
 }
