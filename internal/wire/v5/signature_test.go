@@ -6,14 +6,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 )
 
 func requireReason(t *testing.T, err error, reason string) {
 	t.Helper()
 	var e *v5.Error
 	require.ErrorAs(t, err, &e)
-	require.Equal(t, v5.E90, e.Code())
+	require.Equal(t, codes.E90, e.Code())
 	require.Equal(t, reason, e.Reason())
 }
 
@@ -49,7 +50,7 @@ func TestVerifyRefuses(t *testing.T) {
 	require.NoError(t, err)
 	mark := strings.Index(signed, ";auth=")
 	for i := range mark {
-		requireReason(t, v5.Verify(signed[:i]+"~"+signed[i+1:], key), v5.ReasonSignature)
+		requireReason(t, v5.Verify(signed[:i]+"~"+signed[i+1:], key), codes.ReasonSignature)
 	}
 	digits := len(signed) - 8
 	for i := digits; i < len(signed); i++ {
@@ -57,15 +58,15 @@ func TestVerifyRefuses(t *testing.T) {
 		if signed[i] == '0' {
 			other = "1"
 		}
-		requireReason(t, v5.Verify(signed[:i]+other+signed[i+1:], key), v5.ReasonSignature)
+		requireReason(t, v5.Verify(signed[:i]+other+signed[i+1:], key), codes.ReasonSignature)
 	}
-	requireReason(t, v5.Verify(signed, []byte("another key")), v5.ReasonSignature)
-	requireReason(t, v5.Verify(signed, nil), v5.ReasonSignature)
-	requireReason(t, v5.Verify(good, key), v5.ReasonUnsigned)
-	requireReason(t, v5.Verify("", key), v5.ReasonUnsigned)
-	requireReason(t, v5.Verify(signed[:len(signed)-1], key), v5.ReasonAuth)
-	requireReason(t, v5.Verify(signed+";x=1", key), v5.ReasonAuth)
-	requireReason(t, v5.Verify(signed+signed[mark:], key), v5.ReasonAuth)
+	requireReason(t, v5.Verify(signed, []byte("another key")), codes.ReasonSignature)
+	requireReason(t, v5.Verify(signed, nil), codes.ReasonSignature)
+	requireReason(t, v5.Verify(good, key), codes.ReasonUnsigned)
+	requireReason(t, v5.Verify("", key), codes.ReasonUnsigned)
+	requireReason(t, v5.Verify(signed[:len(signed)-1], key), codes.ReasonAuth)
+	requireReason(t, v5.Verify(signed+";x=1", key), codes.ReasonAuth)
+	requireReason(t, v5.Verify(signed+signed[mark:], key), codes.ReasonAuth)
 }
 
 // TestSignRefuses what could not be verified.
@@ -90,7 +91,7 @@ func TestSignRefuses(t *testing.T) {
 		"a nonce of no hex": {good, key, "S1", "00ag"},
 	} {
 		got, err := v5.Sign(c.line, c.key, c.session, c.nonce)
-		requireReason(t, err, v5.ReasonAuth)
+		requireReason(t, err, codes.ReasonAuth)
 		require.Empty(t, got, name)
 	}
 }

@@ -3,23 +3,25 @@ package v5
 import (
 	"strconv"
 	"strings"
+
+	"comet/internal/wire/v5/codes"
 )
 
-// RefKind says what a reference points to (PROTOCOL_V5 §6.3).
+// RefKind is the kind of a reference (PROTOCOL_V5 §6.3).
 type RefKind byte
 
 // The kinds of references.
 const (
-	// RefTask is #REF:T1:field, a field of a task's result; #REF:T1 is the whole of it,
-	// and #REF:field (§3.4) names no task.
+	// RefTask is #REF:T1:field, a field of a task's result; #REF:T1 is all of the result, and
+	// #REF:field (§3.4) names no task.
 	RefTask RefKind = iota + 1
-	// RefContext is #CTX:key, a value of the current session.
+	// RefContext is #CTX:key, a fact of the current session.
 	RefContext
-	// RefMessage is #MSG:M3, the newest message so numbered between two ends.
+	// RefMessage is #MSG:M3, the newest message with that number between two ends.
 	RefMessage
 )
 
-// What references begin with.
+// The prefixes of references.
 const (
 	refTask    = "#REF:"
 	refContext = "#CTX:"
@@ -37,12 +39,12 @@ type Ref struct {
 	Number int
 }
 
-// IsRef reports whether a value means to be a reference.
+// IsRef reports whether a value begins as a reference.
 func IsRef(value string) bool {
 	return strings.HasPrefix(value, refTask) || strings.HasPrefix(value, refContext) || strings.HasPrefix(value, refMessage)
 }
 
-// ParseRef reads a value that is one reference. The error is an *Error with E43.
+// ParseRef parses a value that is one reference. The error is an *Error with E43.
 func ParseRef(value string) (Ref, error) {
 	var r Ref
 	var ok bool
@@ -52,18 +54,18 @@ func ParseRef(value string) (Ref, error) {
 		r, ok = Ref{Kind: RefContext, Field: rest}, isField(rest)
 	} else if rest, found := strings.CutPrefix(value, refMessage); found {
 		r.Kind = RefMessage
-		r.Number, ok = number(rest, 'M', 4)
+		r.Number, ok = parseNumber(rest, 'M', 4)
 		ok = ok && r.Number > 0
 	}
 	if !ok {
-		return Ref{}, refusal(E43, "", SegmentData, quote(value)+" must be a reference such as #REF:T1:raw, #CTX:key or #MSG:M3")
+		return Ref{}, newError(codes.E43, "", segmentData, quote(value)+" must be a reference such as #REF:T1:raw, #CTX:key or #MSG:M3")
 	}
 	return r, nil
 }
 
 func parseTaskRef(text string) (Ref, bool) {
 	head, field, more := strings.Cut(text, ":")
-	task, ok := ParseTask(head)
+	task, ok := parseTask(head)
 	switch {
 	case ok && !more:
 		return Ref{Kind: RefTask, Task: task}, true
@@ -73,7 +75,7 @@ func parseTaskRef(text string) (Ref, bool) {
 	return Ref{Kind: RefTask, Field: text}, isField(text)
 }
 
-// String is the reference as it stands in DATA, "" for one that cannot be said.
+// String returns the reference as it is written in DATA, "" for an invalid one.
 func (r Ref) String() string {
 	var text string
 	switch {
@@ -88,14 +90,14 @@ func (r Ref) String() string {
 	case r.Kind == RefMessage:
 		text = refMessage + "M" + strconv.Itoa(r.Number)
 	}
-	if again, err := ParseRef(text); err != nil || again != r {
+	if parsed, err := ParseRef(text); err != nil || parsed != r {
 		return ""
 	}
 	return text
 }
 
-// isField reports whether text can be a field or a key: a word without any delimiter
-// of DATA or of references.
+// isField reports whether text can be a field or a key: a word without a delimiter of DATA or of
+// references.
 func isField(text string) bool {
-	return text != "" && !strings.ContainsAny(text, " \"#,:;=") && inspect(text).problem == sound
+	return text != "" && !strings.ContainsAny(text, " \"#,:;=") && inspect(text).defect == 0
 }
