@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+
+	"comet/internal/words"
 )
 
 // The servers that comet is itself.
@@ -62,3 +64,26 @@ func (s NameStyle) listed(server, tool string) string {
 
 // splitListed cuts a listed name. The server's id has no underscore.
 func splitListed(name string) (server, tool string, ok bool) { return strings.Cut(name, "__") }
+
+func clip(s string) string { return words.Clip(s) }
+
+// truncate is the beginning of a text, most bytes of it.
+func truncate(s string, most int) string {
+	if len(s) > most {
+		return s[:most]
+	}
+	return s
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// shortDigest is enough of a digest to tell two names apart.
+func shortDigest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:3])
+}

@@ -1,3 +1,11 @@
+// Package tools is what becomes of a call of a tool, whichever door it came in by: the tools
+// of all upstreams and a few of comet's own, which search them, run code over them, and hand
+// work to agents (AgentCards).
+//
+// A call goes one way (call.go): its name is looked up in the catalogue, the policy of the
+// token decides, the ledger is asked, the upstream does it, and the audit trail keeps who,
+// what and how it ended. Code that runs in the sandbox calls tools the same way, each call on
+// its own; so does the agent that each upstream is, for tasks of the orchestrator.
 package tools
 
 import (
@@ -17,6 +25,7 @@ import (
 	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 	"comet/internal/usage"
+	"comet/models"
 	"comet/store"
 )
 
@@ -188,3 +197,59 @@ func (h *Service) Start(ctx context.Context) error {
 
 // Stop implements lifecycle.Service.
 func (h *Service) Stop(ctx context.Context) error { return h.services.Stop(ctx) }
+
+// ChangeKind is what a change is of.
+type ChangeKind int
+
+// What changes. Of the first three a client's list may be another than it was.
+const (
+	ToolsChanged ChangeKind = iota
+	PromptsChanged
+	ResourcesChanged
+	// ResourceUpdated is one resource, of which Change.URI says which.
+	ResourceUpdated
+)
+
+// Change is news for the doors whose clients have lists.
+type Change struct {
+	Kind ChangeKind
+	URI  string // of ResourceUpdated
+}
+
+// OnUpstreamChange hears from the upstreams what changed; it does not block.
+func (h *Service) OnUpstreamChange(c upstream.Change) {
+	switch c.Kind {
+	case upstream.ResourceUpdated:
+		h.opts.OnChange(Change{ResourceUpdated, c.URI})
+		return
+	case upstream.Up:
+		h.publishUpstreamEvent(models.EventUpstreamUp, models.UpstreamChanged{ID: c.Server, Tools: len(h.upstreams.Tools(c.Server))})
+	case upstream.Down:
+		h.publishUpstreamEvent(models.EventUpstreamDown, models.UpstreamChanged{ID: c.Server, Reason: h.downReason(c.Server)})
+	case upstream.Prompts:
+		h.opts.OnChange(Change{Kind: PromptsChanged})
+	case upstream.Resources:
+		h.opts.OnChange(Change{Kind: ResourcesChanged})
+	}
+	h.refreshSoon(c.Server)
+}
+
+func (h *Service) publishUpstreamEvent(kind models.EventType, data models.UpstreamChanged) {
+	h.auditLog.addEvent(models.EventDraft{Type: kind, Key: data.ID, Data: data})
+}
+
+func (h *Service) downReason(server string) string {
+	s, _ := h.status(server)
+	return s.Error
+}
+
+// OnGraphChange hears from the index what became of the usage graph; it does not block.
+func (h *Service) OnGraphChange(c toolsearch.Change) {
+	kinds := map[toolsearch.ChangeKind]models.EventType{
+		toolsearch.EdgeCreated: models.EventEdgeCreated, toolsearch.EdgeUpdated: models.EventEdgeUpdated,
+		toolsearch.GraphSynced: models.EventGraphSynced, toolsearch.MetricsUpdated: models.EventMetricsUpdated,
+	}
+	h.auditLog.addEvent(models.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: models.GraphChanged{
+		From: c.From, To: c.To, Runs: c.Runs, Nodes: c.Nodes, Edges: c.Edges, Communities: c.Communities, Density: c.Density,
+	}})
+}
