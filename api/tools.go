@@ -97,7 +97,7 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 //	@Produce		json
 //	@Security		BearerAuth[tools:call]
 //	@Param			body	body	tools.SearchQuery	true	"What is looked for"
-//	@Success		200	{object}	tools.Found	"What was found, the best first"
+//	@Success		200	{object}	tools.SearchResult	"What was found, the best first"
 //	@Failure		400	"The query is empty or a field out of range"
 //	@Router			/api/v1/tools/search [post]
 func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {

@@ -14,91 +14,89 @@ import (
 )
 
 const (
-	// flushInterval is how long the end of a call waits to be written at most, writeMany how
-	// many are written without waiting for that.
+	// flushInterval is the longest time until a finished call is written, and flushBatch the
+	// number of calls that are written earlier.
 	flushInterval, flushBatch = 100 * time.Millisecond, 500
-	// maxPendingCalls is how many may wait; who ends a call then waits too.
+	// maxPendingCalls is how many calls may be pending; further ones block until there is space.
 	maxPendingCalls = 20_000
-	// maxPendingEvents is how many other events may wait; further ones are lost.
+	// maxPendingEvents is how many other events may be pending; further ones are dropped.
 	maxPendingEvents = 2000
-	// maxPendingText is how long what was said in calls that wait may be together, in bytes, and
-	// writeAgain the rest after a failure.
+	// maxPendingText is the longest text of pending calls together, in bytes. retryPause is the
+	// pause after a failed write.
 	maxPendingText = 64 << 20
 	retryPause     = time.Second
-	// flushTimeout is how long the last calls may take to be written.
+	// flushTimeout limits one flush.
 	flushTimeout = 10 * time.Second
 )
 
-// auditLog keeps who called what, and tells the ledger what it cost. Both are written together
-// with those of other calls, a moment after the call: a call waits for no transaction. A
-// process that is killed loses what it still held, some tenths of a second of it; what the
-// ledger had reserved for them stays reserved until that expires.
+// auditLog records tool calls and settles their costs with the ledger. Both are written in
+// batches a moment after the call, so a call waits for no transaction. A process that is killed
+// loses the calls of the last flush interval; the tokens reserved for them become free when the
+// reservation expires.
 type auditLog struct {
 	store    *store.Store
-	meter    *prepaid
+	prepaid  *prepaid
 	tokens   *tokenCounter
 	log      *slog.Logger
 	loop     *lifecycle.Loop
 	mu       sync.Mutex
 	roomFree *sync.Cond
-	// open is how many calls are not written yet, those that are being written too, and size
-	// how long what was said in those that wait is, in bytes.
+	// open is the number of calls that are not written yet, and size the length of the text of
+	// the pending ones in bytes.
 	open, size int
-	waiting    []callRecord
+	pending    []callRecord
 	events     []models.EventDraft
-	batchFull  chan struct{} // has one when a batch is there
-	writing    chan struct{} // has one from who writes
+	batchFull  chan struct{} // receives when a batch is full
+	writing    chan struct{} // holds one during a flush
 }
 
-func newAuditLog(s *store.Store, m *prepaid, log *slog.Logger) *auditLog {
-	t := &auditLog{store: s, meter: m, tokens: newTokenCounter(), log: log, batchFull: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
-	t.roomFree = sync.NewCond(&t.mu)
-	t.loop = lifecycle.NewLoop(t.run)
-	return t
+func newAuditLog(s *store.Store, p *prepaid, log *slog.Logger) *auditLog {
+	l := &auditLog{store: s, prepaid: p, tokens: newTokenCounter(), log: log, batchFull: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
+	l.roomFree = sync.NewCond(&l.mu)
+	l.loop = lifecycle.NewLoop(l.run)
+	return l
 }
 
 // Start implements lifecycle.Service.
-func (t *auditLog) Start(ctx context.Context) error { return t.loop.Start(ctx) }
+func (l *auditLog) Start(ctx context.Context) error { return l.loop.Start(ctx) }
 
-// Stop implements lifecycle.Service: what waits is written first, and what the ledger holds
-// is given back.
-func (t *auditLog) Stop(ctx context.Context) error {
-	if err := t.loop.Stop(ctx); err != nil {
+// Stop implements lifecycle.Service: it writes pending calls and releases all reservations.
+func (l *auditLog) Stop(ctx context.Context) error {
+	if err := l.loop.Stop(ctx); err != nil {
 		return err
 	}
-	if err := t.flush(ctx, true); err != nil {
+	if err := l.flush(ctx, true); err != nil {
 		return err
 	}
-	return t.flush(ctx, true) // what an account had to keep back while it repeated itself
+	return l.flush(ctx, true) // settles accounts whose last statement had to be repeated
 }
 
-// add has a call written soon. Where too many wait already it waits for room: no call is
-// lost.
-func (t *auditLog) add(e callRecord) {
-	t.mu.Lock()
-	for t.open >= maxPendingCalls {
-		t.roomFree.Wait()
+// add queues a finished call. It blocks while too many calls are pending, so that none is lost.
+func (l *auditLog) add(e callRecord) {
+	l.mu.Lock()
+	for l.open >= maxPendingCalls {
+		l.roomFree.Wait()
 	}
-	t.open++
+	l.open++
 	size := e.textSize()
-	if large := t.size+size > maxPendingText; large { // who said so much counts it himself
-		t.mu.Unlock()
-		t.countTokens(&e)
-		t.mu.Lock()
+	if large := l.size+size > maxPendingText; large { // the caller counts the tokens of a large text itself
+		l.mu.Unlock()
+		l.countTokens(&e)
+		l.mu.Lock()
 		size = 0
 	}
-	t.waiting, t.size = append(t.waiting, e), t.size+size
-	n := len(t.waiting)
-	t.mu.Unlock()
+	l.pending, l.size = append(l.pending, e), l.size+size
+	n := len(l.pending)
+	l.mu.Unlock()
 	if n == flushBatch {
 		select {
-		case t.batchFull <- struct{}{}:
+		case l.batchFull <- struct{}{}:
 		default:
 		}
 	}
 }
 
-func (t *auditLog) run(ctx context.Context) {
+func (l *auditLog) run(ctx context.Context) {
 	tick := time.NewTicker(flushInterval)
 	defer tick.Stop()
 	for {
@@ -106,10 +104,10 @@ func (t *auditLog) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-t.batchFull:
+		case <-l.batchFull:
 		}
-		if err := t.flush(context.WithoutCancel(ctx), false); err != nil {
-			t.log.Warn("calls of tools could not be written; they are kept", "error", err)
+		if err := l.flush(context.WithoutCancel(ctx), false); err != nil {
+			l.log.Warn("write tool calls; retrying", "error", err)
 			rest := time.NewTimer(retryPause)
 			select {
 			case <-ctx.Done():
@@ -120,178 +118,176 @@ func (t *auditLog) run(ctx context.Context) {
 	}
 }
 
-// Flush writes what waits, so that who reads finds it.
-func (t *auditLog) Flush(ctx context.Context) error { return t.flush(ctx, false) }
+// Flush writes everything that is pending.
+func (l *auditLog) Flush(ctx context.Context) error { return l.flush(ctx, false) }
 
-// flush writes what waits; all is also to give back what the ledger holds.
-func (t *auditLog) flush(ctx context.Context, all bool) error {
+// flush writes everything that is pending; all also releases all reservations.
+func (l *auditLog) flush(ctx context.Context, all bool) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	select {
-	case t.writing <- struct{}{}:
-		defer func() { <-t.writing }()
+	case l.writing <- struct{}{}:
+		defer func() { <-l.writing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	batch, news := t.drain()
+	batch, events := l.drain()
 	calls := make([]models.ToolCall, len(batch))
 	for i := range batch {
-		t.countTokens(&batch[i])
+		l.countTokens(&batch[i])
 		calls[i] = batch[i].ToolCall
-		news = append(news, eventOf(calls[i]))
+		events = append(events, eventOf(calls[i]))
 	}
-	accounts := t.meter.dueAccounts(ctx, all)
-	if len(calls) == 0 && len(accounts) == 0 && len(news) == 0 {
+	accounts := l.prepaid.dueAccounts(ctx, all)
+	if len(calls) == 0 && len(accounts) == 0 && len(events) == 0 {
 		return nil
 	}
-	err := t.write(ctx, calls, news, accounts)
+	err := l.write(ctx, calls, events, accounts)
 	switch {
 	case err == nil:
 		finishStatements(accounts, true)
-		t.markWritten(len(batch))
+		l.markWritten(len(batch))
 		return nil
-	case !t.isRejected(ctx, err):
+	case !l.isRejected(ctx, err):
 		finishStatements(accounts, false)
-		t.requeue(batch, news[:len(news)-len(batch)])
+		l.requeue(batch, events[:len(events)-len(batch)])
 		return err
 	}
-	t.log.Warn("one of the calls or accounts cannot be written; each is written for itself", "error", err)
-	return t.writeSeparately(ctx, batch, news[:len(news)-len(batch)], accounts)
+	l.log.Warn("a batch of tool calls was rejected; writing each entry on its own", "error", err)
+	return l.writeSeparately(ctx, batch, events[:len(events)-len(batch)], accounts)
 }
 
-// addEvent has an event written with the next calls. It is for news that nobody waits for: where
-// too many wait already, it is left out.
-func (t *auditLog) addEvent(e models.EventDraft) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.events) < maxPendingEvents {
-		t.events = append(t.events, e)
+// addEvent queues an event for the next flush. An event is dropped when too many are pending.
+func (l *auditLog) addEvent(e models.EventDraft) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.events) < maxPendingEvents {
+		l.events = append(l.events, e)
 	}
 }
 
-// countTokens counts what was said in a call, and has its payer pay that.
-func (t *auditLog) countTokens(e *callRecord) {
+// countTokens counts the tokens of a call and charges them to its payer.
+func (l *auditLog) countTokens(e *callRecord) {
 	if e.texts == nil {
 		return
 	}
-	e.Tokens = t.tokens.count(e.texts...)
+	e.Tokens = l.tokens.count(e.texts...)
 	if e.payer != nil {
 		e.payer.recordUse(e.estimate, e.Tokens)
 	}
 	e.estimate, e.texts = e.Tokens, nil
 }
 
-func (t *auditLog) drain() ([]callRecord, []models.EventDraft) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	out, news := t.waiting, t.events
-	t.waiting, t.events, t.size = nil, nil, 0
-	return out, news
+func (l *auditLog) drain() ([]callRecord, []models.EventDraft) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out, events := l.pending, l.events
+	l.pending, l.events, l.size = nil, nil, 0
+	return out, events
 }
 
-// markWritten makes room for as many calls as are written.
-func (t *auditLog) markWritten(n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.open -= n
-	t.roomFree.Broadcast()
+// markWritten frees the space of n calls.
+func (l *auditLog) markWritten(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open -= n
+	l.roomFree.Broadcast()
 }
 
-// requeue has what could not be written wait again, before what came since.
-func (t *auditLog) requeue(batch []callRecord, news []models.EventDraft) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.waiting, t.events = append(batch, t.waiting...), append(news, t.events...)
+// requeue puts a failed batch back in front of newer entries.
+func (l *auditLog) requeue(batch []callRecord, events []models.EventDraft) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending, l.events = append(batch, l.pending...), append(events, l.events...)
 }
 
-// isRejected reports whether what could not be written is to blame: the database answers.
-func (t *auditLog) isRejected(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && !errs.Is(err, errs.Unavailable) && !errs.Is(err, errs.Timeout) && t.store.Ping(ctx) == nil
+// isRejected reports whether the database is available and rejected the data.
+func (l *auditLog) isRejected(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !errs.Is(err, errs.Unavailable) && !errs.Is(err, errs.Timeout) && l.store.Ping(ctx) == nil
 }
 
-// write writes calls and events, and tells the ledger of accounts, in one transaction. For
-// accounts of which too much was asked it is tried again with what they need.
-func (t *auditLog) write(ctx context.Context, calls []models.ToolCall, news []models.EventDraft, accounts []*dueAccount) error {
+// write writes calls and events and settles accounts in one transaction. When the ledger refuses
+// a reservation, it retries with the minimum that the account needs.
+func (l *auditLog) write(ctx context.Context, calls []models.ToolCall, events []models.EventDraft, accounts []*dueAccount) error {
 	for range 2*len(accounts) + 1 {
-		err := t.meter.ledger.Write(ctx, func(tx *store.Tx) error {
+		err := l.prepaid.ledger.Write(ctx, func(tx *store.Tx) error {
 			if err := tx.AddToolCalls(calls); err != nil {
 				return err
 			}
-			if err := tx.EmitAll(news); err != nil {
+			if err := tx.EmitAll(events); err != nil {
 				return err
 			}
-			return t.meter.settleAll(tx, accounts)
+			return l.prepaid.settleAll(tx, accounts)
 		})
-		var much *overReserved
-		if !errors.As(err, &much) {
+		var refused *overReserved
+		if !errors.As(err, &refused) {
 			return err
 		}
-		much.markScarce(t.meter.clock())
-		if much.renewal > much.minimum {
-			much.renewal = much.minimum
+		refused.markScarce(l.prepaid.clock())
+		if refused.renewal > refused.minimum {
+			refused.renewal = refused.minimum
 		} else {
-			much.renewal = 0 // what is bound is more than there is
+			refused.renewal = 0 // even the committed tokens exceed the budget
 		}
 	}
 	return nil
 }
 
-// writeSeparately writes each call and each account for itself, so that one that no database takes, or
-// that the ledger refuses, holds up no other. What cannot be written twice by a database that
-// answers is said, and lost; where it does not answer, all that is left waits.
-func (t *auditLog) writeSeparately(ctx context.Context, batch []callRecord, news []models.EventDraft, accounts []*dueAccount) (err error) {
+// writeSeparately writes each account, call and event on its own, so that one that is rejected
+// does not block the others. Data that is rejected twice is logged and dropped; when the database
+// is unavailable, the rest stays pending.
+func (l *auditLog) writeSeparately(ctx context.Context, batch []callRecord, events []models.EventDraft, accounts []*dueAccount) (err error) {
 	for i, d := range accounts {
-		lost, err := t.writeOnce(ctx, func() error { return t.write(ctx, nil, nil, []*dueAccount{d}) })
+		lost, err := l.writeOnce(ctx, func() error { return l.write(ctx, nil, nil, []*dueAccount{d}) })
 		switch {
 		case lost:
-			t.log.Error("what an agent used is not in the ledger", "agent", d.agentID, "tokens", d.writeOff(d.statement), "error", err)
+			l.log.Error("tokens of tool calls were not charged", "agent", d.agentID, "tokens", d.writeOff(d.statement), "error", err)
 			<-d.ledgerAccess
 		case err != nil:
 			finishStatements(accounts[i:], false)
-			t.requeue(batch, news)
+			l.requeue(batch, events)
 			return err
 		default:
 			finishStatements([]*dueAccount{d}, true)
 		}
 	}
 	for i, e := range batch {
-		lost, err := t.writeOnce(ctx, func() error {
-			return t.write(ctx, []models.ToolCall{e.ToolCall}, []models.EventDraft{eventOf(e.ToolCall)}, nil)
+		lost, err := l.writeOnce(ctx, func() error {
+			return l.write(ctx, []models.ToolCall{e.ToolCall}, []models.EventDraft{eventOf(e.ToolCall)}, nil)
 		})
 		switch {
 		case lost:
-			t.log.Error("a call of a tool is not in the audit trail", "call", e.ID, "agent", e.AgentID, "error", err)
+			l.log.Error("a tool call is missing from the audit log", "call", e.ID, "agent", e.AgentID, "error", err)
 		case err != nil:
-			t.requeue(batch[i:], news)
+			l.requeue(batch[i:], events)
 			return err
 		}
-		t.markWritten(1)
+		l.markWritten(1)
 	}
-	for i, e := range news {
-		lost, err := t.writeOnce(ctx, func() error { return t.write(ctx, nil, []models.EventDraft{e}, nil) })
+	for i, e := range events {
+		lost, err := l.writeOnce(ctx, func() error { return l.write(ctx, nil, []models.EventDraft{e}, nil) })
 		switch {
 		case lost:
-			t.log.Error("an event is lost", "type", e.Type, "error", err)
+			l.log.Error("an event was dropped", "type", e.Type, "error", err)
 		case err != nil:
-			t.requeue(nil, news[i:])
+			l.requeue(nil, events[i:])
 			return err
 		}
 	}
 	return nil
 }
 
-// writeOnce writes one thing, again where that fails, and reports whether it is lost: the database
-// answers, and does not take it.
-func (t *auditLog) writeOnce(ctx context.Context, write func() error) (lost bool, err error) {
+// writeOnce runs a write, once more after a rejection, and reports whether the data was rejected.
+func (l *auditLog) writeOnce(ctx context.Context, write func() error) (lost bool, err error) {
 	for range 2 {
-		if err = write(); err == nil || !t.isRejected(ctx, err) {
+		if err = write(); err == nil || !l.isRejected(ctx, err) {
 			return false, err
 		}
 	}
 	return true, err
 }
 
-// eventOf is a call as the event stream tells of it.
+// eventOf returns the event of a call.
 func eventOf(c models.ToolCall) models.EventDraft {
 	kind := models.EventToolCalled
 	if c.Outcome != models.ToolSucceeded {
@@ -304,30 +300,29 @@ func eventOf(c models.ToolCall) models.EventDraft {
 	}}
 }
 
-// Calls returns lines of the audit trail, the newest first. Only an admin sees those of
-// others.
-func (h *Service) Calls(ctx context.Context, by models.Principal, q models.ToolCallQuery) ([]models.ToolCall, error) {
+// Calls returns audit records, the newest first. Only an admin sees those of other tokens.
+func (svc *Service) Calls(ctx context.Context, by models.Principal, q models.ToolCallQuery) ([]models.ToolCall, error) {
 	if !by.Has(models.ScopeAdmin) {
 		if q.TokenID != "" && q.TokenID != by.TokenID {
 			return nil, nil
 		}
 		q.TokenID = by.TokenID
 	}
-	if err := h.auditLog.Flush(ctx); err != nil {
-		if err = h.auditLog.Flush(ctx); err != nil { // a connection that was cut is one no longer
-			h.log.Debug("the newest calls are not shown yet", "error", err)
+	if err := svc.auditLog.Flush(ctx); err != nil {
+		if err = svc.auditLog.Flush(ctx); err != nil { // the second attempt uses a new connection
+			svc.log.Debug("flush the audit log", "error", err)
 		}
 	}
-	return h.store.ToolCalls(ctx, q)
+	return svc.store.ToolCalls(ctx, q)
 }
 
-// Purge deletes what the audit trail need not keep any longer.
-func (h *Service) Purge(ctx context.Context) error {
+// Purge deletes audit records older than Options.Retention.
+func (svc *Service) Purge(ctx context.Context) error {
 	const each = 1000
-	before := h.store.Now().Add(-h.opts.Retention)
+	before := svc.store.Now().Add(-svc.opts.Retention)
 	for {
 		var n int64
-		err := h.store.Write(ctx, func(tx *store.Tx) (err error) {
+		err := svc.store.Write(ctx, func(tx *store.Tx) (err error) {
 			n, err = tx.PurgeToolCalls(before, each)
 			return err
 		})

@@ -45,7 +45,7 @@ func TestACallThatNoDatabaseTakesHoldsUpNoOther(t *testing.T) {
 		}
 		require.Subset(t, ids, []string{first.ID, last.ID})
 		if !slices.Contains(ids, broken.ID) {
-			require.Contains(t, log.String(), "a call of a tool is not in the audit trail")
+			require.Contains(t, log.String(), "a tool call is missing from the audit log")
 			require.Contains(t, log.String(), broken.ID)
 		}
 		require.Zero(t, trail.open, "there is room again")

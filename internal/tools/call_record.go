@@ -14,17 +14,17 @@ import (
 	"comet/models"
 )
 
-// callRecord is a call that has ended, to be written.
+// callRecord is a finished call that waits to be written.
 type callRecord struct {
 	models.ToolCall
-	// texts are what was said, to be counted.
+	// texts are the arguments and the result, whose tokens are not counted yet.
 	texts []string
-	// payer pays for it, estimated at charged so far; nil for a call that costs nothing.
+	// payer is charged; estimate was charged so far. payer is nil for a call without a charge.
 	payer    *prepaidAccount
 	estimate int64
 }
 
-// textSize is how long what was said is, in bytes.
+// textSize returns the length of texts in bytes.
 func (e *callRecord) textSize() (n int) {
 	for _, text := range e.texts {
 		n += len(text)
@@ -32,9 +32,9 @@ func (e *callRecord) textSize() (n int) {
 	return n
 }
 
-// recordRefusal notes a call that reached no tool.
-func (h *Service) recordRefusal(c *call, name string, err error) error {
-	if c.tool == nil { // it names nothing, or nothing that may be known
+// recordRefusal records a call that reached no tool and returns its error.
+func (svc *Service) recordRefusal(c *call, name string, err error) error {
+	if c.tool == nil { // the tool is unknown or hidden from the caller
 		c.tool = &tool{}
 		server, bare, ok := splitID(name)
 		if !ok {
@@ -42,19 +42,19 @@ func (h *Service) recordRefusal(c *call, name string, err error) error {
 		}
 		c.tool.server, c.tool.name = truncate(server, models.MaxToolName), truncate(bare, models.MaxToolName)
 	}
-	line := h.auditRecord(c, nil, err)
+	line := svc.auditRecord(c, nil, err)
 	line.Outcome = models.ToolRefused
-	h.finish(c, callRecord{ToolCall: line})
+	svc.finish(c, callRecord{ToolCall: line})
 	return err
 }
 
-// auditRecord is how a call stands in the audit trail.
-func (h *Service) auditRecord(c *call, res *mcp.CallToolResult, err error) models.ToolCall {
+// auditRecord returns the audit record of a finished call.
+func (svc *Service) auditRecord(c *call, res *mcp.CallToolResult, err error) models.ToolCall {
 	sum := sha256.Sum256(c.args)
 	out := models.ToolCall{
 		ID: c.id, At: c.at.UTC().Truncate(time.Microsecond), Door: c.by.Via, TokenID: c.by.Principal.TokenID, Actor: c.by.Principal.Name, AgentID: c.by.payer(),
 		Server: c.tool.server, Tool: c.tool.name, Class: c.tool.class, Digest: hex.EncodeToString(sum[:]),
-		Outcome: models.ToolSucceeded, Duration: h.opts.Clock().Sub(c.at), ParentID: c.by.Parent, TaskID: c.by.TaskID, TraceID: c.by.TraceID,
+		Outcome: models.ToolSucceeded, Duration: svc.opts.Clock().Sub(c.at), ParentID: c.by.Parent, TaskID: c.by.TaskID, TraceID: c.by.TraceID,
 	}
 	switch {
 	case err != nil:
@@ -71,29 +71,30 @@ func (h *Service) auditRecord(c *call, res *mcp.CallToolResult, err error) model
 	return out
 }
 
-// finish writes a call down and tells who listens.
-func (h *Service) finish(c *call, e callRecord) {
-	h.metrics.count(e.ToolCall)
-	h.auditLog.add(e)
+// finish records a finished call.
+func (svc *Service) finish(c *call, e callRecord) {
+	svc.metrics.count(e.ToolCall)
+	svc.auditLog.add(e)
 	if e.Outcome == models.ToolSucceeded && c.tool.builtin == nil && c.by.Via != ViaCode {
-		h.sequences.note(c.by, c.tool.id, func(tools []string) { h.recordRun(tools) })
+		svc.sequences.note(c.by, c.tool.id, func(tools []string) { svc.recordRun(tools) })
 	}
-	if h.opts.WaitForAudit {
+	if svc.opts.WaitForAudit {
 		ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 		defer cancel()
-		if err := h.auditLog.Flush(ctx); err != nil {
-			h.log.Warn("a call is answered before it is written down", "call", c.id, "error", err)
+		if err := svc.auditLog.Flush(ctx); err != nil {
+			svc.log.Warn("a tool call returns before its audit record is written", "call", c.id, "error", err)
 		}
 	}
 }
 
-// callText is what is counted of a call.
+// callText is the text of a call whose tokens are charged.
 type callText struct {
 	texts    []string
-	estimate int64 // of the result
+	estimate int64 // tokens of the result
 }
 
-// textOf returns the texts of a call: its arguments and what a model reads of the result.
+// textOf returns the text of a call: its arguments, and the parts of the result that a model
+// reads.
 func textOf(args json.RawMessage, res *mcp.CallToolResult) (s callText) {
 	s.texts = []string{string(args)}
 	if res == nil {
@@ -125,7 +126,7 @@ func textOf(args json.RawMessage, res *mcp.CallToolResult) (s callText) {
 	return s
 }
 
-// callMetrics are the gateway's metrics.
+// callMetrics are the metrics of tool calls.
 type callMetrics struct {
 	calls    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -134,10 +135,10 @@ type callMetrics struct {
 func newCallMetrics(to prometheus.Registerer) callMetrics {
 	c := callMetrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "comet_tool_calls_total", Help: "Calls of tools, by the door they came in by and how they ended.",
+			Name: "comet_tool_calls_total", Help: "Tool calls by API (label door) and outcome.",
 		}, []string{"door", "outcome"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "comet_tool_call_duration_seconds", Help: "How long calls of tools took, by how they ended.",
+			Name: "comet_tool_call_duration_seconds", Help: "Duration of tool calls by outcome.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"outcome"}),
 	}
@@ -147,7 +148,7 @@ func newCallMetrics(to prometheus.Registerer) callMetrics {
 	return c
 }
 
-// count counts a call. What is counted has few values: no name that a client chooses.
+// count adds a call to the metrics. The labels have few values: no names that clients choose.
 func (c callMetrics) count(line models.ToolCall) {
 	c.calls.WithLabelValues(line.Door, string(line.Outcome)).Inc()
 	c.duration.WithLabelValues(string(line.Outcome)).Observe(line.Duration.Seconds())

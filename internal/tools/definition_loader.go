@@ -14,22 +14,22 @@ import (
 	"comet/models"
 )
 
-// definitionLoader brings the upstreams of the file and of the database to the manager, also when they
-// change: the file by hand, the database by another replica. It hears of approvals and classes
-// too.
+// definitionLoader applies the upstreams of the file and of the database to the manager, also
+// when they change: the file by hand, the database by another replica. It also follows approvals
+// and classifications of tools.
 type definitionLoader struct {
 	*lifecycle.Loop
 	svc  *Service
 	path string
 
-	// applying is held by who takes definitions over.
+	// applying serialises changes of definitions.
 	applying     sync.Mutex
-	loadedFile   os.FileInfo // of the file
-	storedFailed bool        // the last try to take over what was added failed
+	loadedFile   os.FileInfo // of the last load
+	storedFailed bool        // the last read of stored definitions failed
 }
 
-func newDefinitionLoader(h *Service, path string) *definitionLoader {
-	l := &definitionLoader{svc: h, path: path}
+func newDefinitionLoader(svc *Service, path string) *definitionLoader {
+	l := &definitionLoader{svc: svc, path: path}
 	l.Loop = lifecycle.NewLoop(l.run)
 	return l
 }
@@ -52,8 +52,8 @@ func (l *definitionLoader) run(ctx context.Context) {
 	}
 }
 
-// watch has one when upstreams were added or removed, on whichever replica. What is said
-// about a tool has its server's looked at again.
+// watch returns a channel that receives when a replica added or removed an upstream. Events of a
+// tool refresh its server.
 func (l *definitionLoader) watch(ctx context.Context) (<-chan struct{}, func()) {
 	out, done := make(chan struct{}, 1), make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
@@ -88,7 +88,7 @@ func (l *definitionLoader) followEvents(ctx context.Context, out chan<- struct{}
 		default:
 		}
 	}
-	nudge() // what was added just before is told by nobody
+	nudge() // the subscription has no events of the time before it
 	for {
 		batch, err := sub.Next(ctx, 100)
 		if err != nil {
@@ -104,7 +104,7 @@ func (l *definitionLoader) followEvents(ctx context.Context, out chan<- struct{}
 	}
 }
 
-// loadStored takes over what was added at run time. What cannot be read now is tried again.
+// loadStored applies the definitions of the database. A failed read is retried.
 func (l *definitionLoader) loadStored(ctx context.Context) {
 	l.applying.Lock()
 	defer l.applying.Unlock()
@@ -113,14 +113,14 @@ func (l *definitionLoader) loadStored(ctx context.Context) {
 		return
 	}
 	if l.storedFailed = err != nil; l.storedFailed {
-		l.svc.log.Warn("the upstreams that were added cannot be read", "error", err)
+		l.svc.log.Warn("read the upstreams of the API; retrying", "error", err)
 		return
 	}
 	var servers []upstream.Server
 	for _, u := range kept {
 		server, err := l.svc.parseUpstream(u.ID, u.Config)
 		if err != nil {
-			l.svc.log.Warn("an upstream that was added is not started", "upstream", u.ID, "error", err)
+			l.svc.log.Warn("an upstream of the API was not started", "upstream", u.ID, "error", err)
 			continue
 		}
 		servers = append(servers, server)
@@ -130,11 +130,11 @@ func (l *definitionLoader) loadStored(ctx context.Context) {
 		l.svc.refreshSoon(id)
 	}
 	if err != nil {
-		l.svc.log.Warn("some upstreams cannot be started", "error", err)
+		l.svc.log.Warn("start upstreams", "error", err)
 	}
 }
 
-// reloadChanged loads the file where it is another than before, and what could not be loaded.
+// reloadChanged loads a changed file, and retries a failed read of the database.
 func (l *definitionLoader) reloadChanged(ctx context.Context) {
 	if l.hasStoredFailed() {
 		l.loadStored(ctx)
@@ -143,7 +143,7 @@ func (l *definitionLoader) reloadChanged(ctx context.Context) {
 		return
 	}
 	if err := l.loadFile(ctx); err != nil {
-		l.svc.log.Warn("the file of upstreams is not taken over; what it said before stays", "file", l.path, "error", err)
+		l.svc.log.Warn("the upstreams file is invalid; the earlier definitions stay", "file", l.path, "error", err)
 	}
 }
 
@@ -153,7 +153,7 @@ func (l *definitionLoader) hasStoredFailed() bool {
 	return l.storedFailed
 }
 
-// fileChanged reports whether the file is another than the one that was loaded.
+// fileChanged reports whether the file differs from the loaded one.
 func (l *definitionLoader) fileChanged() bool {
 	if l.path == "" {
 		return false
@@ -164,7 +164,7 @@ func (l *definitionLoader) fileChanged() bool {
 	return err == nil && (l.loadedFile == nil || !now.ModTime().Equal(l.loadedFile.ModTime()) || now.Size() != l.loadedFile.Size())
 }
 
-// loadFile takes over the file. A file with a mistake changes nothing.
+// loadFile applies the file. A file with a mistake changes nothing.
 func (l *definitionLoader) loadFile(ctx context.Context) error {
 	if l.path == "" {
 		return nil
@@ -191,11 +191,11 @@ func (l *definitionLoader) loadFile(ctx context.Context) error {
 	}
 	for _, s := range servers {
 		if other, ok := l.svc.status(s.ID); ok && other.Source != l.path {
-			return errs.New(errs.Conflict, "the file of upstreams %s: the id %q is that of an upstream that was added; remove one of them", l.path, s.ID)
+			return errs.New(errs.Conflict, "the upstreams file %s: the id %q is already used by an upstream of the API; remove one of them", l.path, s.ID)
 		}
 	}
 	for _, w := range warnings {
-		l.svc.log.Warn("the file of upstreams", "file", l.path, "warning", w)
+		l.svc.log.Warn("the upstreams file", "file", l.path, "warning", w)
 	}
 	applied, err := l.svc.upstreams.Apply(ctx, l.path, servers)
 	for _, id := range applied.Stopped {
@@ -204,14 +204,14 @@ func (l *definitionLoader) loadFile(ctx context.Context) error {
 	return toErrs(err)
 }
 
-// fileError is why the file is not taken over: one sentence that names it.
+// fileError returns an error of the file that names it.
 func (l *definitionLoader) fileError(err error) error {
 	var system *os.PathError
 	if errors.As(err, &system) {
-		return errs.Wrap(errs.InvalidRequest, err, "the file of upstreams %s cannot be read: %v", l.path, system.Err)
+		return errs.Wrap(errs.InvalidRequest, err, "the upstreams file %s cannot be read: %v", l.path, system.Err)
 	}
-	return errs.New(errs.InvalidRequest, "the file of upstreams %s: %s", l.path, detailOf(err))
+	return errs.New(errs.InvalidRequest, "the upstreams file %s: %s", l.path, detailOf(err))
 }
 
-// ReloadUpstreams takes over the file now, or says what is wrong with it.
-func (h *Service) ReloadUpstreams(ctx context.Context) error { return h.loader.loadFile(ctx) }
+// ReloadUpstreams applies the upstreams file now, or returns what is wrong with it.
+func (svc *Service) ReloadUpstreams(ctx context.Context) error { return svc.loader.loadFile(ctx) }

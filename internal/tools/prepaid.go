@@ -15,25 +15,24 @@ import (
 )
 
 const (
-	// reservedFor is for how long the ledger holds tokens that nobody renews: what a
-	// process that was killed held is free again after that.
+	// reservedFor is how long the ledger holds tokens without a renewal, and so how long tokens
+	// of a killed process stay reserved.
 	reservedFor = 2 * time.Minute
-	// idleAfter is how long an account may lie unused before it gives back what it holds.
+	// idleAfter is how long an account may be unused before it releases its reservation.
 	idleAfter = 5 * time.Second
-	// ledgerTimeout is how long a call waits for the ledger, at most, where its agent's account is
-	// dry: a database that is away must not hold up a caller for ever.
+	// ledgerTimeout is the longest wait of a call for the ledger when its account is empty.
 	ledgerTimeout = 10 * time.Second
-	// factKind is what calls of tools are in the breakdown of an agent's usage.
+	// factKind is the kind of tool calls in the breakdown of an agent's usage.
 	factKind = "tool_calls"
 )
 
-// prepaid charges calls to the agents that make them. No interleaving of calls spends more
-// than the ledger reserved for an agent, but for what the calls under way cost beyond what
-// they were promised: that is known only when they end, and recorded all the same.
+// prepaid charges tool calls to agents through prepaid accounts. However calls interleave, an
+// agent spends no more than the ledger reserved for it, except what running calls cost beyond
+// their estimate: that is known when they end, and charged then.
 type prepaid struct {
 	ledger *usage.Ledger
 	clock  func() time.Time
-	// countPending has calls counted that have ended; nil where nobody does.
+	// countPending counts the tokens of finished calls; nil where nothing does.
 	countPending func(context.Context) error
 
 	mu       sync.Mutex
@@ -44,38 +43,38 @@ func newPrepaid(l *usage.Ledger, clock func() time.Time) *prepaid {
 	return &prepaid{ledger: l, clock: clock, accounts: map[string]*prepaidAccount{}}
 }
 
-func (m *prepaid) account(agentID string) *prepaidAccount {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a := m.accounts[agentID]
+func (p *prepaid) account(agentID string) *prepaidAccount {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.accounts[agentID]
 	if a == nil {
 		a = newPrepaidAccount(agentID)
-		m.accounts[agentID] = a
+		p.accounts[agentID] = a
 	}
 	return a
 }
 
-// Reserve promises a call so many tokens, or returns errs.BudgetExceeded, and errs.Unavailable
-// where the ledger does not answer in time. Who is admitted calls give of the account.
-func (m *prepaid) Reserve(ctx context.Context, agentID string, tokens int64) (*prepaidAccount, error) {
-	if a := m.account(agentID); a.reserve(tokens, m.clock()) {
+// Reserve reserves tokens for a call; the caller ends it with finishCall of the account. The
+// error is errs.BudgetExceeded, or errs.Unavailable when the ledger does not respond in time.
+func (p *prepaid) Reserve(ctx context.Context, agentID string, tokens int64) (*prepaidAccount, error) {
+	if a := p.account(agentID); a.reserve(tokens, p.clock()) {
 		return a, nil
 	}
 	asking, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	a, err := m.reserveOrRefill(asking, agentID, tokens)
+	a, err := p.reserveOrRefill(asking, agentID, tokens)
 	if err != nil && ctx.Err() == nil && asking.Err() != nil {
-		return nil, errs.Wrap(errs.Unavailable, err, "the token ledger does not answer; nothing was called, try again")
+		return nil, errs.Wrap(errs.Unavailable, err, "the token ledger does not respond; the tool was not called, try again")
 	}
 	return a, err
 }
 
-// reserveOrRefill is admit for as long as the context lasts.
-func (m *prepaid) reserveOrRefill(ctx context.Context, agentID string, tokens int64) (*prepaidAccount, error) {
-	counted := m.countPending == nil
+// reserveOrRefill is Reserve without the time limit.
+func (p *prepaid) reserveOrRefill(ctx context.Context, agentID string, tokens int64) (*prepaidAccount, error) {
+	counted := p.countPending == nil
 	for {
-		a := m.account(agentID)
-		if a.reserve(tokens, m.clock()) {
+		a := p.account(agentID)
+		if a.reserve(tokens, p.clock()) {
 			return a, nil
 		}
 		select {
@@ -83,50 +82,49 @@ func (m *prepaid) reserveOrRefill(ctx context.Context, agentID string, tokens in
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if m.account(agentID) != a { // it was forgotten meanwhile
+		if p.account(agentID) != a { // the account was removed meanwhile
 			<-a.ledgerAccess
 			continue
 		}
-		err := m.Refill(ctx, a, tokens, counted)
+		err := p.Refill(ctx, a, tokens, counted)
 		<-a.ledgerAccess
 		if errors.Is(err, errUncounted) {
 			counted = true
-			if err = m.countPending(ctx); err == nil {
+			if err = p.countPending(ctx); err == nil {
 				continue
 			}
 		}
 		if err != nil {
 			return nil, err
 		}
-		if a.reserve(tokens, m.clock()) {
+		if a.reserve(tokens, p.clock()) {
 			return a, nil
 		}
 	}
 }
 
-// errUncounted is a refusal that may be none: some of what was used is only estimated. It is
-// counted first, so that the ledger, and who is refused, hear what was used.
-var errUncounted = errors.New("what was used is to be counted first")
+// errUncounted is a refusal that depends on estimates. The tokens of finished calls are counted
+// first, so that the ledger decides on actual use.
+var errUncounted = errors.New("tokens of finished calls must be counted first")
 
-// Refill has the ledger reserve more for an account, as much as it needs at least. The
-// caller is the one who asks.
-func (m *prepaid) Refill(ctx context.Context, a *prepaidAccount, need int64, counted bool) error {
-	now := m.clock()
-	if a.reserve(need, now) { // somebody else has refilled it
+// Refill reserves at least need tokens more for an account, whose ledgerAccess the caller holds.
+func (p *prepaid) Refill(ctx context.Context, a *prepaidAccount, need int64, counted bool) error {
+	now := p.clock()
+	if a.reserve(need, now) { // another call has refilled the account
 		a.finishCall(need, 0, now)
 		return nil
 	}
 	s := a.shortfall(need)
-	affordable := m.affordable(ctx, a.agentID, s)
+	affordable := p.affordable(ctx, a.agentID, s)
 	if affordable < s.minimum && !counted && s.estimated {
 		return errUncounted
 	}
 	s.renewal = max(affordable, s.minimum)
-	granted, refused, err := m.settleAndReserve(ctx, a.agentID, s)
+	granted, refused, err := p.settleAndReserve(ctx, a.agentID, s)
 	if errors.Is(err, errOverReserved) { // a budget above the agent's covers less
 		a.markScarce(now)
 		s.renewal = s.minimum
-		granted, refused, err = m.settleAndReserve(ctx, a.agentID, s)
+		granted, refused, err = p.settleAndReserve(ctx, a.agentID, s)
 	}
 	if err != nil {
 		a.markUncertain(s)
@@ -136,14 +134,14 @@ func (m *prepaid) Refill(ctx context.Context, a *prepaidAccount, need int64, cou
 	return refused
 }
 
-// errOverReserved takes a transaction back in which more was asked for than is needed: only what
-// is needed may be refused, since that is told to whoever watches the budget.
-var errOverReserved = errors.New("more than there is")
+// errOverReserved rolls back a transaction that reserved more than the minimum and was refused:
+// only a refusal of the minimum is published to watchers of the budget.
+var errOverReserved = errors.New("the advance reservation exceeds the budget")
 
-// settleAndReserve tells the ledger of one account.
-func (m *prepaid) settleAndReserve(ctx context.Context, agentID string, s statement) (granted *models.Reservation, refused, err error) {
-	err = m.ledger.Write(ctx, func(tx *store.Tx) (err error) {
-		granted, refused, err = m.Settle(tx, agentID, s)
+// settleAndReserve sends the statement of one account to the ledger.
+func (p *prepaid) settleAndReserve(ctx context.Context, agentID string, s statement) (granted *models.Reservation, refused, err error) {
+	err = p.ledger.Write(ctx, func(tx *store.Tx) (err error) {
+		granted, refused, err = p.Settle(tx, agentID, s)
 		if err == nil && refused != nil && s.renewal > s.minimum {
 			err = errOverReserved
 		}
@@ -152,10 +150,10 @@ func (m *prepaid) settleAndReserve(ctx context.Context, agentID string, s statem
 	return granted, refused, err
 }
 
-// affordable is how much of what a statement wants to reserve the budget covers: what is
-// asked for in advance must not be refused, since a refusal is told to whoever watches.
-func (m *prepaid) affordable(ctx context.Context, agentID string, s statement) int64 {
-	u, err := m.ledger.Usage(ctx, agentID)
+// affordable returns how much of a renewal the budget covers. An advance reservation must not be
+// refused, because refusals are published.
+func (p *prepaid) affordable(ctx context.Context, agentID string, s statement) int64 {
+	u, err := p.ledger.Usage(ctx, agentID)
 	if err != nil || u.Remaining == nil {
 		return s.renewal
 	}
@@ -163,35 +161,34 @@ func (m *prepaid) affordable(ctx context.Context, agentID string, s statement) i
 	if s.reservation != "" {
 		free += s.size
 	}
-	// Others may spend meanwhile, and want some of it too.
+	// Other accounts and charges need some of it too.
 	return max(min(s.renewal, free/2), 0)
 }
 
-// Settle settles what was spent and reserves anew; where that is refused, what is to be kept
-// stays reserved, or another replica would be granted it. A refusal is no error of the
-// transaction.
-// A reservation that somebody else has ended (its agent may) is no reason to forget what was
-// spent, nor to hold up the others.
-func (m *prepaid) Settle(tx *store.Tx, agentID string, s statement) (granted *models.Reservation, refused, err error) {
+// Settle settles spent tokens and reserves new ones. When that is refused, statement.keep stays
+// reserved, because another replica would be granted it. A refusal does not fail the transaction.
+// A reservation that has already ended, with its agent for example, does not stop the charge of
+// spent tokens.
+func (p *prepaid) Settle(tx *store.Tx, agentID string, s statement) (granted *models.Reservation, refused, err error) {
 	gone := s.reservation == ""
 	if !gone {
-		err = m.ledger.SettleIn(tx, agentID, s.reservation, models.Settlement{Tokens: &s.spent, FactLabels: models.FactLabels{Kind: factKind}})
+		err = p.ledger.SettleIn(tx, agentID, s.reservation, models.Settlement{Tokens: &s.spent, FactLabels: models.FactLabels{Kind: factKind}})
 		gone = errs.Is(err, errs.ReservationEnded) || errs.Is(err, errs.NotFound)
 	}
 	if gone && s.spent > 0 {
-		err = m.ledger.ChargeIn(tx, agentID, models.FactDraft{Tokens: &s.spent, FactLabels: models.FactLabels{Kind: factKind}})
+		err = p.ledger.ChargeIn(tx, agentID, models.FactDraft{Tokens: &s.spent, FactLabels: models.FactLabels{Kind: factKind}})
 	} else if gone {
 		err = nil
 	}
 	if err != nil || s.renewal <= 0 {
 		return nil, nil, err
 	}
-	r, err := m.ledger.ReserveIn(tx, agentID, s.renewal, reservedFor)
+	r, err := p.ledger.ReserveIn(tx, agentID, s.renewal, reservedFor)
 	switch errs.CodeOf(err) {
 	case errs.BudgetExceeded, errs.AgentDeactivated, errs.NotFound:
 		if err != nil && s.keep > 0 && s.keep < s.renewal {
 			s.reservation, s.spent, s.renewal = "", 0, s.keep
-			granted, _, kept := m.Settle(tx, agentID, s)
+			granted, _, kept := p.Settle(tx, agentID, s)
 			return granted, err, kept
 		}
 		if err != nil {
@@ -204,41 +201,40 @@ func (m *prepaid) Settle(tx *store.Tx, agentID string, s statement) (granted *mo
 	return &r, nil, nil
 }
 
-// dueAccount is an account of which the ledger is told, and what.
+// dueAccount is an account whose statement is sent to the ledger.
 type dueAccount struct {
 	*prepaidAccount
 	statement
 	granted *models.Reservation
 }
 
-// dueAccounts returns the accounts of which the ledger is to be told, in the order of their agents;
-// whoever gets them releases them. all is also for those of which nothing is known but that
-// they hold something.
-func (m *prepaid) dueAccounts(ctx context.Context, all bool) []*dueAccount {
-	out := m.changedAccounts(all)
+// dueAccounts returns the accounts with a statement for the ledger, sorted by agent; the caller
+// passes them to finishStatements. With all, it includes accounts that only hold a reservation.
+func (p *prepaid) dueAccounts(ctx context.Context, all bool) []*dueAccount {
+	out := p.changedAccounts(all)
 	slices.SortFunc(out, func(a, b *dueAccount) int { return cmp.Compare(a.agentID, b.agentID) })
 	for _, d := range out {
 		if d.renewal > 0 {
-			d.renewal = max(m.affordable(ctx, d.agentID, d.statement), d.minimum)
+			d.renewal = max(p.affordable(ctx, d.agentID, d.statement), d.minimum)
 		}
 	}
 	return out
 }
 
-// changedAccounts returns the accounts whose statement says something, and forgets those that hold
-// nothing. Nobody waits for a database here.
-func (m *prepaid) changedAccounts(all bool) (out []*dueAccount) {
-	now, idle := m.clock(), idleAfter
+// changedAccounts returns the accounts with a statement and removes unused ones. It does not use
+// the database.
+func (p *prepaid) changedAccounts(all bool) (out []*dueAccount) {
+	now, idle := p.clock(), idleAfter
 	if all {
-		idle = -1 << 62 // everything is idle
+		idle = -1 << 62 // every account is idle
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for id, a := range m.accounts {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, a := range p.accounts {
 		select {
 		case a.ledgerAccess <- struct{}{}:
 		default:
-			continue // who asks tells the ledger
+			continue // a call is using the ledger for this account
 		}
 		s, ok := a.dueStatement(now, idle)
 		switch {
@@ -246,43 +242,46 @@ func (m *prepaid) changedAccounts(all bool) (out []*dueAccount) {
 			out = append(out, &dueAccount{prepaidAccount: a, statement: s})
 			continue
 		case a.isIdle(now, idle):
-			delete(m.accounts, id)
+			delete(p.accounts, id)
 		}
 		<-a.ledgerAccess
 	}
 	return out
 }
 
-// settleAll tells the ledger of accounts in one transaction.
-func (m *prepaid) settleAll(tx *store.Tx, list []*dueAccount) (err error) {
+// settleAll sends the statements of accounts to the ledger in one transaction.
+func (p *prepaid) settleAll(tx *store.Tx, list []*dueAccount) (err error) {
 	ids := make([]string, len(list))
 	for i, d := range list {
 		ids[i] = d.agentID
 	}
-	if err := m.ledger.LockIn(tx, ids); err != nil {
+	if err := p.ledger.LockIn(tx, ids); err != nil {
 		return err
 	}
 	for _, d := range list {
 		var refused error
-		if d.granted, refused, err = m.Settle(tx, d.agentID, d.statement); err != nil {
+		if d.granted, refused, err = p.Settle(tx, d.agentID, d.statement); err != nil {
 			return err
 		}
-		if refused != nil && d.renewal > 0 { // nobody has been refused anything
+		if refused != nil && d.renewal > 0 { // a refused renewal is retried, not published
 			return &overReserved{d}
 		}
 	}
 	return nil
 }
 
-// overReserved is an account for which too much was asked in advance.
+// overReserved is the error of an account whose advance reservation was refused.
 type overReserved struct{ *dueAccount }
 
-func (e *overReserved) Error() string { return "too much was to be reserved for " + e.agentID }
+func (e *overReserved) Error() string {
+	return "the ledger refused an advance reservation for " + e.agentID
+}
 
-// finishStatements ends what due began; told is whether the ledger has been told.
-func finishStatements(list []*dueAccount, told bool) {
+// finishStatements ends what dueAccounts began; settled reports whether the ledger has the
+// statements.
+func finishStatements(list []*dueAccount, settled bool) {
 	for _, d := range list {
-		if told {
+		if settled {
 			d.apply(d.statement, d.granted)
 		} else {
 			d.markUncertain(d.statement)

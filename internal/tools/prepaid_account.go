@@ -7,40 +7,41 @@ import (
 	"comet/models"
 )
 
-// What is held for an agent that calls tools, in tokens.
+// Sizes of reservations, in tokens.
 const (
 	minRefill = 1000
 	maxRefill = 200_000
-	// scarceFor is how long nothing is reserved in advance after that was refused.
+	// scarceFor is how long nothing is reserved in advance after a refusal.
 	scarceFor = 10 * time.Second
 )
 
-// prepaidAccount is what an agent that calls tools may still spend without asking the ledger. The
-// ledger has reserved size; of that, spent has been used since, open is what calls that have
-// ended are estimated to have used until somebody counts, and held is neither used nor promised
-// to a call that is under way. The ledger is never told of an estimate: one that was too high
-// could not be taken back. So a call costs no transaction: what was used is settled with what others used (trail.go), and as much reserved again.
+// prepaidAccount is what an agent may spend on tool calls without a request to the ledger. The
+// ledger has reserved size tokens: spent were used, estimated is the estimated use of finished
+// calls whose tokens are not counted yet, and available is neither used nor reserved for a
+// running call. Estimates are never sent to the ledger, because a charge cannot be taken back. So
+// a call costs no transaction: its use is settled in batches (audit_log.go), and the reservation
+// is renewed.
 type prepaidAccount struct {
 	agentID string
 
-	// ledgerAccess has one from who asks the ledger.
+	// ledgerAccess holds one while a statement of the account is sent.
 	ledgerAccess chan struct{}
 
 	mu          sync.Mutex
 	reservation string // "" for none
 	size        int64
-	available   int64 // below zero where calls cost more than was promised
+	available   int64 // below zero where calls cost more than was reserved
 	estimated   int64
 	spent       int64
-	// uncertain is what the ledger was last told was spent of the reservation, where it did not
-	// answer: it may have heard.
+	// uncertain is the spent amount of the last statement where the ledger did not respond and
+	// may have settled it.
 	uncertain  *int64
-	running    int   // calls under way
-	refillSize int64 // how much to reserve
+	running    int   // calls in progress
+	refillSize int64 // tokens to reserve next
 	usedAt     time.Time
-	// expiresAt is when the ledger gives the reservation up.
+	// expiresAt is when the reservation expires.
 	expiresAt time.Time
-	// scarceUntil is until when nothing is reserved in advance: what was asked for was refused.
+	// scarceUntil is until when nothing is reserved in advance, after a refusal.
 	scarceUntil time.Time
 }
 
@@ -48,19 +49,19 @@ func newPrepaidAccount(agentID string) *prepaidAccount {
 	return &prepaidAccount{agentID: agentID, ledgerAccess: make(chan struct{}, 1), refillSize: minRefill}
 }
 
-// reserve promises a call so many tokens, and reports whether there are that many.
+// reserve reserves tokens for a call and reports whether the account has enough.
 func (a *prepaidAccount) reserve(tokens int64, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.available < tokens || !now.Before(a.expiresAt) { // what has expired is somebody else's
+	if a.available < tokens || !now.Before(a.expiresAt) { // an expired reservation may already be used by others
 		return false
 	}
 	a.available, a.running, a.usedAt = a.available-tokens, a.running+1, now
 	return true
 }
 
-// finishCall ends a call that was promised so many tokens and is estimated to have used that many;
-// count says later how many they were.
+// finishCall ends a call with its reserved tokens and its estimated use; recordUse sets the
+// actual use later.
 func (a *prepaidAccount) finishCall(promised, estimate int64, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +70,7 @@ func (a *prepaidAccount) finishCall(promised, estimate int64, now time.Time) {
 	a.running, a.usedAt = a.running-1, now
 }
 
-// recordUse says what a call used of which give was told an estimate.
+// recordUse replaces the estimate of a finished call by its actual use.
 func (a *prepaidAccount) recordUse(estimate, used int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,21 +79,20 @@ func (a *prepaidAccount) recordUse(estimate, used int64) {
 	a.spent += used
 }
 
-// statement is what the ledger is to be told of an account.
+// statement is what an account reports to the ledger.
 type statement struct {
 	reservation string
 	size, spent int64
-	renewal     int64 // how much to reserve; 0 for nothing
-	minimum     int64 // of it, what is bound and what the call that asks needs
-	// keep is what stays reserved although the call that asks is refused: what is bound.
+	renewal     int64 // tokens to reserve; 0 for none
+	minimum     int64 // the committed part of renewal, and what the waiting call needs
+	// keep stays reserved when the waiting call is refused: the committed tokens.
 	keep int64
-	// estimated is whether some of what was used was not counted yet, and so is not in spent:
-	// whoever counts it meanwhile changes the account and not the statement.
+	// estimated is true where some use is not counted yet and so not part of spent.
 	estimated bool
 }
 
-// dueStatement returns what to tell the ledger, and whether there is anything. An account that
-// nobody has used for a while gives back what it holds.
+// dueStatement returns the statement of the account, and whether it has one to send. An idle
+// account releases its reservation.
 func (a *prepaidAccount) dueStatement(now time.Time, idle time.Duration) (s statement, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,8 +109,9 @@ func (a *prepaidAccount) dueStatement(now time.Time, idle time.Duration) (s stat
 	return s, s.spent > 0 || a.uncertain != nil || late
 }
 
-// reportedUse is what the ledger is to be told was spent. A reservation is settled once: what may
-// have been heard is told again as it was, and the rest the next time. The caller holds mu.
+// reportedUse returns the spent amount of the next statement. A reservation is settled once: an
+// uncertain amount is repeated unchanged, and the rest is reported the next time. The caller
+// holds mu.
 func (a *prepaidAccount) reportedUse() int64 {
 	if a.uncertain != nil {
 		return *a.uncertain
@@ -118,13 +119,13 @@ func (a *prepaidAccount) reportedUse() int64 {
 	return a.spent
 }
 
-// committed is how much of the reservation is neither spent nor held: what calls under way and
-// calls that are not counted yet will turn out to have cost. The caller holds mu.
+// committed returns how much of the reservation is neither spent nor available: the cost of
+// running and uncounted calls. The caller holds mu.
 func (a *prepaidAccount) committed() int64 {
 	return max(min(a.size-a.spent-a.available, a.size-a.spent), 0)
 }
 
-// markUncertain takes note that the ledger did not answer a statement.
+// markUncertain records that the ledger did not respond to a statement.
 func (a *prepaidAccount) markUncertain(s statement) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,26 +134,26 @@ func (a *prepaidAccount) markUncertain(s statement) {
 	}
 }
 
-// shortfall is state for an account that cannot promise what a call needs: it asks for more.
+// shortfall returns a statement that requests more tokens for a call.
 func (a *prepaidAccount) shortfall(need int64) statement {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.reservation != "" {
 		a.refillSize = min(2*a.refillSize, maxRefill)
 	}
-	// What is under way stays promised.
+	// Tokens of running calls stay reserved.
 	least := need + max(a.size-a.spent-a.available, 0)
 	return statement{reservation: a.reservation, size: a.size, spent: a.reportedUse(), renewal: max(a.refillSize, least), minimum: least, keep: a.committed(), estimated: a.estimated > 0}
 }
 
-// markScarce notes that there is too little to reserve any in advance, for a while.
+// markScarce stops advance reservations for a while.
 func (a *prepaidAccount) markScarce(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.scarceUntil, a.refillSize = now.Add(scarceFor), minRefill
 }
 
-// writeOff forgets what cannot be told, and returns how much that is.
+// writeOff removes a statement that the ledger rejects, and returns its spent amount.
 func (a *prepaidAccount) writeOff(s statement) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,8 +163,7 @@ func (a *prepaidAccount) writeOff(s statement) int64 {
 	return s.spent
 }
 
-// apply takes over what the ledger did with a statement: it knows what was spent, and
-// holds r for the account, nothing where r is nil.
+// apply applies a settled statement and its new reservation r, nil for none.
 func (a *prepaidAccount) apply(s statement, r *models.Reservation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -176,7 +176,7 @@ func (a *prepaidAccount) apply(s statement, r *models.Reservation) {
 	a.size, a.reservation, a.uncertain = size, id, nil
 }
 
-// isIdle reports whether the account can be forgotten.
+// isIdle reports whether the account can be removed.
 func (a *prepaidAccount) isIdle(now time.Time, after time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,11 +1,10 @@
-// Package tools is what becomes of a call of a tool, whichever door it came in by: the tools
-// of all upstreams and a few of comet's own, which search them, run code over them, and hand
-// work to agents (AgentCards).
+// Package tools executes calls of tools for every API: the tools of all upstreams, and comet's
+// own tools, which search tools, run code and hand tasks to agents (AgentCards).
 //
-// A call goes one way (call.go): its name is looked up in the catalogue, the policy of the
-// token decides, the ledger is asked, the upstream does it, and the audit trail keeps who,
-// what and how it ended. Code that runs in the sandbox calls tools the same way, each call on
-// its own; so does the agent that each upstream is, for tasks of the orchestrator.
+// Every call takes the same steps (call.go): its name is looked up in the catalogue, the policy
+// of the token is checked, tokens are reserved, the upstream executes it, and the audit log
+// records it. Code in the sandbox calls tools in the same way, each call on its own, and so do
+// the agents of the upstreams for tasks of the orchestrator.
 package tools
 
 import (
@@ -29,51 +28,50 @@ import (
 	"comet/store"
 )
 
-// Expose is which tools a client is shown that asks for all.
+// Expose selects the tools that a client sees when it lists all tools.
 type Expose string
 
-// What is shown.
+// Values of Expose.
 const (
-	// ExposeMeta shows comet's own tools, and those that are pinned.
+	// ExposeMeta lists comet's own tools and the pinned ones.
 	ExposeMeta Expose = "meta"
-	// ExposeAll shows all.
+	// ExposeAll lists all tools.
 	ExposeAll Expose = "all"
 )
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// Names is how tools are listed, default NamesPortable.
+	// Names is the form of listed names, default NamesPortable.
 	Names NameStyle
-	// Expose is what is listed, default ExposeMeta; Pinned are names of further tools.
+	// Expose selects the listed tools, default ExposeMeta; Pinned are names of further tools.
 	Expose Expose
 	Pinned []string
-	// TrustChanges takes changed definitions of tools for right, instead of quarantining
-	// the tools.
+	// TrustChanges approves changed definitions of tools instead of quarantining the tools.
 	TrustChanges bool
-	// WaitForAudit has a call answered when its line of the audit trail is written,
-	// some milliseconds later.
+	// WaitForAudit returns a call only after its audit record is written, some milliseconds
+	// later.
 	WaitForAudit bool
-	// UpstreamsFile is the mcpServers file, "" for none. NoCommands has programs only come from it.
+	// UpstreamsFile is the mcpServers file, "" for none. RejectCommands allows programs only in
+	// that file.
 	UpstreamsFile  string
 	RejectCommands bool
-	// ParentAgent is under which agent upstreams are registered, default orch-my-team, of which
-	// Sphere is the sphere, default 8.
+	// ParentAgent is the parent of the upstreams' agents in the registry, default orch-my-team,
+	// and Sphere its sphere, default 8.
 	ParentAgent string
 	Sphere      int
-	// Retention is how long the audit trail is kept, default 30 days.
+	// Retention is how long audit records are kept, default 30 days.
 	Retention time.Duration
-	// OnChange hears what became of the lists that clients have; default nobody does. It must
-	// not block.
+	// OnChange receives changes of the lists that clients have. It must not block.
 	OnChange func(Change)
-	// Registerer takes the metrics; default none does.
+	// Registerer registers the metrics; nil registers none.
 	Registerer prometheus.Registerer
-	// Logger hears of what cannot be done; default discards.
+	// Logger receives failures; default discards them.
 	Logger *slog.Logger
-	// Clock tells the time, default time.Now.
+	// Clock returns the current time, default time.Now.
 	Clock func() time.Time
 }
 
-func (o *Options) orDefaults() Options {
+func (o *Options) withDefaults() Options {
 	var out Options
 	if o != nil {
 		out = *o
@@ -102,7 +100,7 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// Dependencies is what the hub stands on; every part is required.
+// Dependencies are the services that New needs; all are required.
 type Dependencies struct {
 	Store        *store.Store
 	Registry     *registry.Registry
@@ -114,7 +112,7 @@ type Dependencies struct {
 	Sandbox      *sandbox.Sandbox
 }
 
-// Service has all tools, and makes the calls of all doors. It is safe for concurrent use.
+// Service has all tools and executes calls for all APIs. It is safe for concurrent use.
 type Service struct {
 	store        *store.Store
 	registry     *registry.Registry
@@ -132,21 +130,20 @@ type Service struct {
 	sequences *callSequences
 	metrics   callMetrics
 
-	// subscribing is held by who asks an upstream to tell of a resource, so that the end of one's
-	// subscription does not cross the beginning of another's.
+	// subscribing serialises subscriptions to resources of upstreams, so that the end of one does
+	// not overtake the start of another.
 	subscribing sync.Mutex
 
-	// catalogue is all tools as they are; changing guards the parts it is made of.
+	// catalogue is the current set of all tools; catalogueMu guards upstreamTools, from which it
+	// is built.
 	catalogue   atomic.Pointer[catalogue]
 	catalogueMu sync.Mutex
-	// refreshing is held by who looks at the tools of a server, so that what was read earlier
-	// does not come later.
+	// refreshing serialises refreshes, so that an earlier read does not overwrite a later one.
 	refreshing    sync.Mutex
 	upstreamTools map[string][]*tool
 	builtins      []*tool
 
-	// stale are the servers whose tools are to be looked at again, nudge has one when there
-	// are any.
+	// stale are the servers whose tools need a refresh; staleAdded receives when one is added.
 	staleMu    sync.Mutex
 	stale      map[string]bool
 	staleAdded chan struct{}
@@ -156,100 +153,98 @@ type Service struct {
 	services       lifecycle.Group
 }
 
-// New returns the hub of the parts. It has comet's own tools at once, and those of the
-// upstreams when it has been started.
+// New returns a service with comet's own tools. The tools of upstreams are added after Start.
 func New(p Dependencies, opts *Options) *Service {
-	h := &Service{
+	svc := &Service{
 		store: p.Store, registry: p.Registry, orchestrator: p.Orchestrator, feed: p.Feed, upstreams: p.Upstreams, index: p.Index, sandbox: p.Sandbox,
-		opts: opts.orDefaults(), upstreamTools: map[string][]*tool{}, stale: map[string]bool{}, staleAdded: make(chan struct{}, 1),
+		opts: opts.withDefaults(), upstreamTools: map[string][]*tool{}, stale: map[string]bool{}, staleAdded: make(chan struct{}, 1),
 	}
-	h.log = h.opts.Logger
-	h.metrics = newCallMetrics(h.opts.Registerer)
-	h.policies = newPolicyCache(h.store, h.opts.Clock)
-	h.prepaid = newPrepaid(p.Usage, h.opts.Clock)
-	h.auditLog = newAuditLog(h.store, h.prepaid, h.log)
-	h.prepaid.countPending = h.auditLog.Flush
-	h.sequences = newCallSequences()
-	h.builtins = h.builtinTools()
-	h.upstreamAgents = newUpstreamAgents(h)
-	h.loader = newDefinitionLoader(h, h.opts.UpstreamsFile)
-	h.catalogue.Store(newCatalogue(h.builtins, nil))
-	h.indexBuiltinTools()
+	svc.log = svc.opts.Logger
+	svc.metrics = newCallMetrics(svc.opts.Registerer)
+	svc.policies = newPolicyCache(svc.store, svc.opts.Clock)
+	svc.prepaid = newPrepaid(p.Usage, svc.opts.Clock)
+	svc.auditLog = newAuditLog(svc.store, svc.prepaid, svc.log)
+	svc.prepaid.countPending = svc.auditLog.Flush
+	svc.sequences = newCallSequences()
+	svc.builtins = svc.builtinTools()
+	svc.upstreamAgents = newUpstreamAgents(svc)
+	svc.loader = newDefinitionLoader(svc, svc.opts.UpstreamsFile)
+	svc.catalogue.Store(newCatalogue(svc.builtins, nil))
+	svc.indexBuiltinTools()
 
-	h.services.Add("the audit trail of tools", h.auditLog)
-	h.services.Add("the catalogue of tools", lifecycle.NewLoop(h.maintainCatalogue))
-	h.services.Add("the agents of upstreams", h.upstreamAgents)
-	h.services.Add("the definitions of upstreams", h.loader)
-	return h
+	svc.services.Add("the audit log of tools", svc.auditLog)
+	svc.services.Add("the catalogue of tools", lifecycle.NewLoop(svc.maintainCatalogue))
+	svc.services.Add("the agents of upstreams", svc.upstreamAgents)
+	svc.services.Add("the definitions of upstreams", svc.loader)
+	return svc
 }
 
-// Start implements lifecycle.Service. A file of upstreams that cannot be understood is an
-// error: who names one means it.
-func (h *Service) Start(ctx context.Context) error {
-	if err := h.ReloadUpstreams(ctx); err != nil {
+// Start implements lifecycle.Service. An invalid upstreams file is an error.
+func (svc *Service) Start(ctx context.Context) error {
+	if err := svc.ReloadUpstreams(ctx); err != nil {
 		return err
 	}
-	for _, s := range h.upstreams.Servers() {
-		h.refreshSoon(s.ID)
+	for _, s := range svc.upstreams.Servers() {
+		svc.refreshSoon(s.ID)
 	}
-	return h.services.Start(ctx)
+	return svc.services.Start(ctx)
 }
 
 // Stop implements lifecycle.Service.
-func (h *Service) Stop(ctx context.Context) error { return h.services.Stop(ctx) }
+func (svc *Service) Stop(ctx context.Context) error { return svc.services.Stop(ctx) }
 
-// ChangeKind is what a change is of.
+// ChangeKind is a kind of Change.
 type ChangeKind int
 
-// What changes. Of the first three a client's list may be another than it was.
+// Kinds of changes. After the first three, the lists of clients may be out of date.
 const (
 	ToolsChanged ChangeKind = iota
 	PromptsChanged
 	ResourcesChanged
-	// ResourceUpdated is one resource, of which Change.URI says which.
+	// ResourceUpdated is an update of the resource Change.URI.
 	ResourceUpdated
 )
 
-// Change is news for the doors whose clients have lists.
+// Change is a change that clients are notified of.
 type Change struct {
 	Kind ChangeKind
 	URI  string // of ResourceUpdated
 }
 
-// OnUpstreamChange hears from the upstreams what changed; it does not block.
-func (h *Service) OnUpstreamChange(c upstream.Change) {
+// OnUpstreamChange handles a change of an upstream. It does not block.
+func (svc *Service) OnUpstreamChange(c upstream.Change) {
 	switch c.Kind {
 	case upstream.ResourceUpdated:
-		h.opts.OnChange(Change{ResourceUpdated, c.URI})
+		svc.opts.OnChange(Change{ResourceUpdated, c.URI})
 		return
 	case upstream.Up:
-		h.publishUpstreamEvent(models.EventUpstreamUp, models.UpstreamChanged{ID: c.Server, Tools: len(h.upstreams.Tools(c.Server))})
+		svc.publishUpstreamEvent(models.EventUpstreamUp, models.UpstreamChanged{ID: c.Server, Tools: len(svc.upstreams.Tools(c.Server))})
 	case upstream.Down:
-		h.publishUpstreamEvent(models.EventUpstreamDown, models.UpstreamChanged{ID: c.Server, Reason: h.downReason(c.Server)})
+		svc.publishUpstreamEvent(models.EventUpstreamDown, models.UpstreamChanged{ID: c.Server, Reason: svc.downReason(c.Server)})
 	case upstream.Prompts:
-		h.opts.OnChange(Change{Kind: PromptsChanged})
+		svc.opts.OnChange(Change{Kind: PromptsChanged})
 	case upstream.Resources:
-		h.opts.OnChange(Change{Kind: ResourcesChanged})
+		svc.opts.OnChange(Change{Kind: ResourcesChanged})
 	}
-	h.refreshSoon(c.Server)
+	svc.refreshSoon(c.Server)
 }
 
-func (h *Service) publishUpstreamEvent(kind models.EventType, data models.UpstreamChanged) {
-	h.auditLog.addEvent(models.EventDraft{Type: kind, Key: data.ID, Data: data})
+func (svc *Service) publishUpstreamEvent(kind models.EventType, data models.UpstreamChanged) {
+	svc.auditLog.addEvent(models.EventDraft{Type: kind, Key: data.ID, Data: data})
 }
 
-func (h *Service) downReason(server string) string {
-	s, _ := h.status(server)
+func (svc *Service) downReason(server string) string {
+	s, _ := svc.status(server)
 	return s.Error
 }
 
-// OnGraphChange hears from the index what became of the usage graph; it does not block.
-func (h *Service) OnGraphChange(c toolsearch.Change) {
+// OnGraphChange publishes a change of the usage graph as an event. It does not block.
+func (svc *Service) OnGraphChange(c toolsearch.Change) {
 	kinds := map[toolsearch.ChangeKind]models.EventType{
 		toolsearch.EdgeCreated: models.EventEdgeCreated, toolsearch.EdgeUpdated: models.EventEdgeUpdated,
 		toolsearch.GraphSynced: models.EventGraphSynced, toolsearch.MetricsUpdated: models.EventMetricsUpdated,
 	}
-	h.auditLog.addEvent(models.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: models.GraphChanged{
+	svc.auditLog.addEvent(models.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: models.GraphChanged{
 		From: c.From, To: c.To, Runs: c.Runs, Nodes: c.Nodes, Edges: c.Edges, Communities: c.Communities, Density: c.Density,
 	}})
 }

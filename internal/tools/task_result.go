@@ -12,71 +12,71 @@ import (
 	"comet/models"
 )
 
-// maxTaskOutput is how much of what a task put out is returned, in bytes.
+// maxTaskOutput is the longest output of a task in a result, in bytes.
 const maxTaskOutput = 256 << 10
 
-// taskResult is how a task stands.
+// taskResult is the state of a task as a tool returns it.
 type taskResult struct {
 	TaskID   string           `json:"task_id"`
 	State    models.TaskState `json:"state"`
 	AgentID  string           `json:"agent_id,omitempty"`
 	Progress int              `json:"progress,omitempty"`
 	Tokens   int64            `json:"tokens_used"`
-	// Result is what it put out, as JSON where it is that; absent until it has ended.
+	// Result is the output, decoded where it is JSON; absent until the task has ended.
 	Result any `json:"result,omitempty"`
-	// Truncated is set where Result is only the beginning.
+	// Truncated is true where Result is only the beginning.
 	Truncated bool `json:"truncated,omitempty"`
-	// Question is what its agent asks back, and Options what may be answered, nothing for
-	// anything.
+	// Question is a question of the agent, and Options the allowed replies, empty for any.
 	Question string   `json:"question,omitempty"`
 	Options  []string `json:"options,omitempty"`
-	// NextAction says what to do, where something is left to do.
+	// NextAction is the next step for the client, "" for none.
 	NextAction string `json:"next_action,omitempty"`
 }
 
-// awaitTask waits for the end of a task, tells of its progress, and returns how it stands.
-func (h *Service) awaitTask(ctx context.Context, c *call, t models.Task, wait time.Duration) (*mcp.CallToolResult, error) {
-	until := h.opts.Clock().Add(wait)
+// awaitTask waits for the end of a task, at most wait, reports its progress and returns its
+// state.
+func (svc *Service) awaitTask(ctx context.Context, c *call, t models.Task, wait time.Duration) (*mcp.CallToolResult, error) {
+	until := svc.opts.Clock().Add(wait)
 	for told := -1; !t.State.Ended(); {
 		if t.Progress != told && c.opts.Progress != nil {
 			c.opts.Progress(upstream.Progress{Progress: float64(t.Progress), Total: 100, Message: t.StepName})
 		}
 		told = t.Progress
 		if t.WaitingFor == models.WaitForReply {
-			answered, err := h.elicitReply(ctx, c, t)
+			answered, err := svc.elicitReply(ctx, c, t)
 			if err != nil || !answered {
-				return h.taskResultOr(ctx, t, err)
+				return svc.taskResultOr(ctx, t, err)
 			}
 		}
-		left := until.Sub(h.opts.Clock())
+		left := until.Sub(svc.opts.Clock())
 		if left <= 0 {
 			break
 		}
-		next, err := h.orchestrator.WaitForChange(ctx, c.by.Principal.TokenID, t.ID, t.Version, left)
+		next, err := svc.orchestrator.WaitForChange(ctx, c.by.Principal.TokenID, t.ID, t.Version, left)
 		if err != nil {
 			return nil, err
 		}
 		t = next
 	}
-	return h.taskResultOf(ctx, t)
+	return svc.taskResultOf(ctx, t)
 }
 
-// taskResultOf is how a task stands. One that failed is an error.
-func (h *Service) taskResultOf(ctx context.Context, t models.Task) (*mcp.CallToolResult, error) {
+// taskResultOf returns the state of a task; a failed task is an error.
+func (svc *Service) taskResultOf(ctx context.Context, t models.Task) (*mcp.CallToolResult, error) {
 	out := taskResult{TaskID: t.ID, State: t.State, AgentID: t.AgentID, Progress: t.Progress, Tokens: t.Tokens}
 	switch {
 	case t.State == models.TaskDone:
-		result, truncated, err := h.taskOutput(ctx, t)
+		result, truncated, err := svc.taskOutput(ctx, t)
 		if err != nil {
 			return nil, err
 		}
 		out.Result, out.Truncated = result, truncated
 	case t.State.Ended():
-		e := newFailure(CodeTaskFailed, "the task %s %s: %s", t.ID, t.State, orElse(t.Error, "nobody says why"))
+		e := newFailure(CodeTaskFailed, "the task %s %s: %s", t.ID, t.State, orElse(t.Error, "no reason is known"))
 		e.Details = map[string]any{"task_id": t.ID, "state": t.State, "agent_id": t.AgentID, "reason": t.ErrorCode}
 		return nil, e
 	case t.WaitingFor == models.WaitForReply:
-		asked, err := h.orchestrator.OpenQuestion(ctx, t)
+		asked, err := svc.orchestrator.OpenQuestion(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -87,19 +87,20 @@ func (h *Service) taskResultOf(ctx context.Context, t models.Task) (*mcp.CallToo
 	return jsonResult(out)
 }
 
-func (h *Service) taskResultOr(ctx context.Context, t models.Task, err error) (*mcp.CallToolResult, error) {
+func (svc *Service) taskResultOr(ctx context.Context, t models.Task, err error) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.taskResultOf(ctx, t)
+	return svc.taskResultOf(ctx, t)
 }
 
-// elicitReply has a client that can be asked answer what a task's agent asks (PROTOCOL_V5 §7).
-func (h *Service) elicitReply(ctx context.Context, c *call, t models.Task) (answered bool, err error) {
+// elicitReply asks the client a question of the task's agent (PROTOCOL_V5 §7), where the client
+// supports that.
+func (svc *Service) elicitReply(ctx context.Context, c *call, t models.Task) (answered bool, err error) {
 	if c.opts.Elicit == nil {
 		return false, nil
 	}
-	asked, err := h.orchestrator.OpenQuestion(ctx, t)
+	asked, err := svc.orchestrator.OpenQuestion(ctx, t)
 	if err != nil {
 		return false, err
 	}
@@ -118,17 +119,17 @@ func (h *Service) elicitReply(ctx context.Context, c *call, t models.Task) (answ
 	if text == "" {
 		return false, nil
 	}
-	_, err = h.orchestrator.Reply(ctx, t.ID, text)
-	if errs.Is(err, errs.TaskState) { // somebody else was quicker
+	_, err = svc.orchestrator.Reply(ctx, t.ID, text)
+	if errs.Is(err, errs.TaskState) { // the question was answered in another way
 		err = nil
 	}
 	return err == nil, err
 }
 
-// taskOutput is what a task put out, at most maxTaskOutput of it.
-func (h *Service) taskOutput(ctx context.Context, t models.Task) (result any, truncated bool, err error) {
+// taskOutput returns the output of a task, at most maxTaskOutput bytes.
+func (svc *Service) taskOutput(ctx context.Context, t models.Task) (result any, truncated bool, err error) {
 	var text []byte
-	err = h.orchestrator.OutputOf(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
+	err = svc.orchestrator.OutputOf(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
 		if room := maxTaskOutput - len(text); len(o.Data) > room {
 			o.Data, truncated = o.Data[:room], true
 		}

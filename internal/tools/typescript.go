@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// maxStub bounds a stub, in bytes, and maxStubDepth how deep it describes objects.
+	// maxStub is the longest declaration in bytes, and maxStubDepth how deep it describes
+	// objects.
 	maxStub      = 4000
 	maxStubDepth = 4
 )
 
-// stubOf is a tool as TypeScript declares it, for a model that writes code over it. What the
-// schema says beyond types is left to its description.
+// stubOf returns the TypeScript declaration of a tool, for a model that writes code. Only types
+// of the schema are part of it.
 func stubOf(t *tool) string {
 	var schema map[string]any
 	if json.Unmarshal(schemaText(t.def.InputSchema), &schema) != nil {
@@ -42,7 +43,7 @@ func stubOf(t *tool) string {
 
 func identifierPattern() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]*$`) }
 
-// serverExpression is a server as code names it.
+// serverExpression returns the expression for a server in code.
 func serverExpression(server string) string {
 	if identifierPattern().MatchString(server) {
 		return server
@@ -57,7 +58,7 @@ func memberExpression(name string) string {
 	return "[" + strconv.Quote(name) + "]"
 }
 
-// typeScriptType is a JSON Schema as a type of TypeScript; what it cannot say is any.
+// typeScriptType returns the TypeScript type of a JSON Schema, any where there is none.
 func typeScriptType(schema map[string]any, depth int) string {
 	if schema == nil || depth > maxStubDepth {
 		return "any"
@@ -66,7 +67,7 @@ func typeScriptType(schema map[string]any, depth int) string {
 		return union(list, func(v any) string { text, _ := json.Marshal(v); return string(text) })
 	}
 	if v, ok := schema["const"]; ok {
-		text, _ := json.Marshal(v) // of what was JSON
+		text, _ := json.Marshal(v) // never fails for decoded JSON
 		return string(text)
 	}
 	for _, key := range []string{"anyOf", "oneOf"} {

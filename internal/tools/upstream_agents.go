@@ -15,33 +15,33 @@ import (
 )
 
 const (
-	// agentPrefix is what the ids of upstreams' agents begin with.
+	// agentPrefix is the prefix of the ids of upstreams' agents.
 	agentPrefix = "mcp-"
-	// workerProtocol is what their workers speak.
+	// workerProtocol is the protocol of their workers.
 	workerProtocol = "mcp"
-	// workerConcurrency is how many tasks one takes at a time.
+	// workerConcurrency is the number of concurrent tasks of a worker.
 	workerConcurrency = 16
 )
 
-// upstreamAgents are the upstreams as agents: each is one of the registry, with its tools as
-// capabilities, and takes work like any other worker while it is up.
+// upstreamAgents makes each upstream an agent of the registry, with its tools as capabilities,
+// and a worker while it is ready.
 type upstreamAgents struct {
 	*lifecycle.Loop
 	svc *Service
 
 	mu            sync.Mutex
-	workers       map[string]*upstreamWorker // of the servers that are up
-	workerContext context.Context            // of the workers; nil until it is started
+	workers       map[string]*upstreamWorker // by server, of those that are ready
+	workerContext context.Context            // nil while stopped
 	running       sync.WaitGroup
 }
 
-func newUpstreamAgents(h *Service) *upstreamAgents {
-	a := &upstreamAgents{svc: h, workers: map[string]*upstreamWorker{}}
+func newUpstreamAgents(svc *Service) *upstreamAgents {
+	a := &upstreamAgents{svc: svc, workers: map[string]*upstreamWorker{}}
 	a.Loop = lifecycle.NewLoop(a.run)
 	return a
 }
 
-// run has the workers work until ctx ends, and takes them off the line then.
+// run runs the workers until ctx ends.
 func (a *upstreamAgents) run(ctx context.Context) {
 	a.mu.Lock()
 	a.workerContext = ctx
@@ -56,14 +56,14 @@ func (a *upstreamAgents) run(ctx context.Context) {
 	a.running.Wait()
 }
 
-// startWorker starts a worker. The caller holds the lock.
+// startWorker starts a worker. The caller holds mu.
 func (a *upstreamAgents) startWorker(w *upstreamWorker) {
 	ctx, cancel := context.WithCancel(a.workerContext)
 	w.stop = cancel
 	a.running.Go(func() { w.run(ctx) })
 }
 
-// update has the registry know a server's tools, and its agent take work, or no longer.
+// update registers the tools of a server with its agent, and starts or stops its worker.
 func (a *upstreamAgents) update(ctx context.Context, server string, up bool, tools []*tool) error {
 	if up {
 		if err := a.register(ctx, server, tools); err != nil {
@@ -89,21 +89,21 @@ func (a *upstreamAgents) update(ctx context.Context, server string, up bool, too
 	return nil
 }
 
-// agentIDOf is the id of an upstream's agent: small letters, digits and single hyphens.
+// agentIDOf returns the id of an upstream's agent: lower-case letters, digits and single hyphens.
 func agentIDOf(server string) string {
 	parts := strings.FieldsFunc(strings.ToLower(server), func(r rune) bool { return r == '-' })
 	id := agentPrefix + strings.Join(parts, "-")
-	if strings.TrimPrefix(id, agentPrefix) != server { // two that differ only in that must not meet
+	if strings.TrimPrefix(id, agentPrefix) != server { // makes ids unique that differ only in other characters
 		id = truncate(id, models.MaxIDLength-7) + "-" + shortDigest(server)
 	}
 	return truncate(id, models.MaxIDLength)
 }
 
-// agentDescription is the description of an upstream's agent. An agent of that id with another one
-// is somebody else's.
+// agentDescription returns the description of an upstream's agent. An agent of the same id with
+// another description does not belong to the upstream.
 func agentDescription(server string) string { return "the MCP server " + server }
 
-// register makes the agent of a server, or changes what it offers.
+// register creates the agent of a server or updates its capabilities.
 func (a *upstreamAgents) register(ctx context.Context, server string, tools []*tool) error {
 	id, capabilities := agentIDOf(server), capabilitiesOf(tools)
 	known, err := a.svc.registry.Get(ctx, id)
@@ -116,13 +116,13 @@ func (a *upstreamAgents) register(ctx context.Context, server string, tools []*t
 		if !errs.Is(err, errs.AgentExists) {
 			return err
 		}
-		known, err = a.svc.registry.Get(ctx, id) // another replica was quicker
+		known, err = a.svc.registry.Get(ctx, id) // another replica has created it
 	}
 	if err != nil {
 		return err
 	}
 	if known.Description != agentDescription(server) {
-		return errs.New(errs.AgentExists, "the agent %q is not the one of the MCP server %s; rename the server or the agent", id, server)
+		return errs.New(errs.AgentExists, "the agent %q does not belong to the MCP server %s; rename the server or the agent", id, server)
 	}
 	if slices.Equal(known.Capabilities, capabilities) {
 		return nil
@@ -131,9 +131,8 @@ func (a *upstreamAgents) register(ctx context.Context, server string, tools []*t
 	return err
 }
 
-// capabilitiesOf are the tools as an agent offers them: custom:serverId:toolName (decisions,
-// “MCP gateway”). Those that no capability can be called by, and those beyond what an agent
-// may offer, are called by MCP only.
+// capabilitiesOf returns the tools as capabilities: custom:serverId:toolName. Tools whose name is
+// no valid capability, and tools over the limit of an agent, can be called through MCP only.
 func capabilitiesOf(tools []*tool) []string {
 	out := []string{}
 	for _, t := range tools {
@@ -146,5 +145,5 @@ func capabilitiesOf(tools []*tool) []string {
 	return out
 }
 
-// AgentOf is the id of the agent that an upstream is in the registry.
-func (h *Service) AgentOf(upstreamID string) string { return agentIDOf(upstreamID) }
+// AgentOf returns the id of an upstream's agent in the registry.
+func (svc *Service) AgentOf(upstreamID string) string { return agentIDOf(upstreamID) }

@@ -16,62 +16,64 @@ import (
 	"comet/models"
 )
 
-// upstreamWorker takes tasks for an upstream's agent, as an agent behind a link does.
+// upstreamWorker executes tasks of an upstream's agent, like a worker behind a transport.
 type upstreamWorker struct {
 	svc     *Service
 	server  string
 	agentID string
-	// connectionID names its connection, so that another one's stays when this one goes.
+	// connectionID identifies this worker's connection, so that it does not disconnect another
+	// one.
 	connectionID string
 	stop         context.CancelFunc
 }
 
 const (
-	// heartbeatInterval is how often a worker shows that it lives, and look how often it looks whether it
-	// is still taken for there: another replica's may have hung up.
+	// heartbeatInterval is how often a worker sends a heartbeat, and pollInterval how often it
+	// checks whether it is still online, because another replica may have disconnected it.
 	heartbeatInterval = 10 * time.Second
 	pollInterval      = time.Second
-	// orphanedAfter is when a message that nobody takes is taken away.
+	// orphanedAfter is the age at which a cancellation without a running attempt is removed.
 	orphanedAfter = time.Minute
-	// goodbyeTimeout is how long it may take to say that it goes.
+	// goodbyeTimeout limits the last requests of a worker.
 	goodbyeTimeout = 5 * time.Second
 )
 
-// run takes work until ctx ends: the upstream is down, or comet stops.
+// run executes tasks until ctx ends, because the upstream is down or comet stops.
 func (w *upstreamWorker) run(ctx context.Context) {
-	news, over := w.svc.orchestrator.Inbox(w.agentID)
+	wake, over := w.svc.orchestrator.Inbox(w.agentID)
 	defer over()
 	var tasks sync.WaitGroup
-	under := &attempts{tasks: map[string]map[int]context.CancelFunc{}}
+	running := &attempts{tasks: map[string]map[int]context.CancelFunc{}}
 	defer tasks.Wait()
-	again := time.NewTimer(0)
-	defer again.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	joined, shown := false, time.Time{}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-news:
-		case <-again.C:
+		case <-wake:
+		case <-timer.C:
 			if now := w.svc.opts.Clock(); !joined || now.Sub(shown) >= heartbeatInterval || w.svc.orchestrator.CachedWorker(w.agentID).State == models.WorkerOffline {
 				joined, shown = w.stayJoined(ctx, joined), now
 			}
-			again.Reset(pollInterval)
+			timer.Reset(pollInterval)
 		}
 		if ctx.Err() != nil {
 			break
 		}
 		if joined {
-			w.processInbox(ctx, under, &tasks)
+			w.processInbox(ctx, running, &tasks)
 		}
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
 	if err := w.svc.orchestrator.Disconnect(end, w.agentID, w.connectionID); err != nil && !errs.Is(err, errs.NotFound) {
-		w.svc.log.Debug("an upstream's agent goes without saying so", "agent", w.agentID, "error", err)
+		w.svc.log.Debug("disconnect the agent of an upstream", "agent", w.agentID, "error", err)
 	}
 }
 
-// stayJoined has the worker known as one that is there.
+// stayJoined sends a heartbeat, or joins where the worker is offline, and reports whether it is
+// joined.
 func (w *upstreamWorker) stayJoined(ctx context.Context, joined bool) bool {
 	if joined {
 		away, err := w.svc.orchestrator.KeepAlive(ctx, []string{w.agentID})
@@ -81,12 +83,12 @@ func (w *upstreamWorker) stayJoined(ctx context.Context, joined bool) bool {
 	}
 	_, err := w.svc.orchestrator.Join(ctx, w.agentID, orchestrator.JoinRequest{Protocol: workerProtocol, Transport: "upstream", ConnectionID: w.connectionID, Concurrency: workerConcurrency})
 	if err != nil && ctx.Err() == nil {
-		w.svc.log.Warn("an upstream's agent cannot take work yet", "agent", w.agentID, "error", err)
+		w.svc.log.Warn("join as the agent of an upstream; retrying", "agent", w.agentID, "error", err)
 	}
 	return err == nil
 }
 
-// attempts are the attempts that a worker makes, by task and number, and what ends each.
+// attempts are the running attempts of a worker, by task and number.
 type attempts struct {
 	mu    sync.Mutex
 	tasks map[string]map[int]context.CancelFunc
@@ -114,7 +116,7 @@ func (u *attempts) finish(task string, attempt int) {
 	}
 }
 
-// cancelUpTo ends all attempts at a task up to one, and reports whether there was any.
+// cancelUpTo cancels the attempts of a task up to a number, and reports whether there was any.
 func (u *attempts) cancelUpTo(task string, upTo int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -128,39 +130,39 @@ func (u *attempts) cancelUpTo(task string, upTo int) bool {
 	return found
 }
 
-// processInbox takes what is in the agent's inbox. Who acknowledges a message first has it: each
-// replica has the upstream, and one of them does the work.
-func (w *upstreamWorker) processInbox(ctx context.Context, under *attempts, tasks *sync.WaitGroup) {
+// processInbox handles the messages of the agent's inbox. All replicas have the upstream; the one
+// that acknowledges a message first executes it.
+func (w *upstreamWorker) processInbox(ctx context.Context, running *attempts, tasks *sync.WaitGroup) {
 	all, err := w.svc.orchestrator.Messages(ctx, w.agentID, 2*workerConcurrency)
 	if err != nil {
-		w.svc.log.Warn("an upstream's inbox cannot be read", "agent", w.agentID, "error", err)
+		w.svc.log.Warn("read the inbox of an upstream's agent", "agent", w.agentID, "error", err)
 		return
 	}
 	for _, m := range all {
-		if m.Kind == models.MessageCancel && !under.cancelUpTo(m.TaskID, m.Attempt) && w.svc.opts.Clock().Sub(m.CreatedAt) < orphanedAfter {
-			continue // another replica has the task, and takes it
+		if m.Kind == models.MessageCancel && !running.cancelUpTo(m.TaskID, m.Attempt) && w.svc.opts.Clock().Sub(m.CreatedAt) < orphanedAfter {
+			continue // another replica has the attempt and handles the message
 		}
 		n, err := w.svc.orchestrator.Acknowledge(ctx, w.agentID, []string{m.ID})
 		if err != nil || n == 0 || m.Kind != models.MessageAssign {
 			continue
 		}
 		inner, cancel := context.WithCancel(ctx)
-		under.add(m.TaskID, m.Attempt, cancel)
+		running.add(m.TaskID, m.Attempt, cancel)
 		tasks.Go(func() {
-			defer under.finish(m.TaskID, m.Attempt)
+			defer running.finish(m.TaskID, m.Attempt)
 			w.runTask(inner, m.TaskID)
 		})
 	}
 }
 
-// runTask makes the call that a task asks for, and says how it went.
+// runTask calls the tool of a task and completes the task.
 func (w *upstreamWorker) runTask(ctx context.Context, taskID string) {
-	order, err := w.svc.orchestrator.TaskWithInput(ctx, taskID)
+	task, err := w.svc.orchestrator.TaskWithInput(ctx, taskID)
 	if err != nil {
-		w.svc.log.Warn("a task for an upstream cannot be read", "task", taskID, "error", err)
-		return // its deadline passes, and it is tried again
+		w.svc.log.Warn("read a task of an upstream", "task", taskID, "error", err)
+		return // the task is retried after its deadline
 	}
-	res, tokens, err := w.call(ctx, order)
+	res, tokens, err := w.call(ctx, task)
 	if ctx.Err() != nil && !errors.Is(err, errInterrupted) {
 		err = errInterrupted
 	}
@@ -169,29 +171,30 @@ func (w *upstreamWorker) runTask(ctx context.Context, taskID string) {
 	result := taskOutcome(res, err)
 	result.Tokens, result.Kind = tokens, factKind
 	if _, err := w.svc.orchestrator.Complete(end, w.agentID, taskID, result); err != nil && !errs.Is(err, errs.TaskState) && !errs.Is(err, errs.NotFound) {
-		w.svc.log.Warn("a task's result is lost; it is tried again", "task", taskID, "error", err)
+		w.svc.log.Warn("complete a task of an upstream; it will be retried", "task", taskID, "error", err)
 	}
 }
 
-// errInterrupted is a call that was broken off: the task was taken back, or the upstream went.
+// errInterrupted is the error of a call that ended because the task was cancelled or the worker
+// stopped.
 var errInterrupted = errors.New("broken off")
 
-// call makes the call of a task, on behalf of whoever asked for it. What it cost is the
-// agent's that does it, and settled with the task.
-func (w *upstreamWorker) call(ctx context.Context, order orchestrator.TaskWithInput) (*mcp.CallToolResult, int64, error) {
-	name, err := w.taskTool(order.Input.Capabilities)
+// call calls the tool of a task for its requester. The tokens are charged to the agent with the
+// task.
+func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInput) (*mcp.CallToolResult, int64, error) {
+	name, err := w.taskTool(task.Input.Capabilities)
 	if err != nil {
 		return nil, 0, err
 	}
 	by := Caller{
-		Principal: models.Principal{TokenID: order.Task.Owner, Name: "task " + order.Task.ID, Scopes: []models.Scope{models.ScopeToolsCall}},
-		Via:       ViaTask, TaskID: order.Task.ID, Session: order.Task.SessionID, TraceID: telemetry.TraceID(order.Input.Trace), Payer: w.agentID,
+		Principal: models.Principal{TokenID: task.Task.Owner, Name: "task " + task.Task.ID, Scopes: []models.Scope{models.ScopeToolsCall}},
+		Via:       ViaTask, TaskID: task.Task.ID, Session: task.Task.SessionID, TraceID: telemetry.TraceID(task.Input.Trace), Payer: w.agentID,
 	}
-	news := upstream.NewLatestProgress(func(p upstream.Progress) { w.progress(ctx, order.Task.ID, p) })
-	defer news.Close()
-	res, err := w.svc.Call(ctx, by, name, order.Input.Parameters, &CallOptions{Progress: news.Update})
-	said := textOf(order.Input.Parameters, res)
-	return res, w.svc.auditLog.tokens.count(said.texts...), err
+	wake := upstream.NewLatestProgress(func(p upstream.Progress) { w.progress(ctx, task.Task.ID, p) })
+	defer wake.Close()
+	res, err := w.svc.Call(ctx, by, name, task.Input.Parameters, &CallOptions{Progress: wake.Update})
+	text := textOf(task.Input.Parameters, res)
+	return res, w.svc.auditLog.tokens.count(text.texts...), err
 }
 
 func (w *upstreamWorker) progress(ctx context.Context, taskID string, p upstream.Progress) {
@@ -200,11 +203,11 @@ func (w *upstreamWorker) progress(ctx context.Context, taskID string, p upstream
 		step.Percent = new(max(min(int(100*p.Progress/p.Total), 99), 0))
 	}
 	if _, err := w.svc.orchestrator.Progress(ctx, w.agentID, taskID, step); err != nil {
-		w.svc.log.Debug("a task's progress is not told", "task", taskID, "error", err)
+		w.svc.log.Debug("report the progress of a task", "task", taskID, "error", err)
 	}
 }
 
-// taskTool is the tool that the capabilities of a task name.
+// taskTool returns the tool that the capabilities of a task name.
 func (w *upstreamWorker) taskTool(capabilities []string) (string, error) {
 	var found []string
 	for _, name := range capabilities {
@@ -216,16 +219,16 @@ func (w *upstreamWorker) taskTool(capabilities []string) (string, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", newRefusal(CodeToolNotFound, "a task for the MCP server %s has to name one of its tools as capability: custom:%s:<tool>", w.server, w.server)
+		return "", newRefusal(CodeToolNotFound, "a task for the MCP server %s must name one of its tools as a capability: custom:%s:<tool>", w.server, w.server)
 	}
-	return "", newRefusal(CodeInvalidArguments, "a task for the MCP server %s is for one tool, not for %d", w.server, len(found))
+	return "", newRefusal(CodeInvalidArguments, "a task for the MCP server %s must name one tool, not %d", w.server, len(found))
 }
 
-// taskOutcome is a call's end as the orchestrator has it.
+// taskOutcome converts the result of a call to the result of a task.
 func taskOutcome(res *mcp.CallToolResult, err error) orchestrator.Result {
 	if err != nil {
 		if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
-			return orchestrator.Result{Failure: orchestrator.FailureUnavailable, Text: "the upstream went before it answered"}
+			return orchestrator.Result{Failure: orchestrator.FailureUnavailable, Text: "the upstream stopped during the call"}
 		}
 		e := toError(err)
 		return orchestrator.Result{Failure: failureKind(e), Text: e.Error()}
@@ -241,13 +244,12 @@ func taskOutcome(res *mcp.CallToolResult, err error) orchestrator.Result {
 	}
 	out, err := valueOf(res)
 	if err != nil {
-		return orchestrator.Result{Failure: orchestrator.FailureWork, Text: "the tool's result is no JSON"}
+		return orchestrator.Result{Failure: orchestrator.FailureWork, Text: "the tool's result is not JSON"}
 	}
 	return orchestrator.Result{Output: out}
 }
 
-// failureKind says what a failed call is to the orchestrator: whether it is worth another
-// attempt.
+// failureKind converts an error of a call to a failure of a task, which decides on a retry.
 func failureKind(e *Error) orchestrator.Failure {
 	switch e.Code {
 	case CodeToolNotFound:
