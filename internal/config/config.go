@@ -112,7 +112,7 @@ type Store struct {
 type Events struct {
 	// Retention is how long an event can be read again.
 	Retention time.Duration `koanf:"retention"`
-	// PollInterval is how often the relay looks for events nobody woke it for.
+	// PollInterval is how often the relay polls for events without a wake-up.
 	PollInterval time.Duration `koanf:"poll_interval"`
 }
 
@@ -136,7 +136,7 @@ type Links struct {
 	MaxFailures int `koanf:"max_failures"`
 	// Heartbeat is how often a line has to show that it lives.
 	Heartbeat time.Duration `koanf:"heartbeat"`
-	// RedeliverAfter is when an inbox that is asked for hands over again what was not
+	// RedeliverAfter is when a polled inbox delivers again what was not
 	// acknowledged.
 	RedeliverAfter time.Duration `koanf:"redeliver_after"`
 	// V5Listen is where lines of PROTOCOL_V5 are taken over TCP, "" for nowhere.
@@ -194,7 +194,7 @@ func Load(src Sources) (Config, error) {
 	return c, err
 }
 
-// Default returns the configuration of a server that is told nothing.
+// Default returns the configuration of a server without any settings.
 func Default() Config {
 	c, err := merge(defaults())
 	if err != nil {

@@ -35,7 +35,7 @@ func clientVariables() []string {
 var kubernetesNames = regexp.MustCompile(`^COMET_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$`)
 
 // fromKubernetes reports whether a variable tells of a Service. COMET_PORT holds a
-// URL there; with a bare number it is somebody's mistake.
+// URL there; with a bare number it is probably a mistake.
 func fromKubernetes(name, value string) bool {
 	if strings.HasSuffix(name, "_PORT") && !strings.HasSuffix(name, "_SERVICE_PORT") {
 		for _, scheme := range []string{"tcp://", "udp://", "sctp://"} {
