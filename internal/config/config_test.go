@@ -223,12 +223,12 @@ func TestLoadRefuses(t *testing.T) {
 		"a list where text is wanted":                           {file: "data: [x]\n", says: []string{"data must be text"}},
 		"a timeout of a delivery beyond a minute":               {env: "COMET_WEBHOOKS_TIMEOUT=61s", says: []string{"between 1s and 1m"}},
 		"usage kept for a day":                                  {env: "COMET_USAGE_RETENTION=24h", says: []string{"between 48h and"}},
-		"no line at all":                                        {env: "COMET_LINKS_MAX_LINES=0", says: []string{"links.max_lines", "between 1 and 10000000"}},
-		"no token that may be wrong":                            {file: "links:\n  max_failures: 0\n", says: []string{"links.max_failures", "between 1 and 1000000"}},
-		"a heartbeat of nothing":                                {env: "COMET_LINKS_HEARTBEAT=10ms", says: []string{"links.heartbeat", "between 1s and 10m"}},
-		"a replay window of nothing":                            {env: "COMET_LINKS_V5_REPLAY_WINDOW=59s", says: []string{"links.v5_replay_window", "between 1m and 720h"}},
-		"lines of text at no port":                              {env: "COMET_LINKS_V5_LISTEN=everywhere", says: []string{"links.v5_listen", "host:port"}},
-		"an inbox that tells again at once":                     {file: "links:\n  redeliver_after: 0s\n", says: []string{"links.redeliver_after", "between 1s and 1h"}},
+		"no line at all":                                        {env: "COMET_TRANSPORT_MAX_CONNECTIONS=0", says: []string{"transport.max_connections", "between 1 and 10000000"}},
+		"no token that may be wrong":                            {file: "transport:\n  max_auth_failures: 0\n", says: []string{"transport.max_auth_failures", "between 1 and 1000000"}},
+		"a heartbeat of nothing":                                {env: "COMET_TRANSPORT_HEARTBEAT=10ms", says: []string{"transport.heartbeat", "between 1s and 10m"}},
+		"a replay window of nothing":                            {env: "COMET_TRANSPORT_V5_REPLAY_WINDOW=59s", says: []string{"transport.v5_replay_window", "between 1m and 720h"}},
+		"lines of text at no port":                              {env: "COMET_TRANSPORT_V5_LISTEN=everywhere", says: []string{"transport.v5_listen", "host:port"}},
+		"an inbox that tells again at once":                     {file: "transport:\n  redeliver_after: 0s\n", says: []string{"transport.redeliver_after", "between 1s and 1h"}},
 		"one connection to PostgreSQL, which would stop itself": {env: "COMET_STORE_MAX_CONNECTIONS=1", says: []string{"between 2 and"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"comet/internal/words"
 )
 
-// setting is one thing that can be configured. The table in settings() is what
-// the loader, the flags, the printer and the documentation are made from.
+// setting is one configurable value. The loader, the flags, the printer and the documentation are
+// made from the table in settings().
 type setting struct {
 	key  string // path in the file, parts joined with dots
 	flag string // "" where there is no flag
@@ -22,7 +22,7 @@ type setting struct {
 	mask func(string) string
 }
 
-// env is the variable that sets the key.
+// env returns the variable that sets the key.
 func (s setting) env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.key, ".", "_"))
 }
@@ -33,7 +33,7 @@ const (
 	gib int64 = 1 << 30
 )
 
-// settings returns the table, in the order in which it is shown.
+// settings returns the table, in display order.
 func settings() []setting {
 	return []setting{
 		{key: "listen", flag: "listen", def: "127.0.0.1:8080", check: address,
@@ -104,17 +104,17 @@ func settings() []setting {
 		{key: "tasks.retention", def: 720 * time.Hour, check: between(time.Hour, 10*365*24*time.Hour),
 			help: "How long a finished task is kept"},
 
-		{key: "links.max_lines", def: 20_000, check: between(1, 10_000_000),
+		{key: "transport.max_connections", def: 20_000, check: between(1, 10_000_000),
 			help: "Connections of agents that one process holds at a time; the next is refused with 503"},
-		{key: "links.max_failures", def: 10, check: between(1, 1_000_000),
+		{key: "transport.max_auth_failures", def: 10, check: between(1, 1_000_000),
 			help: "Invalid tokens and signatures per minute that one address (a /64 for IPv6) may send to the agents' endpoints before it is throttled"},
-		{key: "links.heartbeat", def: 15 * time.Second, check: between(time.Second, 10*time.Minute),
+		{key: "transport.heartbeat", def: 15 * time.Second, check: between(time.Second, 10*time.Minute),
 			help: "Interval of heartbeats on agents' connections; an agent is offline after three missed ones, but not before 45s"},
-		{key: "links.redeliver_after", def: 30 * time.Second, check: between(time.Second, time.Hour),
+		{key: "transport.redeliver_after", def: 30 * time.Second, check: between(time.Second, time.Hour),
 			help: "When a message that was delivered by long poll and not acknowledged is delivered again"},
-		{key: "links.v5_listen", flag: "v5-listen", def: "", check: optionalAddress,
+		{key: "transport.v5_listen", flag: "v5-listen", def: "", check: optionalAddress,
 			help: "Address of the TCP listener for PROTOCOL_V5, one message per line, such as `127.0.0.1:7005`; none without it. From another machine every message must be signed"},
-		{key: "links.v5_replay_window", def: 24 * time.Hour, check: between(time.Minute, 30*24*time.Hour),
+		{key: "transport.v5_replay_window", def: 24 * time.Hour, check: between(time.Minute, 30*24*time.Hour),
 			help: "How long a signed PROTOCOL_V5 message is remembered, so that it is not accepted twice"},
 
 		{key: "webhooks.allow_networks", flag: "webhooks-allow-networks", def: []string{}, check: networks,
@@ -190,7 +190,7 @@ func byKey() map[string]setting {
 	return table
 }
 
-// typeName is how a message or the documentation calls the setting's type.
+// typeName returns the type's name in messages and documentation.
 func (s setting) typeName() string {
 	switch s.def.(type) {
 	case bool:
@@ -206,7 +206,7 @@ func (s setting) typeName() string {
 	}
 }
 
-// show is the value as text, masked where it is a secret.
+// show returns the value as text, masked if it is a secret.
 func (s setting) show(value any) string {
 	text := ""
 	switch v := value.(type) {
