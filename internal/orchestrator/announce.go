@@ -41,15 +41,15 @@ func (o *Orchestrator) Broadcast(ctx context.Context, a Broadcast) (told int, er
 		if w := o.workerCache.get(a.AgentID); w.Protocol != a.Protocol || w.State == models.WorkerOffline {
 			return 0, errs.New(errs.NotFound, "the agent %q is not there", a.AgentID)
 		}
-		return 1, o.transact(ctx, func(s *operation) error { return s.sendBroadcast(a, []string{a.AgentID}) })
+		return 1, o.transact(ctx, func(op *operation) error { return op.sendBroadcast(a, []string{a.AgentID}) })
 	}
 	for after := ""; ; {
 		var ids []string
-		err = o.transact(ctx, func(s *operation) error {
-			if ids, err = s.tx.Audience(a.Protocol, a.SphereID, after, broadcastBatch); err != nil {
+		err = o.transact(ctx, func(op *operation) error {
+			if ids, err = op.tx.Audience(a.Protocol, a.SphereID, after, broadcastBatch); err != nil {
 				return err
 			}
-			return s.sendBroadcast(a, ids)
+			return op.sendBroadcast(a, ids)
 		})
 		if told += len(ids); err != nil || len(ids) < broadcastBatch {
 			return told, err
@@ -59,18 +59,18 @@ func (o *Orchestrator) Broadcast(ctx context.Context, a Broadcast) (told int, er
 }
 
 // sendBroadcast puts an announcement into the inboxes of those of the agents who have not heard it.
-func (s *operation) sendBroadcast(a Broadcast, ids []string) (err error) {
+func (op *operation) sendBroadcast(a Broadcast, ids []string) (err error) {
 	if a.MessageID != "" {
-		if ids, err = s.tx.MarkEachProcessed(ids, a.MessageID); err != nil {
+		if ids, err = op.tx.MarkEachProcessed(ids, a.MessageID); err != nil {
 			return err
 		}
 	}
-	err = s.tx.EnqueueMessages(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: a.Priority, Data: a.Data})
+	err = op.tx.EnqueueMessages(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: a.Priority, Data: a.Data})
 	if err == nil {
-		err = s.tx.KeepNotices(ids, maxNotices)
+		err = op.tx.KeepNotices(ids, maxNotices)
 	}
 	for _, id := range ids {
-		s.wakeAfterCommit(WakeInbox, id)
+		op.wakeAfterCommit(WakeInbox, id)
 	}
 	return err
 }

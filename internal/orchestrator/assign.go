@@ -26,17 +26,17 @@ const ReasonOverBudget selection.Reason = "over_budget"
 // it. The task is not saved yet. exclude are agents that shall not have it, unless
 // nobody else does. The verdict is Chosen, or why nobody was; the selection's answer is
 // stored on the task either way.
-func (s *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
-	siblings, err := s.siblingAgents(*t, in)
+func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
+	siblings, err := op.siblingAgents(*t, in)
 	if err != nil {
 		return "", err
 	}
-	d := s.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings)))
+	d := op.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings)))
 	if d.Verdict == selection.Excluded {
-		d = s.index.Select(selectionRequest(t.Depth, in, p, siblings)) // better one that failed than none
+		d = op.index.Select(selectionRequest(t.Depth, in, p, siblings)) // better one that failed than none
 	}
 	if d.Verdict == selection.Chosen && t.WaitingFor != models.WaitForWorker { // who comes now does not overtake who waits
-		ahead, err := s.tx.WaitsAhead(t.QueueKey, t.Priority)
+		ahead, err := op.tx.WaitsAhead(t.QueueKey, t.Priority)
 		if err != nil {
 			return "", err
 		}
@@ -46,7 +46,7 @@ func (s *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclud
 	}
 	tried, refused, eligible, full := len(exclude), 0, d.Eligible, hasFullAgent(d)
 	for d.Verdict == selection.Chosen {
-		chosen, over, err := s.claimFirstSlot(t, in, &d)
+		chosen, over, err := op.claimFirstSlot(t, in, &d)
 		if err != nil {
 			return "", err
 		}
@@ -54,7 +54,7 @@ func (s *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclud
 			if t.Decision, err = json.Marshal(d); err != nil {
 				return "", err
 			}
-			return selection.Chosen, s.dispatch(t, p)
+			return selection.Chosen, op.dispatch(t, p)
 		}
 		refused += over
 		for _, r := range d.Rejected {
@@ -63,7 +63,7 @@ func (s *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclud
 		if eligible <= selection.MaxListed || len(exclude)-tried >= maxClaims {
 			break
 		}
-		more := s.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings))) // those that were not listed
+		more := op.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings))) // those that were not listed
 		if more.Verdict != selection.Chosen {
 			break
 		}
@@ -97,9 +97,9 @@ const maxClaims = 100
 // claimFirstSlot takes a place of the first candidate that has one and whose budget covers
 // the task; it is the first of them then. Those that have not are rejected, over of them
 // for their budgets.
-func (s *operation) claimFirstSlot(t *models.Task, in models.TaskInput, d *selection.Decision) (chosen bool, over int, err error) {
+func (op *operation) claimFirstSlot(t *models.Task, in models.TaskInput, d *selection.Decision) (chosen bool, over int, err error) {
 	for i, c := range d.Candidates {
-		reason, err := s.claimSlot(t, in, c.AgentID)
+		reason, err := op.claimSlot(t, in, c.AgentID)
 		if err != nil {
 			return false, over, err
 		}
@@ -121,38 +121,38 @@ const verdictOverBudget selection.Verdict = "over_budget"
 
 // claimSlot takes a place of an agent and reserves the task's budget there; the reason says
 // why it could not.
-func (s *operation) claimSlot(t *models.Task, in models.TaskInput, agentID string) (selection.Reason, error) {
-	if s.allowedWorkers != nil && !slices.Contains(s.allowedWorkers, agentID) {
+func (op *operation) claimSlot(t *models.Task, in models.TaskInput, agentID string) (selection.Reason, error) {
+	if op.allowedWorkers != nil && !slices.Contains(op.allowedWorkers, agentID) {
 		return selection.ReasonSaturated, nil
 	}
-	w, ok, err := s.tx.ClaimSlot(agentID, s.allowedWorkers != nil || !s.claimed) // those of only are locked
-	s.claimed = true
+	w, ok, err := op.tx.ClaimSlot(agentID, op.allowedWorkers != nil || !op.claimed) // those of only are locked
+	op.claimed = true
 	if err != nil || !ok {
 		return selection.ReasonSaturated, err
 	}
-	siblings, err := s.siblingAgents(*t, in) // again with the lock: another replica may have assigned a subtask
+	siblings, err := op.siblingAgents(*t, in) // again with the lock: another replica may have assigned a subtask
 	if err != nil {
 		return "", err
 	}
 	if slices.Contains(siblings, agentID) {
 		w.InFlight--
-		return selection.ReasonExcluded, s.tx.SaveWorker(&w)
+		return selection.ReasonExcluded, op.tx.SaveWorker(&w)
 	}
 	t.AgentID = agentID
 	reservation := ""
 	if t.Budget != nil {
-		r, err := s.ledger.ReserveIn(s.tx, agentID, max(*t.Budget-t.Tokens, 1), maxHold)
+		r, err := op.ledger.ReserveIn(op.tx, agentID, max(*t.Budget-t.Tokens, 1), maxHold)
 		if errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.AgentDeactivated) {
 			w.InFlight--
 			t.AgentID = ""
-			if err := s.tx.SaveWorker(&w); err != nil {
+			if err := op.tx.SaveWorker(&w); err != nil {
 				return "", err
 			}
 			if errs.Is(err, errs.AgentDeactivated) {
 				return selection.ReasonInactive, nil
 			}
-			s.maxRemaining, s.overBudget = max(s.maxRemaining, remainingTokens(err)), true
-			s.refusedBy = append(s.refusedBy, agentID)
+			op.maxRemaining, op.overBudget = max(op.maxRemaining, remainingTokens(err)), true
+			op.refusedBy = append(op.refusedBy, agentID)
 			return ReasonOverBudget, nil
 		}
 		if err != nil {
@@ -160,10 +160,10 @@ func (s *operation) claimSlot(t *models.Task, in models.TaskInput, agentID strin
 		}
 		reservation = r.ID
 	}
-	s.changedWorkers = append(s.changedWorkers, w)
+	op.changedWorkers = append(op.changedWorkers, w)
 	t.Attempt++
-	return "", s.tx.InsertAttempt(models.Attempt{
-		TaskID: t.ID, Attempt: t.Attempt, AgentID: agentID, State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: s.tx.Now(),
+	return "", op.tx.InsertAttempt(models.Attempt{
+		TaskID: t.ID, Attempt: t.Attempt, AgentID: agentID, State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: op.tx.Now(),
 	})
 }
 
@@ -178,27 +178,27 @@ func remainingTokens(err error) int64 {
 }
 
 // dispatch tells the agent and sets the deadline.
-func (s *operation) dispatch(t *models.Task, p Policy) error {
-	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, s.tx.Now().Add(p.Timeout)
+func (op *operation) dispatch(t *models.Task, p Policy) error {
+	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, op.tx.Now().Add(p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
 	t.ExitCode, t.Detail = nil, nil // of an earlier attempt
-	_, err := s.tx.EnqueueMessage(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	_, err := op.tx.EnqueueMessage(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	if err != nil {
 		return err
 	}
-	s.wakeAfterCommit(WakeInbox, t.AgentID)
-	return s.emitTaskEvent(models.EventTaskAssigned, *t, nil)
+	op.wakeAfterCommit(WakeInbox, t.AgentID)
+	return op.emitTaskEvent(models.EventTaskAssigned, *t, nil)
 }
 
 // assignOrQueue does with a task what follows from the verdict of assign: it goes to its agent,
 // into the line, into the wait for a retry, or it fails. Where it has failed for good,
 // the failure is returned.
-func (s *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
-	verdict, err := s.assign(t, in, p, exclude)
-	if err == nil && verdict == selection.Unavailable && !s.refreshed { // who has just come may not be known here yet
-		s.refreshed = true
-		if err = s.refreshWorkers(context.Background()); err == nil {
-			verdict, err = s.assign(t, in, p, exclude)
+func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
+	verdict, err := op.assign(t, in, p, exclude)
+	if err == nil && verdict == selection.Unavailable && !op.refreshed { // who has just come may not be known here yet
+		op.refreshed = true
+		if err = op.refreshWorkers(context.Background()); err == nil {
+			verdict, err = op.assign(t, in, p, exclude)
 		}
 	}
 	switch {
@@ -209,20 +209,20 @@ func (s *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy,
 	case verdict == selection.Unsupported:
 		return FailureUnsupported, nil
 	case verdict == selection.Saturated:
-		return "", s.enqueue(t, p)
+		return "", op.enqueue(t, p)
 	}
-	return s.recordUnavailable(t, p)
+	return op.recordUnavailable(t, p)
 }
 
 // enqueue puts a task into its line. What waited before goes on waiting until its old
 // deadline.
-func (s *operation) enqueue(t *models.Task, p Policy) error {
+func (op *operation) enqueue(t *models.Task, p Policy) error {
 	if t.WaitingFor == models.WaitForWorker {
 		return nil
 	}
-	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", s.tx.Now().Add(p.QueueTimeout)
-	s.wakeAfterCommit(WakeQueue, "") // a place may have become free since the index was asked
-	return s.emitTaskEvent(models.EventTaskWaiting, *t, nil)
+	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", op.tx.Now().Add(p.QueueTimeout)
+	op.wakeAfterCommit(WakeQueue, "") // a place may have become free since the index was asked
+	return op.emitTaskEvent(models.EventTaskWaiting, *t, nil)
 }
 
 const noAgentText = "no agent was there to take it"
@@ -239,24 +239,24 @@ func assignFailureText(f Failure) string {
 }
 
 // recordUnavailable counts an attempt for which no agent was there.
-func (s *operation) recordUnavailable(t *models.Task, p Policy) (Failure, error) {
-	now := s.tx.Now()
+func (op *operation) recordUnavailable(t *models.Task, p Policy) (Failure, error) {
+	now := op.tx.Now()
 	t.Attempt++
 	t.AgentID, t.ExitCode, t.Detail = "", nil, nil
-	err := s.tx.InsertAttempt(models.Attempt{
+	err := op.tx.InsertAttempt(models.Attempt{
 		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: noAgentText,
 		AssignedAt: now, EndedAt: &now,
 	})
 	if err != nil || !p.allowsRetry(FailureUnavailable, *t) {
 		return FailureUnavailable, err
 	}
-	return "", s.scheduleRetry(t, p, FailureUnavailable)
+	return "", op.scheduleRetry(t, p, FailureUnavailable)
 }
 
 // scheduleRetry sets the time of the next attempt.
-func (s *operation) scheduleRetry(t *models.Task, p Policy, why Failure) error {
-	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, s.tx.Now().Add(p.retryDelay(t.Attempt))
-	return s.emitTaskEvent(models.EventTaskRetried, *t, func(d *models.TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
+func (op *operation) scheduleRetry(t *models.Task, p Policy, why Failure) error {
+	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, op.tx.Now().Add(p.retryDelay(t.Attempt))
+	return op.emitTaskEvent(models.EventTaskRetried, *t, func(d *models.TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
 }
 
 // requirements says in words what a task needs of an agent.

@@ -17,54 +17,54 @@ type Question struct {
 // Clarify has an agent ask back: the task waits for an answer instead of for progress.
 // One question more than the policy allows ends the attempt (E18).
 func (o *Orchestrator) Clarify(ctx context.Context, agentID, taskID string, q Question) (out models.Task, err error) {
-	err = o.transact(ctx, func(s *operation) error {
-		out, err = s.clarify(agentID, taskID, q)
+	err = o.transact(ctx, func(op *operation) error {
+		out, err = op.clarify(agentID, taskID, q)
 		return err
 	})
 	return out, err
 }
 
-func (s *operation) clarify(agentID, taskID string, q Question) (models.Task, error) {
-	t, err := s.lockTask(taskID)
+func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, error) {
+	t, err := op.lockTask(taskID)
 	if err != nil {
 		return t, err
 	}
-	a, p, err := s.openAttempt(t, agentID, s.lockForEnd)
+	a, p, err := op.openAttempt(t, agentID, op.lockForEnd)
 	if err != nil {
 		return t, err
 	}
 	before := t
-	if err := s.markAccepted(&before, &t, &a); err != nil {
+	if err := op.markAccepted(&before, &t, &a); err != nil {
 		return t, err
 	}
 	if t.Questions++; t.Questions > p.MaxQuestions {
 		r := attemptEnd{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked back too often", outcome: models.OutcomeFailed}
-		if err := s.failAttempt(&t, r, p); err != nil {
+		if err := op.failAttempt(&t, r, p); err != nil {
 			return t, err
 		}
-		err = s.saveTask(before, &t)
+		err = op.saveTask(before, &t)
 		return t, err
 	}
-	t.WaitingFor, t.Deadline = models.WaitForReply, s.tx.Now().Add(p.ReplyTimeout)
-	if err := s.wakeParents(t); err != nil {
+	t.WaitingFor, t.Deadline = models.WaitForReply, op.tx.Now().Add(p.ReplyTimeout)
+	if err := op.wakeParents(t); err != nil {
 		return t, err
 	}
-	err = s.emitTaskEvent(models.EventTaskQuestion, t, func(d *models.TaskChanged) { d.Question, d.Options = q.Text, q.Options })
+	err = op.emitTaskEvent(models.EventTaskQuestion, t, func(d *models.TaskChanged) { d.Question, d.Options = q.Text, q.Options })
 	if err == nil {
-		err = s.notifyQuestion(t)
+		err = op.notifyQuestion(t)
 	}
 	if err != nil {
 		return t, err
 	}
-	err = s.saveTask(before, &t)
+	err = op.saveTask(before, &t)
 	return t, err
 }
 
 // notifyQuestion asks the agent that a task is done for in the end, where it wants to be told of it.
-func (s *operation) notifyQuestion(t models.Task) error {
+func (op *operation) notifyQuestion(t models.Task) error {
 	root := t
 	for root.ParentID != nil {
-		source, err := s.tx.Source(*root.ParentID)
+		source, err := op.tx.Source(*root.ParentID)
 		if err != nil {
 			return err
 		}
@@ -73,15 +73,15 @@ func (s *operation) notifyQuestion(t models.Task) error {
 	if root.OwnerAgent == "" {
 		return nil
 	}
-	in, err := s.tx.TaskInput(root.ID)
+	in, err := op.tx.TaskInput(root.ID)
 	if err != nil {
 		return err
 	}
 	if o, err := overrideOf(in); err != nil || !o.Notify {
 		return err
 	}
-	s.wakeAfterCommit(WakeInbox, root.OwnerAgent)
-	_, err = s.tx.EnqueueMessage(models.InboxMessage{AgentID: root.OwnerAgent, Kind: models.MessageQuestion, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	op.wakeAfterCommit(WakeInbox, root.OwnerAgent)
+	_, err = op.tx.EnqueueMessage(models.InboxMessage{AgentID: root.OwnerAgent, Kind: models.MessageQuestion, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	return err
 }
 
@@ -98,8 +98,8 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out mo
 		return out, err
 	}
 	taskID = asking.ID
-	err = o.transact(ctx, func(s *operation) error {
-		t, err := s.lockTask(taskID)
+	err = o.transact(ctx, func(op *operation) error {
+		t, err := op.lockTask(taskID)
 		if err != nil {
 			return err
 		}
@@ -107,32 +107,32 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out mo
 			return errs.New(errs.TaskState, "the task %q waits for no answer", taskID).With("state", t.State)
 		}
 		before := t
-		_, p, err := s.loadPolicy(t)
+		_, p, err := op.loadPolicy(t)
 		if err == nil {
-			err = s.deliverReply(&t, answer, p)
+			err = op.deliverReply(&t, answer, p)
 		}
 		if err != nil {
 			return err
 		}
 		out = t
-		return s.saveTask(before, &out)
+		return op.saveTask(before, &out)
 	})
 	return out, err
 }
 
 // deliverReply tells a task's agent what it has asked. The task is not saved yet.
-func (s *operation) deliverReply(t *models.Task, answer string, p Policy) error {
+func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error {
 	data, err := json.Marshal(map[string]string{"answer": answer})
 	if err != nil {
 		return err
 	}
-	t.WaitingFor, t.Deadline = models.NotWaiting, s.tx.Now().Add(p.Timeout)
-	_, err = s.tx.EnqueueMessage(models.InboxMessage{
+	t.WaitingFor, t.Deadline = models.NotWaiting, op.tx.Now().Add(p.Timeout)
+	_, err = op.tx.EnqueueMessage(models.InboxMessage{
 		AgentID: t.AgentID, Kind: models.MessageReply, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt, Data: data,
 	})
 	if err != nil {
 		return err
 	}
-	s.wakeAfterCommit(WakeInbox, t.AgentID)
-	return s.emitTaskEvent(models.EventTaskAnswered, *t, func(d *models.TaskChanged) { d.Answer = answer })
+	op.wakeAfterCommit(WakeInbox, t.AgentID)
+	return op.emitTaskEvent(models.EventTaskAnswered, *t, func(d *models.TaskChanged) { d.Answer = answer })
 }

@@ -38,8 +38,8 @@ type Result struct {
 // is charged all the same.
 func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r Result) (out models.Task, err error) {
 	late := false
-	err = o.transact(ctx, func(s *operation) error {
-		out, late, err = s.complete(agentID, taskID, r)
+	err = o.transact(ctx, func(op *operation) error {
+		out, late, err = op.complete(agentID, taskID, r)
 		return err
 	})
 	if err == nil && late {
@@ -48,17 +48,17 @@ func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r R
 	return out, err
 }
 
-func (s *operation) complete(agentID, taskID string, r Result) (t models.Task, late bool, err error) {
-	t, fresh, err := s.lockForMessage(agentID, taskID, r.MessageID)
+func (op *operation) complete(agentID, taskID string, r Result) (t models.Task, late bool, err error) {
+	t, fresh, err := op.lockForMessage(agentID, taskID, r.MessageID)
 	if err != nil || !fresh {
 		return t, false, err
 	}
-	a, err := s.latestAttempt(t, agentID)
+	a, err := op.latestAttempt(t, agentID)
 	if err != nil {
 		return t, false, err
 	}
 	before := t
-	in, p, err := s.lockForEnd(t)
+	in, p, err := op.lockForEnd(t)
 	if err != nil {
 		return t, false, err
 	}
@@ -67,97 +67,97 @@ func (s *operation) complete(agentID, taskID string, r Result) (t models.Task, l
 	case a.State == models.AttemptSucceeded || a.State == models.AttemptFailed:
 		return t, false, nil // said before
 	case t.State.Ended():
-		err = s.chargeLate(&t, &a, rep)
+		err = op.chargeLate(&t, &a, rep)
 		return t, true, err
 	case a.State.Ended():
 		if r.Failure != "" { // it had failed already
-			err = s.chargeLate(&t, &a, rep)
+			err = op.chargeLate(&t, &a, rep)
 			return t, false, err
 		}
-		err = s.adoptLateSuccess(before, &t, &a, r, rep, p)
+		err = op.adoptLateSuccess(before, &t, &a, r, rep, p)
 		return t, false, err
 	}
-	if err := s.markAccepted(&before, &t, &a); err != nil {
+	if err := op.markAccepted(&before, &t, &a); err != nil {
 		return t, false, err
 	}
-	if err := s.endAttempt(&t, &a, rep, p); err != nil {
+	if err := op.endAttempt(&t, &a, rep, p); err != nil {
 		return t, false, err
 	}
-	err = s.applyResult(before, &t, a, r, rep, p)
+	err = op.applyResult(before, &t, a, r, rep, p)
 	return t, false, err
 }
 
 // applyResult is what becomes of the task when its attempt has ended with a result.
-func (s *operation) applyResult(before models.Task, t *models.Task, a models.Attempt, r Result, rep attemptEnd, p Policy) error {
+func (op *operation) applyResult(before models.Task, t *models.Task, a models.Attempt, r Result, rep attemptEnd, p Policy) error {
 	t.ExitCode = r.ExitCode
-	if err := s.finishOutput(t, a, r.Output); err != nil {
+	if err := op.finishOutput(t, a, r.Output); err != nil {
 		return err
 	}
 	t.Detail = r.Detail
 	if r.Failure != "" {
-		if err := s.retryOrFail(t, rep, p); err != nil {
+		if err := op.retryOrFail(t, rep, p); err != nil {
 			return err
 		}
-		return s.saveTask(before, t)
+		return op.saveTask(before, t)
 	}
-	t.State, t.WaitingFor, t.Progress, t.EndedAt = models.TaskDone, models.NotWaiting, 100, new(s.tx.Now())
-	if err := s.emitTaskEvent(models.EventTaskCompleted, *t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens }); err != nil {
+	t.State, t.WaitingFor, t.Progress, t.EndedAt = models.TaskDone, models.NotWaiting, 100, new(op.tx.Now())
+	if err := op.emitTaskEvent(models.EventTaskCompleted, *t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens }); err != nil {
 		return err
 	}
-	return s.saveTask(before, t)
+	return op.saveTask(before, t)
 }
 
 // adoptLateSuccess takes a success that came after its attempt was given up.
-func (s *operation) adoptLateSuccess(before models.Task, t *models.Task, a *models.Attempt, r Result, rep attemptEnd, p Policy) error {
+func (op *operation) adoptLateSuccess(before models.Task, t *models.Task, a *models.Attempt, r Result, rep attemptEnd, p Policy) error {
 	if t.AgentID != "" && (t.WaitingFor == models.NotWaiting || t.WaitingFor == models.WaitForReply) {
-		other, err := s.tx.Attempt(t.ID, t.Attempt)
+		other, err := op.tx.Attempt(t.ID, t.Attempt)
 		if err != nil {
 			return err
 		}
-		if err := s.cancelAttempt(t, &other, "another attempt has succeeded", p); err != nil {
+		if err := op.cancelAttempt(t, &other, "another attempt has succeeded", p); err != nil {
 			return err
 		}
 	}
-	if err := s.chargeLate(t, a, rep); err != nil {
+	if err := op.chargeLate(t, a, rep); err != nil {
 		return err
 	}
 	t.AgentID = a.AgentID
 	a.State, a.ErrorCode, a.Error = models.AttemptSucceeded, "", ""
-	if err := s.tx.SaveAttempt(*a); err != nil {
+	if err := op.tx.SaveAttempt(*a); err != nil {
 		return err
 	}
 	if t.State == models.TaskNew { // it runs for the moment it takes to end
 		t.State = models.TaskRunning
-		if err := s.saveTask(before, t); err != nil {
+		if err := op.saveTask(before, t); err != nil {
 			return err
 		}
 		before = *t
 	}
-	return s.applyResult(before, t, *a, r, rep, p)
+	return op.applyResult(before, t, *a, r, rep, p)
 }
 
 // chargeLate records what an attempt has used that had ended before it said so. Its
 // tokens are kept on it, so that the same message again records nothing.
-func (s *operation) chargeLate(t *models.Task, a *models.Attempt, r attemptEnd) error {
+func (op *operation) chargeLate(t *models.Task, a *models.Attempt, r attemptEnd) error {
 	if r.tokens == 0 || a.Tokens != 0 {
 		return nil
 	}
 	a.Tokens = r.tokens
-	if err := s.tx.SaveAttempt(*a); err != nil {
+	if err := op.tx.SaveAttempt(*a); err != nil {
 		return err
 	}
 	t.Tokens += r.tokens
-	if err := s.tx.AddTokens(t.ID, r.tokens); err != nil { // the task may have ended
+	if err := op.tx.AddTokens(t.ID, r.tokens); err != nil { // the task may have ended
 		return err
 	}
 	if t.ParentID != nil { // the tokens of a parallel task are those of its subtasks
 		late := models.Job{Kind: subtaskKind, Key: t.ID + lateMark + strconv.Itoa(a.Attempt)} // the job of its end may be running now
-		if _, err := s.tx.Enqueue(late); err != nil {
+		if _, err := op.tx.Enqueue(late); err != nil {
 			return err
 		}
 	}
 	r.labels.TaskID = t.ID
-	return s.ledger.ChargeIn(s.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels})
+	return op.ledger.ChargeIn(op.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels})
 }
 
 // attemptEnd is what the result says of the attempt.
@@ -179,35 +179,35 @@ func (r Result) attemptEnd(in models.TaskInput) attemptEnd {
 const maxUsageKind = 64
 
 // loadPolicy returns what the task was asked for with, and the policy it follows.
-func (s *operation) loadPolicy(t models.Task) (models.TaskInput, Policy, error) {
-	in, err := s.tx.TaskInput(t.ID)
+func (op *operation) loadPolicy(t models.Task) (models.TaskInput, Policy, error) {
+	in, err := op.tx.TaskInput(t.ID)
 	if err != nil {
 		return in, Policy{}, err
 	}
 	o, err := overrideOf(in)
-	return in, s.policyOf(t, o), err
+	return in, op.policyOf(t, o), err
 }
 
 // lockForHandOff is terms for a step that makes more of a task, whose session it locks.
-func (s *operation) lockForHandOff(t models.Task) (in models.TaskInput, p Policy, err error) {
-	if err = s.lockTaskSession(t); err == nil {
-		in, p, err = s.loadPolicy(t)
+func (op *operation) lockForHandOff(t models.Task) (in models.TaskInput, p Policy, err error) {
+	if err = op.lockTaskSession(t); err == nil {
+		in, p, err = op.loadPolicy(t)
 	}
 	return in, p, err
 }
 
 // lockForEnd is terms for a step that may end the task. It locks what that concerns as well:
 // the parts that have not ended, then the session, then the agents of all of them.
-func (s *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, err error) {
-	agents, err := s.lockSubtasks(t.ID)
+func (op *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, err error) {
+	agents, err := op.lockSubtasks(t.ID)
 	if err != nil {
 		return in, p, err
 	}
 	if len(agents) == 0 {
-		s.withoutSubtasks = t.ID
+		op.withoutSubtasks = t.ID
 	}
-	if in, p, err = s.lockForHandOff(t); err == nil && len(agents) > 0 {
-		err = s.lockAgents(append(agents, t.AgentID))
+	if in, p, err = op.lockForHandOff(t); err == nil && len(agents) > 0 {
+		err = op.lockAgents(append(agents, t.AgentID))
 	}
 	return in, p, err
 }
@@ -215,15 +215,15 @@ func (s *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, er
 // Cancel ends a task that has not ended; its agent is told. A cancelled one stays as it
 // is; of one that ended otherwise it is errs.TaskState.
 func (o *Orchestrator) Cancel(ctx context.Context, taskID, why string, once *models.Idempotency) (out models.Task, err error) {
-	err = o.transactOnce(ctx, once, func(s *operation) (any, error) {
-		out, err = s.cancel(taskID, why)
+	err = o.transactOnce(ctx, once, func(op *operation) (any, error) {
+		out, err = op.cancel(taskID, why)
 		return out, err
 	})
 	return out, err
 }
 
-func (s *operation) cancel(taskID, why string) (models.Task, error) {
-	t, err := s.lockTask(taskID)
+func (op *operation) cancel(taskID, why string) (models.Task, error) {
+	t, err := op.lockTask(taskID)
 	switch {
 	case err != nil || t.State == models.TaskCancelled:
 		return t, err
@@ -231,26 +231,26 @@ func (s *operation) cancel(taskID, why string) (models.Task, error) {
 		return t, errTaskEnded(t)
 	}
 	before := t
-	_, p, err := s.lockForEnd(t)
+	_, p, err := op.lockForEnd(t)
 	if err != nil {
 		return t, err
 	}
 	if t.WaitingFor != models.WaitForWorker && t.WaitingFor != models.WaitForRetry {
-		a, err := s.tx.Attempt(t.ID, t.Attempt)
+		a, err := op.tx.Attempt(t.ID, t.Attempt)
 		if err != nil {
 			return t, err
 		}
-		if err := s.cancelAttempt(&t, &a, why, p); err != nil { // a whole's has no agent
+		if err := op.cancelAttempt(&t, &a, why, p); err != nil { // a whole's has no agent
 			return t, err
 		}
 	}
-	if err := s.cancelSubtasks(t.ID, why); err != nil {
+	if err := op.cancelSubtasks(t.ID, why); err != nil {
 		return t, err
 	}
-	t.State, t.WaitingFor, t.Error, t.EndedAt = models.TaskCancelled, models.NotWaiting, why, new(s.tx.Now())
-	if err := s.emitTaskEvent(models.EventTaskCancelled, t, func(d *models.TaskChanged) { d.Error = why }); err != nil {
+	t.State, t.WaitingFor, t.Error, t.EndedAt = models.TaskCancelled, models.NotWaiting, why, new(op.tx.Now())
+	if err := op.emitTaskEvent(models.EventTaskCancelled, t, func(d *models.TaskChanged) { d.Error = why }); err != nil {
 		return t, err
 	}
-	err = s.saveTask(before, &t)
+	err = op.saveTask(before, &t)
 	return t, err
 }

@@ -85,12 +85,12 @@ func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, fac
 	if facts = orEmpty(facts); !isObject(facts) {
 		return 0, errs.New(errs.InvalidRequest, "facts must be a JSON object")
 	}
-	err = o.transact(ctx, func(s *operation) error {
+	err = o.transact(ctx, func(op *operation) error {
 		for {
-			if n, err = s.tx.OpenContext(""); err != nil {
+			if n, err = op.tx.OpenContext(""); err != nil {
 				return err
 			}
-			_, err := s.tx.Session(name(n))
+			_, err := op.tx.Session(name(n))
 			if errs.Is(err, errs.NotFound) {
 				break
 			}
@@ -98,10 +98,10 @@ func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, fac
 				return err
 			}
 		}
-		if err := s.insertSession(by, name(n), facts); err != nil {
+		if err := op.insertSession(by, name(n), facts); err != nil {
 			return err
 		}
-		return s.tx.NameContext(n, name(n))
+		return op.tx.NameContext(n, name(n))
 	})
 	return n, err
 }
@@ -110,15 +110,15 @@ func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, fac
 // then. It returns errs.NotFound for one that is not there or somebody else's, and
 // errs.TaskState for one that has, or had, tasks.
 func (o *Orchestrator) DeleteSession(ctx context.Context, by models.Principal, id string) error {
-	return o.transact(ctx, func(s *operation) error {
-		session, err := s.lockSession(id)
+	return o.transact(ctx, func(op *operation) error {
+		session, err := op.lockSession(id)
 		if err == nil && session.Owner != by.TokenID {
 			err = errs.New(errs.NotFound, "there is no session %q", id)
 		}
 		if err != nil {
 			return err
 		}
-		empty, err := s.tx.DeleteSession(id)
+		empty, err := op.tx.DeleteSession(id)
 		if err == nil && !empty {
 			err = errs.New(errs.TaskState, "the session %q has tasks", id).With("state", session.State)
 		}
@@ -126,11 +126,11 @@ func (o *Orchestrator) DeleteSession(ctx context.Context, by models.Principal, i
 	})
 }
 
-func (s *operation) insertSession(by models.Principal, id string, facts json.RawMessage) error {
-	now := s.tx.Now()
+func (op *operation) insertSession(by models.Principal, id string, facts json.RawMessage) error {
+	now := op.tx.Now()
 	session := models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
 	if by.AgentID != nil {
 		session.AgentID = *by.AgentID
 	}
-	return s.tx.InsertSession(session)
+	return op.tx.InsertSession(session)
 }

@@ -57,10 +57,10 @@ func (o *Orchestrator) serveQueue(ctx context.Context, route string) error {
 		if needs, known := o.queues.requests.Get(route); known && !canLeaveQueue(o.index.Select(needs).Verdict) {
 			return nil // nothing has changed for it
 		}
-		err := o.transact(ctx, func(s *operation) (err error) {
+		err := o.transact(ctx, func(op *operation) (err error) {
 			more = true
 			for n := 0; n < o.maxTogether() && more && err == nil; n++ {
-				more, err = s.assignNext(route)
+				more, err = op.assignNext(route)
 			}
 			return err
 		})

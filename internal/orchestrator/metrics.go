@@ -44,17 +44,17 @@ func (c *counters) all() []prometheus.Collector {
 }
 
 // count has something counted after the commit.
-func (s *operation) count(fn func(c *counters)) { s.counts = append(s.counts, fn) }
+func (op *operation) count(fn func(c *counters)) { op.counts = append(op.counts, fn) }
 
-func (s *operation) countEnd(t models.Task) {
-	s.count(func(c *counters) {
+func (op *operation) countEnd(t models.Task) {
+	op.count(func(c *counters) {
 		c.ended.WithLabelValues(t.Class, string(t.State), t.ErrorCode).Inc()
 		c.duration.WithLabelValues(t.Class, string(t.State)).Observe(t.EndedAt.Sub(t.CreatedAt).Seconds())
 	})
 }
 
-func (s *operation) countAttempt(a models.Attempt) {
-	s.count(func(c *counters) {
+func (op *operation) countAttempt(a models.Attempt) {
+	op.count(func(c *counters) {
 		c.attempts.WithLabelValues(string(a.State)).Observe(a.EndedAt.Sub(a.AssignedAt).Seconds())
 	})
 }

@@ -9,15 +9,15 @@ import (
 const MaxOutput = 256 << 20
 
 // storeOutput keeps what a progress brings: the log, and a piece of a result.
-func (s *operation) storeOutput(t *models.Task, a *models.Attempt, p Progress) error {
-	if err := s.appendLog(t, a.Attempt, p.Log); err != nil || p.Chunk == nil {
+func (op *operation) storeOutput(t *models.Task, a *models.Attempt, p Progress) error {
+	if err := op.appendLog(t, a.Attempt, p.Log); err != nil || p.Chunk == nil {
 		return err
 	}
-	return s.storeChunk(t, a, *p.Chunk)
+	return op.storeChunk(t, a, *p.Chunk)
 }
 
 // appendLog puts something at the end of an attempt's log.
-func (s *operation) appendLog(t *models.Task, attempt int, data []byte) error {
+func (op *operation) appendLog(t *models.Task, attempt int, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
@@ -25,22 +25,22 @@ func (s *operation) appendLog(t *models.Task, attempt int, data []byte) error {
 	if t.LogBytes = o.End(); t.LogBytes > MaxOutput {
 		return errOutputTooLong()
 	}
-	return s.tx.AddOutput(t.ID, attempt, o)
+	return op.tx.AddOutput(t.ID, attempt, o)
 }
 
 // storeChunk keeps a piece of the newest step's output. The first piece of a further step
 // makes what the one before has put out part of the log; a late piece of an earlier step
 // goes there too.
-func (s *operation) storeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
+func (op *operation) storeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 	if c.Step < a.ChunkStep {
-		return s.appendLog(t, a.Attempt, c.Data)
+		return op.appendLog(t, a.Attempt, c.Data)
 	}
 	if c.Start < 0 || c.Span < 0 || c.Total < 0 || c.Start > MaxOutput || c.Span > MaxOutput || c.Span > 0 && len(c.Data) == 0 {
 		return chunkError("a chunk of step %d with %d bytes cannot stand for bytes %d-%d", c.Step, len(c.Data), c.Start, c.Start+c.Span)
 	}
 	before := *a
 	if c.Step > a.ChunkStep {
-		if err := s.moveResultToLog(t, *a); err != nil {
+		if err := op.moveResultToLog(t, *a); err != nil {
 			return err
 		}
 		a.ChunkStep, a.ChunkTotal = c.Step, 0
@@ -56,15 +56,15 @@ func (s *operation) storeChunk(t *models.Task, a *models.Attempt, c Chunk) error
 		return chunkError("the output of step %d ends at byte %d, behind its total of %d", c.Step, max(o.End(), t.OutputBytes), a.ChunkTotal)
 	}
 	if *a != before {
-		if err := s.tx.SaveAttempt(*a); err != nil {
+		if err := op.tx.SaveAttempt(*a); err != nil {
 			return err
 		}
 	}
-	return s.addResultChunk(t, a.Attempt, o)
+	return op.addResultChunk(t, a.Attempt, o)
 }
 
 // addResultChunk keeps a piece of a result, less what is there already.
-func (s *operation) addResultChunk(t *models.Task, attempt int, o models.OutputChunk) error {
+func (op *operation) addResultChunk(t *models.Task, attempt int, o models.OutputChunk) error {
 	if o.End() > MaxOutput {
 		return errOutputTooLong()
 	}
@@ -73,7 +73,7 @@ func (s *operation) addResultChunk(t *models.Task, attempt int, o models.OutputC
 	}
 	pieces := []models.OutputChunk{o}
 	if o.Start != t.OutputBytes { // not simply the next one
-		there, err := s.tx.OutputPieces(t.ID, attempt, o.Stream)
+		there, err := op.tx.OutputPieces(t.ID, attempt, o.Stream)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (s *operation) addResultChunk(t *models.Task, attempt int, o models.OutputC
 		}
 	}
 	for _, piece := range pieces {
-		if err := s.tx.AddOutput(t.ID, attempt, piece); err != nil {
+		if err := op.tx.AddOutput(t.ID, attempt, piece); err != nil {
 			return err
 		}
 	}
@@ -120,18 +120,18 @@ func subtractRanges(o models.OutputChunk, there []models.OutputRange) (out []mod
 }
 
 // moveResultToLog makes what was collected as a result part of the log.
-func (s *operation) moveResultToLog(t *models.Task, a models.Attempt) error {
+func (op *operation) moveResultToLog(t *models.Task, a models.Attempt) error {
 	if t.OutputBytes == 0 {
 		return nil
 	}
-	length, err := s.tx.CompactOutput(t.ID, a.Attempt)
+	length, err := op.tx.CompactOutput(t.ID, a.Attempt)
 	if err != nil {
 		return err
 	}
 	if t.LogBytes+length > MaxOutput {
 		return errOutputTooLong()
 	}
-	if err := s.tx.MoveToLog(t.ID, a.Attempt, t.LogBytes); err != nil {
+	if err := op.tx.MoveToLog(t.ID, a.Attempt, t.LogBytes); err != nil {
 		return err
 	}
 	t.LogBytes, t.OutputBytes = t.LogBytes+length, 0
@@ -140,26 +140,26 @@ func (s *operation) moveResultToLog(t *models.Task, a models.Attempt) error {
 
 // finishOutput makes the result of an attempt that ends: data, or where that is empty
 // the pieces of its newest step, of which none may be missing then unless it has failed.
-func (s *operation) finishOutput(t *models.Task, a models.Attempt, data []byte) error {
-	err := s.finishResultChunks(t, a)
+func (op *operation) finishOutput(t *models.Task, a models.Attempt, data []byte) error {
+	err := op.finishResultChunks(t, a)
 	if err != nil && a.State == models.AttemptFailed { // what came of a failure's result is told in its log
-		err = s.moveResultToLog(t, a)
+		err = op.moveResultToLog(t, a)
 	}
 	if err != nil || len(data) == 0 {
 		return err
 	}
-	if err := s.moveResultToLog(t, a); err != nil {
+	if err := op.moveResultToLog(t, a); err != nil {
 		return err
 	}
-	return s.addResultChunk(t, a.Attempt, models.OutputChunk{Stream: models.StreamResult, Data: data})
+	return op.addResultChunk(t, a.Attempt, models.OutputChunk{Stream: models.StreamResult, Data: data})
 }
 
-func (s *operation) finishResultChunks(t *models.Task, a models.Attempt) error {
+func (op *operation) finishResultChunks(t *models.Task, a models.Attempt) error {
 	newest := a.Attempt == t.Attempt
 	if newest && a.ChunkTotal == 0 && t.OutputBytes == 0 {
 		return nil // there never was one
 	}
-	pieces, err := s.tx.OutputPieces(t.ID, a.Attempt, models.StreamResult)
+	pieces, err := op.tx.OutputPieces(t.ID, a.Attempt, models.StreamResult)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (s *operation) finishResultChunks(t *models.Task, a models.Attempt) error {
 		return err
 	}
 	if t.OutputBytes = end; odd {
-		if t.OutputBytes, err = s.tx.CompactOutput(t.ID, a.Attempt); err != nil {
+		if t.OutputBytes, err = op.tx.CompactOutput(t.ID, a.Attempt); err != nil {
 			return err
 		}
 	}
@@ -176,7 +176,7 @@ func (s *operation) finishResultChunks(t *models.Task, a models.Attempt) error {
 		return nil
 	}
 	t.LogBytes = 0 // that of the older attempt counts now
-	if pieces, err = s.tx.OutputPieces(t.ID, a.Attempt, models.StreamLog); err == nil && len(pieces) > 0 {
+	if pieces, err = op.tx.OutputPieces(t.ID, a.Attempt, models.StreamLog); err == nil && len(pieces) > 0 {
 		t.LogBytes = pieces[len(pieces)-1].End
 	}
 	return err

@@ -31,23 +31,23 @@ func (sub *Submission) checkOverrun(wrong func(at, rule, format string, args ...
 
 // handleOverrun does what the asker wants where the budget did not cover an attempt, and reports
 // whether another one follows (PROTOCOL_V5 §9.2).
-func (s *operation) handleOverrun(t *models.Task, r attemptEnd, p Policy) (again bool, err error) {
+func (op *operation) handleOverrun(t *models.Task, r attemptEnd, p Policy) (again bool, err error) {
 	if r.failure != FailureBudget || p.Overrun == nil || t.Attempt > p.Retries {
 		return false, nil
 	}
 	switch p.Overrun.Action {
 	case models.OverrunRaise:
-		again, err = s.raiseBudget(t, r.needed, p.Overrun.MaxBudget)
+		again, err = op.raiseBudget(t, r.needed, p.Overrun.MaxBudget)
 	case models.OverrunSimplify:
 		var all []models.Attempt
-		all, err = s.tx.Attempts(t.ID)
+		all, err = op.tx.Attempts(t.ID)
 		again = countOverruns(all) == 1
 	}
 	if err != nil || !again {
 		return false, err
 	}
 	p.Backoff = nil // time does not help
-	return true, s.scheduleRetry(t, p, r.failure)
+	return true, op.scheduleRetry(t, p, r.failure)
 }
 
 // countOverruns counts the attempts that a budget did not cover.
@@ -70,7 +70,7 @@ func WantsSimplerResult(in models.TaskInput, attempts []models.Attempt) (bool, e
 // raiseBudget makes a task's budget what its agent needs beside what was used before, or twice
 // what it was where the agent did not say, or says what it has. ok is false where it may
 // not be as much.
-func (s *operation) raiseBudget(t *models.Task, needed, most int64) (ok bool, err error) {
+func (op *operation) raiseBudget(t *models.Task, needed, most int64) (ok bool, err error) {
 	if t.Budget == nil {
 		return false, nil
 	}
@@ -84,5 +84,5 @@ func (s *operation) raiseBudget(t *models.Task, needed, most int64) (ok bool, er
 		return false, nil
 	}
 	t.Budget = &want
-	return true, s.tx.SetBudget(t.ID, want)
+	return true, op.tx.SetBudget(t.ID, want)
 }

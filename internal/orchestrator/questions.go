@@ -99,10 +99,10 @@ func (o *Orchestrator) WaitForChangeOrQuestion(ctx context.Context, who string, 
 }
 
 // wakeParents wakes whoever waits for what a task is a part of.
-func (s *operation) wakeParents(t models.Task) error {
+func (op *operation) wakeParents(t models.Task) error {
 	for t.ParentID != nil {
-		s.wakeAfterCommit(WakeTask, *t.ParentID)
-		source, err := s.tx.Source(*t.ParentID)
+		op.wakeAfterCommit(WakeTask, *t.ParentID)
+		source, err := op.tx.Source(*t.ParentID)
 		if err != nil {
 			return err
 		}

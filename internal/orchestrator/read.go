@@ -177,8 +177,8 @@ func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []st
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	err = o.transact(ctx, func(s *operation) (err error) {
-		n, err = s.tx.Acknowledge(agentID, ids)
+	err = o.transact(ctx, func(op *operation) (err error) {
+		n, err = op.tx.Acknowledge(agentID, ids)
 		return err
 	})
 	return n, err

@@ -65,16 +65,16 @@ const maxSkipped = 16
 // assignNext gives the first task of a line to somebody; more tells whether it is worth
 // looking again. One whose budget those who are free do not cover does not hold up the
 // line.
-func (s *operation) assignNext(route string) (more bool, err error) {
+func (op *operation) assignNext(route string) (more bool, err error) {
 	var passed []string
 	for len(passed) <= maxSkipped {
-		t, found, err := s.tx.NextQueuedTask(route, passed...)
+		t, found, err := op.tx.NextQueuedTask(route, passed...)
 		if err != nil || !found {
 			return false, err
 		}
-		s.overBudget = false
-		more, err := s.assignQueued(route, t)
-		if err != nil || more || !s.overBudget {
+		op.overBudget = false
+		more, err := op.assignQueued(route, t)
+		if err != nil || more || !op.overBudget {
 			return more, err
 		}
 		passed = append(passed, t.ID)
@@ -83,36 +83,36 @@ func (s *operation) assignNext(route string) (more bool, err error) {
 }
 
 // assignQueued gives a task that waits to somebody, and reports whether it waits no more.
-func (s *operation) assignQueued(route string, t models.Task) (bool, error) {
-	in, p, err := s.lockForEnd(t)
+func (op *operation) assignQueued(route string, t models.Task) (bool, error) {
+	in, p, err := op.lockForEnd(t)
 	if err != nil {
 		return false, err
 	}
-	siblings, err := s.siblingAgents(t, in)
+	siblings, err := op.siblingAgents(t, in)
 	if err != nil {
 		return false, err
 	}
 	needs := selectionRequest(t.Depth, in, p, siblings)
-	s.queues.requests.Add(route, needs)
-	if !canLeaveQueue(s.index.Select(needs).Verdict) {
+	op.queues.requests.Add(route, needs)
+	if !canLeaveQueue(op.index.Select(needs).Verdict) {
 		return false, nil // nothing has changed for it
 	}
 	before := t
-	exclude, err := s.agentsToAvoid(t, p)
+	exclude, err := op.agentsToAvoid(t, p)
 	if err != nil {
 		return false, err
 	}
-	failure, err := s.assignOrQueue(&t, in, p, exclude)
+	failure, err := op.assignOrQueue(&t, in, p, exclude)
 	if err == nil && failure == "" && t.WaitingFor == models.WaitForWorker && len(exclude) > 0 { // nobody behind it shall wait for its preference
-		failure, err = s.assignOrQueue(&t, in, p, nil)
+		failure, err = op.assignOrQueue(&t, in, p, nil)
 	}
 	if err == nil && failure != "" {
-		err = s.failTask(&t, failure, assignFailureText(failure))
+		err = op.failTask(&t, failure, assignFailureText(failure))
 	}
 	if err != nil || t.WaitingFor == models.WaitForWorker {
 		return false, err
 	}
-	return true, s.saveTask(before, &t)
+	return true, op.saveTask(before, &t)
 }
 
 // markSilentOffline takes workers off the line that have shown no sign of life for too long. What
@@ -127,8 +127,8 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 		if err != nil {
 			break
 		}
-		err = o.transact(ctx, func(s *operation) error {
-			w, err := s.tx.Worker(id)
+		err = o.transact(ctx, func(op *operation) error {
+			w, err := op.tx.Worker(id)
 			if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !w.LastSeenAt.Before(before)) {
 				return nil
 			}
@@ -137,7 +137,7 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 			}
 			was := w.State
 			w.State = models.WorkerOffline
-			return s.saveWorker(&w, was)
+			return op.saveWorker(&w, was)
 		})
 	}
 	return err

@@ -23,13 +23,13 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 	if facts = orEmpty(facts); !isObject(facts) {
 		return out, errs.New(errs.InvalidRequest, "facts must be a JSON object")
 	}
-	err = o.transact(ctx, func(s *operation) error {
-		now := s.tx.Now()
+	err = o.transact(ctx, func(op *operation) error {
+		now := op.tx.Now()
 		out = models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
 		if by.AgentID != nil {
 			out.AgentID = *by.AgentID
 		}
-		return s.tx.InsertSession(out)
+		return op.tx.InsertSession(out)
 	})
 	return out, err
 }
@@ -37,20 +37,20 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 // CloseSession closes a session that has no open task; closed ones stay as they are. It
 // returns errs.NotFound, or errs.TaskState while a task is open.
 func (o *Orchestrator) CloseSession(ctx context.Context, id string) (out models.Session, err error) {
-	err = o.transact(ctx, func(s *operation) error {
-		if out, err = s.lockSession(id); err != nil || out.State == models.SessionClosed {
+	err = o.transact(ctx, func(op *operation) error {
+		if out, err = op.lockSession(id); err != nil || out.State == models.SessionClosed {
 			return err
 		}
 		if out.OpenTasks > 0 {
 			return errs.New(errs.TaskState, "the session %q has %d open tasks; cancel them first", id, out.OpenTasks)
 		}
-		return s.closeSession(&out, "closed")
+		return op.closeSession(&out, "closed")
 	})
 	return out, err
 }
 
-func (s *operation) lockSession(id string) (models.Session, error) {
-	session, err := s.tx.Session(id)
+func (op *operation) lockSession(id string) (models.Session, error) {
+	session, err := op.tx.Session(id)
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no session %q", id)
 	}
@@ -59,8 +59,8 @@ func (s *operation) lockSession(id string) (models.Session, error) {
 
 // joinSession counts a new task in its session, which its owner may add to, and whoever
 // has a task in it by handing that off.
-func (s *operation) joinSession(by models.Principal, sub Submission) error {
-	session, err := s.lockSession(sub.SessionID)
+func (op *operation) joinSession(by models.Principal, sub Submission) error {
+	session, err := op.lockSession(sub.SessionID)
 	if err == nil {
 		err = sub.checkSession(by, session)
 	}
@@ -69,7 +69,7 @@ func (s *operation) joinSession(by models.Principal, sub Submission) error {
 	}
 	session.OpenTasks++
 	session.Tasks++
-	return s.tx.SaveSession(session)
+	return op.tx.SaveSession(session)
 }
 
 // checkSession is nil where the session takes the submission.
@@ -85,33 +85,33 @@ func (sub Submission) checkSession(by models.Principal, session models.Session) 
 
 // lockTaskSession locks the session of a task that the step may end. Sessions are locked
 // before workers and accounts.
-func (s *operation) lockTaskSession(t models.Task) error {
+func (op *operation) lockTaskSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	_, err := s.tx.Session(t.SessionID)
+	_, err := op.tx.Session(t.SessionID)
 	return err
 }
 
 // leaveSession counts a task that has ended.
-func (s *operation) leaveSession(t models.Task) error {
+func (op *operation) leaveSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	session, err := s.tx.Session(t.SessionID) // locked before: lockSession
+	session, err := op.tx.Session(t.SessionID) // locked before: lockSession
 	if err != nil {
 		return err
 	}
 	session.OpenTasks--
-	return s.tx.SaveSession(session)
+	return op.tx.SaveSession(session)
 }
 
-func (s *operation) closeSession(session *models.Session, why string) error {
-	session.State, session.ClosedAt = models.SessionClosed, new(s.tx.Now())
-	if err := s.tx.SaveSession(*session); err != nil {
+func (op *operation) closeSession(session *models.Session, why string) error {
+	session.State, session.ClosedAt = models.SessionClosed, new(op.tx.Now())
+	if err := op.tx.SaveSession(*session); err != nil {
 		return err
 	}
-	return s.tx.Emit(models.EventSessionClosed, session.ID, models.SessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
+	return op.tx.Emit(models.EventSessionClosed, session.ID, models.SessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
 }
 
 // closeIdleSessions closes sessions in which nothing has happened for long (PROTOCOL_V5 §6.2).
@@ -122,12 +122,12 @@ func (o *Orchestrator) closeIdleSessions(ctx context.Context) error {
 		if err != nil {
 			break
 		}
-		err = o.transact(ctx, func(s *operation) error {
-			session, err := s.tx.Session(id)
+		err = o.transact(ctx, func(op *operation) error {
+			session, err := op.tx.Session(id)
 			if err != nil || session.State == models.SessionClosed || session.OpenTasks > 0 || !session.UpdatedAt.Before(before) {
 				return err
 			}
-			return s.closeSession(&session, "idle")
+			return op.closeSession(&session, "idle")
 		})
 	}
 	return err

@@ -39,57 +39,57 @@ type operation struct {
 
 // transact runs a verb's transaction and wakes whom it concerns once it is committed.
 func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
-	var s *operation
+	var op *operation
 	err := o.ledger.Write(ctx, func(tx *store.Tx) error {
-		s = &operation{Orchestrator: o, tx: tx}
-		return fn(s)
+		op = &operation{Orchestrator: o, tx: tx}
+		return fn(op)
 	})
 	if err == nil {
-		s.afterCommit(context.WithoutCancel(ctx))
+		op.afterCommit(context.WithoutCancel(ctx))
 	}
 	return err
 }
 
 // transactOnce is do for a verb with an Idempotency-Key; what fn returns is the answer's source.
 func (o *Orchestrator) transactOnce(ctx context.Context, once *models.Idempotency, fn func(*operation) (any, error)) error {
-	return o.transact(ctx, func(s *operation) error {
+	return o.transact(ctx, func(op *operation) error {
 		if once == nil {
-			_, err := fn(s)
+			_, err := fn(op)
 			return err
 		}
-		return s.tx.Idempotent(once, func() (any, error) { return fn(s) })
+		return op.tx.Idempotent(once, func() (any, error) { return fn(op) })
 	})
 }
 
 // afterCommit does what follows the commit: this replica's index knows at once, everybody
 // else is woken.
-func (s *operation) afterCommit(ctx context.Context) {
-	for _, count := range s.counts {
-		count(s.counters)
+func (op *operation) afterCommit(ctx context.Context) {
+	for _, count := range op.counts {
+		count(op.counters)
 	}
-	for _, fn := range s.commitHooks {
+	for _, fn := range op.commitHooks {
 		fn(ctx)
 	}
-	for _, w := range s.changedWorkers {
-		s.indexWorker(ctx, w)
-		s.wakeAfterCommit(WakeWorker, w.AgentID)
+	for _, w := range op.changedWorkers {
+		op.indexWorker(ctx, w)
+		op.wakeAfterCommit(WakeWorker, w.AgentID)
 	}
-	for _, w := range s.wakes {
-		s.waiters.wake(w)
-		if s.opts.Waker != nil && w.kind != WakeEnd {
-			s.opts.Waker.Wake(w.kind, w.id)
+	for _, w := range op.wakes {
+		op.waiters.wake(w)
+		if op.opts.Waker != nil && w.kind != WakeEnd {
+			op.opts.Waker.Wake(w.kind, w.id)
 		}
 	}
 }
 
 // wakeAfterCommit has somebody woken after the commit.
-func (s *operation) wakeAfterCommit(kind WakeKind, id string) {
-	s.wakes = append(s.wakes, wake{kind, id})
+func (op *operation) wakeAfterCommit(kind WakeKind, id string) {
+	op.wakes = append(op.wakes, wake{kind, id})
 }
 
 // lockTask locks a task. Its error for an unknown one names it.
-func (s *operation) lockTask(id string) (models.Task, error) {
-	t, err := s.tx.Task(id)
+func (op *operation) lockTask(id string) (models.Task, error) {
+	t, err := op.tx.Task(id)
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no task %q", id)
 	}
@@ -97,66 +97,66 @@ func (s *operation) lockTask(id string) (models.Task, error) {
 }
 
 // saveTask writes a task that has changed, and sets its timer.
-func (s *operation) saveTask(before models.Task, t *models.Task) error {
-	if err := s.tx.SaveTask(before, t); err != nil {
+func (op *operation) saveTask(before models.Task, t *models.Task) error {
+	if err := op.tx.SaveTask(before, t); err != nil {
 		return err
 	}
-	s.wakeAfterCommit(WakeTask, t.ID)
+	op.wakeAfterCommit(WakeTask, t.ID)
 	switch {
 	case t.State.Ended():
-		if err := s.tx.DeleteJob(timerKind, t.ID); err != nil {
+		if err := op.tx.DeleteJob(timerKind, t.ID); err != nil {
 			return err
 		}
-		return s.onTaskEnd(*t)
+		return op.onTaskEnd(*t)
 	case t.WaitingFor != before.WaitingFor || t.Attempt != before.Attempt || t.Deadline.Before(before.Deadline):
-		return s.armTimer(*t)
+		return op.armTimer(*t)
 	}
 	return nil // a timer that comes too early is set again
 }
 
 // onTaskEnd does what follows the end of a task.
-func (s *operation) onTaskEnd(t models.Task) error {
-	s.wakeAfterCommit(WakeEnd, t.ID)
-	s.countEnd(t)
-	if s.withoutSubtasks != t.ID {
-		if err := s.cancelSubtasks(t.ID, "what it was for has ended"); err != nil {
+func (op *operation) onTaskEnd(t models.Task) error {
+	op.wakeAfterCommit(WakeEnd, t.ID)
+	op.countEnd(t)
+	if op.withoutSubtasks != t.ID {
+		if err := op.cancelSubtasks(t.ID, "what it was for has ended"); err != nil {
 			return err
 		}
 	}
-	if err := s.leaveSession(t); err != nil || t.OwnerAgent == "" && t.ParentID == nil && !s.tracing() {
+	if err := op.leaveSession(t); err != nil || t.OwnerAgent == "" && t.ParentID == nil && !op.tracing() {
 		return err
 	}
-	in, err := s.tx.TaskInput(t.ID)
+	in, err := op.tx.TaskInput(t.ID)
 	if err != nil {
 		return err
 	}
-	s.traceTask(t, in)
+	op.traceTask(t, in)
 	o, err := overrideOf(in)
 	if err == nil && o.Subtask {
-		_, err = s.tx.Enqueue(models.Job{Kind: subtaskKind, Key: t.ID})
+		_, err = op.tx.Enqueue(models.Job{Kind: subtaskKind, Key: t.ID})
 	}
 	if err != nil || t.OwnerAgent == "" || !o.Notify {
 		return err
 	}
-	s.wakeAfterCommit(WakeInbox, t.OwnerAgent)
-	_, err = s.tx.EnqueueMessage(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageTaskEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	op.wakeAfterCommit(WakeInbox, t.OwnerAgent)
+	_, err = op.tx.EnqueueMessage(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageTaskEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	return err
 }
 
 // armTimer sets the one timer of a task to its deadline.
-func (s *operation) armTimer(t models.Task) error {
-	if err := s.tx.DeleteJob(timerKind, t.ID); err != nil {
+func (op *operation) armTimer(t models.Task) error {
+	if err := op.tx.DeleteJob(timerKind, t.ID); err != nil {
 		return err
 	}
-	s.timerSet = true
-	_, err := s.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
+	op.timerSet = true
+	_, err := op.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
 	return err
 }
 
 // emitTaskEvent writes an event about a task that is saved next.
-func (s *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*models.TaskChanged)) error {
+func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*models.TaskChanged)) error {
 	version := t.Version + 1 // that of the save which follows
-	if t.ID == s.insertingID {
+	if t.ID == op.insertingID {
 		version = t.Version
 	}
 	data := models.TaskChanged{
@@ -166,7 +166,7 @@ func (s *operation) emitTaskEvent(kind models.EventType, t models.Task, set func
 	if set != nil {
 		set(&data)
 	}
-	return s.tx.Emit(kind, t.ID, data)
+	return op.tx.Emit(kind, t.ID, data)
 }
 
 // overrideOf is what the task has differently from its class.

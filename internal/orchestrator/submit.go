@@ -81,9 +81,9 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 	var out SubmitResult
 	var refusing []string
 	err := o.withCurrentIndex(ctx, func() error {
-		return o.transactOnce(ctx, once, func(s *operation) (result any, err error) {
-			out, err = s.submit(by, sub)
-			refusing = s.refusedBy
+		return o.transactOnce(ctx, once, func(op *operation) (result any, err error) {
+			out, err = op.submit(by, sub)
+			refusing = op.refusedBy
 			return out, err
 		})
 	})
@@ -148,26 +148,26 @@ func (o *Orchestrator) withCurrentIndex(ctx context.Context, run func() error) e
 }
 
 // claimRequest has a submission happen once; of a repeated one it returns what became of it.
-func (s *operation) claimRequest(by models.Principal, sub Submission) (out SubmitResult, replayed bool, err error) {
+func (op *operation) claimRequest(by models.Principal, sub Submission) (out SubmitResult, replayed bool, err error) {
 	if sub.RequestID == "" || sub.requestClaimed {
 		return out, false, nil
 	}
-	earlier, fresh, err := s.tx.ClaimRequest(models.TaskRequest{
+	earlier, fresh, err := op.tx.ClaimRequest(models.TaskRequest{
 		Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.digest(), TaskID: sub.ID,
 	})
 	if err == nil && fresh {
 		return out, false, nil
 	}
-	out, err = s.replayRequest(earlier, sub, err)
+	out, err = op.replayRequest(earlier, sub, err)
 	return out, true, err
 }
 
-func (s *operation) submit(by models.Principal, sub Submission) (SubmitResult, error) {
-	if out, replayed, err := s.claimRequest(by, sub); err != nil || replayed {
+func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, error) {
+	if out, replayed, err := op.claimRequest(by, sub); err != nil || replayed {
 		return out, err
 	}
 	if sub.SessionID != "" {
-		if err := s.joinSession(by, sub); err != nil {
+		if err := op.joinSession(by, sub); err != nil {
 			return SubmitResult{}, err
 		}
 		if sub.resolveErr != nil {
@@ -176,85 +176,85 @@ func (s *operation) submit(by models.Principal, sub Submission) (SubmitResult, e
 		sub.Parameters = sub.resolvedParameters
 	}
 	if sub.Override.Workers != 0 {
-		return s.submitParallel(by, sub)
+		return op.submitParallel(by, sub)
 	}
-	t, in, err := sub.newTask(by, s.tx.Now())
+	t, in, err := sub.newTask(by, op.tx.Now())
 	if err != nil {
 		return SubmitResult{}, err
 	}
-	t, err = s.createTask(t, in, s.policyOf(t, sub.Override), true)
+	t, err = op.createTask(t, in, op.policyOf(t, sub.Override), true)
 	return SubmitResult{Task: t}, err
 }
 
 // createTask places a new task and writes it. One that nobody could do is refused where that
 // is strict, and else fails.
-func (s *operation) createTask(t models.Task, in models.TaskInput, p Policy, strict bool) (models.Task, error) {
-	s.insertingID = t.ID
-	if err := s.emitTaskEvent(models.EventTaskCreated, t, nil); err != nil {
+func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, strict bool) (models.Task, error) {
+	op.insertingID = t.ID
+	if err := op.emitTaskEvent(models.EventTaskCreated, t, nil); err != nil {
 		return t, err
 	}
-	failure, err := s.assignOrQueue(&t, in, p, nil)
+	failure, err := op.assignOrQueue(&t, in, p, nil)
 	if err == nil && strict {
-		err = s.submissionError(t, in, failure)
+		err = op.submissionError(t, in, failure)
 	}
 	if err == nil && t.WaitingFor == models.WaitForWorker {
-		err = s.checkQueueLimit(t)
+		err = op.checkQueueLimit(t)
 	}
 	if err == nil && failure != "" {
-		err = s.failTask(&t, failure, assignFailureText(failure))
+		err = op.failTask(&t, failure, assignFailureText(failure))
 	}
 	if err == nil {
-		err = s.insertTask(t, in)
+		err = op.insertTask(t, in)
 	}
 	return t, taskExistsError(err, t.ID)
 }
 
 // insertTask writes a new task, which what was done for it before refers to.
-func (s *operation) insertTask(t models.Task, in models.TaskInput) error {
-	if err := s.tx.InsertTask(t, in); err != nil {
+func (op *operation) insertTask(t models.Task, in models.TaskInput) error {
+	if err := op.tx.InsertTask(t, in); err != nil {
 		return err
 	}
-	s.count(func(c *counters) { c.submitted.WithLabelValues(t.Class).Inc() })
+	op.count(func(c *counters) { c.submitted.WithLabelValues(t.Class).Inc() })
 	if t.State.Ended() {
-		return s.onTaskEnd(t)
+		return op.onTaskEnd(t)
 	}
-	_, err := s.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
+	_, err := op.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
 	return err
 }
 
 // submissionError is the error of a submission that is not taken on at all.
-func (s *operation) submissionError(t models.Task, in models.TaskInput, f Failure) error {
+func (op *operation) submissionError(t models.Task, in models.TaskInput, f Failure) error {
 	switch f {
 	case FailureUnsupported:
-		return s.unsupportedError(in)
+		return op.unsupportedError(in)
 	case FailureBudget:
 		return errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", requirements(in), *t.Budget).
-			With("requested", *t.Budget).With("remaining", s.maxRemaining)
+			With("requested", *t.Budget).With("remaining", op.maxRemaining)
 	}
 	return nil
 }
 
 // checkQueueLimit refuses one more task in a full line.
-func (s *operation) checkQueueLimit(t models.Task) error {
-	if n := s.queues.queued.Load(); n >= int64(s.opts.MaxQueuedTotal) {
+func (op *operation) checkQueueLimit(t models.Task) error {
+	if n := op.queues.queued.Load(); n >= int64(op.opts.MaxQueuedTotal) {
 		return errs.New(errs.Busy, "%d tasks wait for agents already; try again later", n)
 	}
-	n, err := s.tx.CountWaiting(t.QueueKey, s.opts.MaxQueue)
-	if err == nil && n >= s.opts.MaxQueue {
+	n, err := op.tx.CountWaiting(t.QueueKey, op.opts.MaxQueue)
+	if err == nil && n >= op.opts.MaxQueue {
 		err = errs.New(errs.Busy, "%d tasks wait for such an agent already; try again later", n)
 	}
 	return err
 }
 
 // replayRequest answers a request that was made before.
-func (s *operation) replayRequest(earlier models.TaskRequest, sub Submission, err error) (SubmitResult, error) {
+func (op *operation) replayRequest(earlier models.TaskRequest, sub Submission, err error) (SubmitResult, error) {
 	if err != nil {
 		return SubmitResult{}, err
 	}
 	if earlier.Digest != sub.digest() {
 		return SubmitResult{}, errs.New(errs.RequestIDReused, "the request_id %q was used before with another content", sub.RequestID)
 	}
-	t, err := s.lockTask(earlier.TaskID)
+	t, err := op.lockTask(earlier.TaskID)
 	return SubmitResult{Task: t, Replayed: true}, err
 }
 

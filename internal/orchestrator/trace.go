@@ -37,13 +37,13 @@ func endSpan(span trace.Span, err error) {
 }
 
 // traceAttempt writes the span of an attempt that has ended, after the commit.
-func (s *operation) traceAttempt(t models.Task, a models.Attempt) error {
-	if !s.tracing() {
+func (op *operation) traceAttempt(t models.Task, a models.Attempt) error {
+	if !op.tracing() {
 		return nil
 	}
-	in, err := s.tx.TaskInput(t.ID)
-	s.commitHooks = append(s.commitHooks, func(ctx context.Context) {
-		_, span := s.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task.attempt", trace.WithTimestamp(a.AssignedAt),
+	in, err := op.tx.TaskInput(t.ID)
+	op.commitHooks = append(op.commitHooks, func(ctx context.Context) {
+		_, span := op.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task.attempt", trace.WithTimestamp(a.AssignedAt),
 			trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 				attribute.String("comet.task.id", t.ID), attribute.Int("comet.attempt", a.Attempt), attribute.String("comet.agent.id", a.AgentID),
 				attribute.String("comet.attempt.state", string(a.State)), attribute.Int64("comet.tokens", a.Tokens),
@@ -57,12 +57,12 @@ func (s *operation) traceAttempt(t models.Task, a models.Attempt) error {
 }
 
 // traceTask writes the span of a task that has ended, after the commit.
-func (s *operation) traceTask(t models.Task, in models.TaskInput) {
-	if !s.tracing() {
+func (op *operation) traceTask(t models.Task, in models.TaskInput) {
+	if !op.tracing() {
 		return
 	}
-	s.commitHooks = append(s.commitHooks, func(ctx context.Context) {
-		_, span := s.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task", trace.WithTimestamp(t.CreatedAt), trace.WithAttributes(
+	op.commitHooks = append(op.commitHooks, func(ctx context.Context) {
+		_, span := op.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task", trace.WithTimestamp(t.CreatedAt), trace.WithAttributes(
 			attribute.String("comet.task.id", t.ID), attribute.String("comet.task.class", t.Class), attribute.String("comet.task.state", string(t.State)),
 			attribute.Int("comet.attempts", t.Attempt), attribute.String("comet.session.id", t.SessionID), attribute.Int64("comet.tokens", t.Tokens),
 		))

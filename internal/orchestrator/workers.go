@@ -45,8 +45,8 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 	if !agent.IsActive {
 		return out, errs.New(errs.AgentInactive, "the agent %q is deactivated", agentID)
 	}
-	err = o.transact(ctx, func(s *operation) error {
-		w, err := s.tx.Worker(agentID)
+	err = o.transact(ctx, func(op *operation) error {
+		w, err := op.tx.Worker(agentID)
 		if errs.Is(err, errs.NotFound) {
 			w, err = models.Worker{AgentID: agentID}, nil
 		}
@@ -56,8 +56,8 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 		was := w.State
 		w.State, w.Protocol, w.ProtocolVersion, w.Transport, w.ConnectionID, w.Concurrency = models.WorkerOnline, j.Protocol, j.ProtocolVersion, j.Transport, j.ConnectionID, j.Concurrency
 		w.MaxDepth = j.MaxDepth
-		s.recordHeartbeat(&w)
-		if err := s.saveWorker(&w, was); err != nil {
+		op.recordHeartbeat(&w)
+		if err := op.saveWorker(&w, was); err != nil {
 			return err
 		}
 		out = w
@@ -80,8 +80,8 @@ type Heartbeat struct {
 // Heartbeat notes a sign of life. It returns errs.NotFound for an agent that has not
 // joined.
 func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbeat) (out models.Worker, err error) {
-	err = o.transact(ctx, func(s *operation) error {
-		w, err := s.tx.Worker(agentID)
+	err = o.transact(ctx, func(op *operation) error {
+		w, err := op.tx.Worker(agentID)
 		if err != nil {
 			return err
 		}
@@ -97,9 +97,9 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 		if h.Load != nil {
 			w.Load = min(max(*h.Load, 0), 100)
 		}
-		s.recordHeartbeat(&w)
+		op.recordHeartbeat(&w)
 		out = w
-		return s.saveWorker(&out, was)
+		return op.saveWorker(&out, was)
 	})
 	return out, err
 }
@@ -121,8 +121,8 @@ func (o *Orchestrator) Leave(ctx context.Context, agentID string, gone bool) err
 }
 
 func (o *Orchestrator) setOffline(ctx context.Context, agentID string, still func(models.Worker) bool) error {
-	return o.transact(ctx, func(s *operation) error {
-		w, err := s.tx.Worker(agentID)
+	return o.transact(ctx, func(op *operation) error {
+		w, err := op.tx.Worker(agentID)
 		if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !still(w)) {
 			return nil
 		}
@@ -131,7 +131,7 @@ func (o *Orchestrator) setOffline(ctx context.Context, agentID string, still fun
 		}
 		was := w.State
 		w.State = models.WorkerOffline
-		return s.saveWorker(&w, was)
+		return op.saveWorker(&w, was)
 	})
 }
 
@@ -152,16 +152,16 @@ func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offlin
 			break
 		}
 		away := false
-		err = o.transact(ctx, func(s *operation) error {
-			w, err := s.tx.Worker(id)
+		err = o.transact(ctx, func(op *operation) error {
+			w, err := op.tx.Worker(id)
 			if err != nil {
 				return err
 			}
 			if away = w.State == models.WorkerOffline; away {
 				return nil
 			}
-			s.recordHeartbeat(&w)
-			return s.saveWorker(&w, w.State)
+			op.recordHeartbeat(&w)
+			return op.saveWorker(&w, w.State)
 		})
 		if away {
 			offline = append(offline, id)
@@ -178,21 +178,21 @@ func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string) err
 			return err
 		}
 		for _, id := range open {
-			err := o.transact(ctx, func(s *operation) error {
-				t, err := s.tx.Task(id)
+			err := o.transact(ctx, func(op *operation) error {
+				t, err := op.tx.Task(id)
 				if err != nil || t.State.Ended() || t.AgentID != agentID || t.WaitingFor == models.WaitForWorker || t.WaitingFor == models.WaitForRetry {
 					return err
 				}
 				before := t
-				_, p, err := s.lockForEnd(t)
+				_, p, err := op.lockForEnd(t)
 				if err != nil {
 					return err
 				}
 				r := attemptEnd{state: models.AttemptCancelled, failure: FailureUnavailable, text: "the agent left", outcome: models.OutcomeFailed}
-				if err := s.failAttempt(&t, r, p); err != nil {
+				if err := op.failAttempt(&t, r, p); err != nil {
 					return err
 				}
-				return s.saveTask(before, &t)
+				return op.saveTask(before, &t)
 			})
 			if err != nil {
 				return err
@@ -203,8 +203,8 @@ func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string) err
 
 // recordHeartbeat notes a sign of life, which ends the pause of a breaker that has lasted long
 // enough.
-func (s *operation) recordHeartbeat(w *models.Worker) {
-	now := s.tx.Now()
+func (op *operation) recordHeartbeat(w *models.Worker) {
+	now := op.tx.Now()
 	w.LastSeenAt = now
 	if !w.BreakerUntil.IsZero() && !now.Before(w.BreakerUntil) {
 		w.BreakerUntil, w.Probing, w.Failures = time.Time{}, false, 0
@@ -212,25 +212,25 @@ func (s *operation) recordHeartbeat(w *models.Worker) {
 }
 
 // saveWorker writes a worker and tells of it where its state has changed.
-func (s *operation) saveWorker(w *models.Worker, was models.WorkerState) error {
-	if err := s.tx.SaveWorker(w); err != nil {
+func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error {
+	if err := op.tx.SaveWorker(w); err != nil {
 		return err
 	}
-	s.changedWorkers = append(s.changedWorkers, *w)
+	op.changedWorkers = append(op.changedWorkers, *w)
 	if w.State == models.WorkerOnline {
-		s.wakeAfterCommit(WakeQueue, "")
+		op.wakeAfterCommit(WakeQueue, "")
 	}
 	if w.State == was {
 		return nil
 	}
-	return s.tx.Emit(models.EventWorkerChanged, w.AgentID, models.WorkerChanged{
+	return op.tx.Emit(models.EventWorkerChanged, w.AgentID, models.WorkerChanged{
 		AgentID: w.AgentID, State: w.State, Was: was, Dialect: w.Protocol, Link: w.Transport, Places: w.Concurrency,
 	})
 }
 
 // releaseSlot gives a worker a place back and counts how the attempt went with it.
-func (s *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
-	w, err := s.tx.Worker(agentID)
+func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
+	w, err := op.tx.Worker(agentID)
 	if err != nil {
 		return err
 	}
@@ -243,10 +243,10 @@ func (s *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
 		w.Failures++
 	default:
 		w.Failures++
-		if err := s.openBreaker(&w, p); err != nil {
+		if err := op.openBreaker(&w, p); err != nil {
 			return err
 		}
 	}
-	s.wakeAfterCommit(WakeQueue, "")
-	return s.saveWorker(&w, w.State)
+	op.wakeAfterCommit(WakeQueue, "")
+	return op.saveWorker(&w, w.State)
 }
