@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"time"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -114,72 +113,67 @@ func succeededAttempt(t models.Task, all []models.Attempt) int {
 	return t.Attempt
 }
 
-// Wait returns the task once it has ended, or as it is when ctx ends or patience has
-// passed. Who waits is the token; where it, or all of them together, wait for as much
-// as they may, the task comes back as it is, with errs.Busy. A who of "" is somebody whose
-// number is bounded elsewhere.
-func (o *Orchestrator) Wait(ctx context.Context, who, id string, patience time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, WakeEnd, who, id, patience, func(t models.Task) bool { return t.State.Ended() })
-}
-
-// WaitForChange is Wait for any change after a version.
-func (o *Orchestrator) WaitForChange(ctx context.Context, who, id string, version int64, patience time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, WakeTask, who, id, patience, func(t models.Task) bool { return t.Version > version || t.State.Ended() })
-}
-
-func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, who, id string, patience time.Duration, enough func(models.Task) bool) (models.Task, error) {
-	changed, stop := o.waiters.subscribe(kind, id)
-	defer stop()
-	over := time.NewTimer(patience)
-	defer over.Stop()
-	for placed := false; ; {
-		t, err := o.Task(ctx, id)
-		if err != nil || enough(t) {
-			return t, err
-		}
-		if !placed {
-			release, err := o.acquireWaiter(who)
-			if err != nil {
-				return t, err
-			}
-			defer release()
-			placed = true
-		}
-		look := time.NewTimer(pollsPerRecheck * o.opts.Poll) // what another replica does may not be heard
-		select {
-		case <-changed:
-		case <-look.C:
-		case <-over.C:
-			look.Stop()
-			return t, nil
-		case <-ctx.Done():
-			look.Stop()
-			return t, nil
-		}
-		look.Stop()
+// AgentType returns the type of a registered agent, "" for one that has none; ok is
+// false for one that is not known or not active.
+func (o *Orchestrator) AgentType(ctx context.Context, agentID string) (kind string, ok bool, err error) {
+	if a, known := o.index.Agent(agentID); known && a.Active {
+		return a.Type, true, nil
 	}
-}
-
-// pollsPerRecheck is how many polls pass before somebody who waits looks without being woken:
-// there may be thousands.
-const pollsPerRecheck = 4
-
-// Messages returns up to limit messages that an agent has not acknowledged, the most
-// urgent first.
-func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) ([]models.InboxMessage, error) {
-	return o.store.Inbox(ctx, agentID, limit)
-}
-
-// Acknowledge notes that an agent has messages, which it is not told again, and returns
-// how many of them were still in its inbox. An agent that has its assignment works on
-// it.
-func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []string) (n int64, err error) {
-	if len(ids) == 0 {
-		return 0, nil
+	a, err := o.store.Agent(ctx, agentID) // it may be new
+	if errs.Is(err, errs.NotFound) {
+		return "", false, nil
 	}
-	err = o.transact(ctx, func(op *operation) (err error) {
-		n, err = op.tx.Acknowledge(agentID, ids)
-		return err
-	})
-	return n, err
+	return a.Type, err == nil && a.IsActive, err
+}
+
+// TaskWithInput is what a task was asked for with, and where it stands.
+type TaskWithInput struct {
+	Task  models.Task
+	Input models.TaskInput
+	// Override is what it has differently from its class.
+	Override Override
+}
+
+// TaskWithInput returns a task with what it was asked for with, or errs.NotFound.
+func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (out TaskWithInput, err error) {
+	if out.Task, err = o.Task(ctx, taskID); err != nil {
+		return out, err
+	}
+	if out.Input, err = o.store.TaskInput(ctx, taskID); err != nil {
+		return out, err
+	}
+	out.Override, err = overrideOf(out.Input)
+	return out, err
+}
+
+// OpenTasksOf returns what an agent has at the moment, up to as many as it can have.
+func (o *Orchestrator) OpenTasksOf(ctx context.Context, agentID string) (out []TaskWithInput, err error) {
+	ids, err := o.store.OpenTasksOf(ctx, agentID, MaxConcurrency)
+	for _, id := range ids {
+		if err != nil {
+			break
+		}
+		var order TaskWithInput
+		if order, err = o.TaskWithInput(ctx, id); err == nil {
+			out = append(out, order)
+		}
+	}
+	return out, err
+}
+
+// Attempts returns the attempts at a task, the first one first.
+func (o *Orchestrator) Attempts(ctx context.Context, taskID string) ([]models.Attempt, error) {
+	return o.store.Attempts(ctx, taskID)
+}
+
+// CapabilitiesOf returns what the active agents of a type offer, of all for "".
+func (o *Orchestrator) CapabilitiesOf(agentType string) []string {
+	const most = 50
+	all := o.index.CapabilitiesOf(agentType)
+	return all[:min(len(all), most)]
+}
+
+// IsProcessed reports whether a message of an agent has had its effect.
+func (o *Orchestrator) IsProcessed(ctx context.Context, agentID, messageID string) (bool, error) {
+	return o.store.IsProcessed(ctx, agentID, messageID)
 }

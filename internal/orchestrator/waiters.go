@@ -1,9 +1,13 @@
 package orchestrator
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	"comet/internal/errs"
+	"comet/internal/places"
+	"comet/models"
 )
 
 // WakeKind is what a wake-up is about.
@@ -120,8 +124,69 @@ func (o *Orchestrator) OnWakeAll() {
 	o.waiters.wakeAll()
 }
 
-// Inbox returns a channel that receives when there may be something new to tell an
-// agent, and what ends it.
-func (o *Orchestrator) Inbox(agentID string) (<-chan struct{}, func()) {
-	return o.waiters.subscribe(WakeInbox, agentID)
+// acquireWaiter returns what gives the place of a request that waits for a task back, or
+// errs.Busy where there is none: each of them costs a goroutine and a look at the database
+// now and then. A who of "" needs none.
+func (o *Orchestrator) acquireWaiter(who string) (release func(), err error) {
+	if who == "" {
+		return func() {}, nil
+	}
+	release, room := o.waitLimit.Take(who)
+	switch room {
+	case places.Full:
+		return nil, errs.New(errs.Busy, "%d requests wait for tasks already", o.opts.MaxWaiters)
+	case places.FullForOne:
+		return nil, errs.New(errs.Busy, "the token has %d requests that wait for tasks already", o.opts.MaxWaitersPerToken)
+	}
+	return release, nil
 }
+
+// Wait returns the task once it has ended, or as it is when ctx ends or patience has
+// passed. Who waits is the token; where it, or all of them together, wait for as much
+// as they may, the task comes back as it is, with errs.Busy. A who of "" is somebody whose
+// number is bounded elsewhere.
+func (o *Orchestrator) Wait(ctx context.Context, who, id string, patience time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeEnd, who, id, patience, func(t models.Task) bool { return t.State.Ended() })
+}
+
+// WaitForChange is Wait for any change after a version.
+func (o *Orchestrator) WaitForChange(ctx context.Context, who, id string, version int64, patience time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeTask, who, id, patience, func(t models.Task) bool { return t.Version > version || t.State.Ended() })
+}
+
+func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, who, id string, patience time.Duration, enough func(models.Task) bool) (models.Task, error) {
+	changed, stop := o.waiters.subscribe(kind, id)
+	defer stop()
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	for placed := false; ; {
+		t, err := o.Task(ctx, id)
+		if err != nil || enough(t) {
+			return t, err
+		}
+		if !placed {
+			release, err := o.acquireWaiter(who)
+			if err != nil {
+				return t, err
+			}
+			defer release()
+			placed = true
+		}
+		look := time.NewTimer(pollsPerRecheck * o.opts.Poll) // what another replica does may not be heard
+		select {
+		case <-changed:
+		case <-look.C:
+		case <-over.C:
+			look.Stop()
+			return t, nil
+		case <-ctx.Done():
+			look.Stop()
+			return t, nil
+		}
+		look.Stop()
+	}
+}
+
+// pollsPerRecheck is how many polls pass before somebody who waits looks without being woken:
+// there may be thousands.
+const pollsPerRecheck = 4

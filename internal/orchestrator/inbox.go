@@ -6,7 +6,39 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store"
 )
+
+// Inbox returns a channel that receives when there may be something new to tell an
+// agent, and what ends it.
+func (o *Orchestrator) Inbox(agentID string) (<-chan struct{}, func()) {
+	return o.waiters.subscribe(WakeInbox, agentID)
+}
+
+// Messages returns up to limit messages that an agent has not acknowledged, the most
+// urgent first.
+func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) ([]models.InboxMessage, error) {
+	return o.store.Inbox(ctx, agentID, limit)
+}
+
+// Acknowledge notes that an agent has messages, which it is not told again, and returns
+// how many of them were still in its inbox. An agent that has its assignment works on
+// it.
+func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []string) (n int64, err error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	err = o.transact(ctx, func(op *operation) (err error) {
+		n, err = op.tx.Acknowledge(agentID, ids)
+		return err
+	})
+	return n, err
+}
+
+// MessagePending returns those of the messages that are in an agent's inbox.
+func (o *Orchestrator) MessagePending(ctx context.Context, agentID string, ids []string) ([]string, error) {
+	return o.store.MessagePending(ctx, agentID, ids)
+}
 
 // Broadcast is something that agents are told and that is about no task (PROTOCOL_V5
 // §3.3, type B). It goes to those who are there: agents that are offline do not hear of it.
@@ -73,4 +105,32 @@ func (op *operation) sendBroadcast(a Broadcast, ids []string) (err error) {
 		op.wakeAfterCommit(WakeInbox, id)
 	}
 	return err
+}
+
+// PushTargets returns where messages are pushed to, ordered by agent.
+func (o *Orchestrator) PushTargets(ctx context.Context) ([]models.PushTarget, error) {
+	return o.store.PushTargets(ctx)
+}
+
+// PushTarget returns where an agent's messages are pushed to, or errs.NotFound.
+func (o *Orchestrator) PushTarget(ctx context.Context, agentID string) (models.PushTarget, error) {
+	return o.store.PushTarget(ctx, agentID)
+}
+
+// SavePushTarget has an agent's messages pushed somewhere, and returns it with its
+// times. It is errs.Conflict for an unknown agent.
+func (o *Orchestrator) SavePushTarget(ctx context.Context, t models.PushTarget) (models.PushTarget, error) {
+	err := o.store.Write(ctx, func(tx *store.Tx) error { return tx.SavePushTarget(&t) })
+	return t, err
+}
+
+// DeletePushTarget ends the pushing to an agent and reports whether there was any. Unless
+// secret is "", only a target that has it is dropped, and not one that has taken its
+// place.
+func (o *Orchestrator) DeletePushTarget(ctx context.Context, agentID, secret string) (dropped bool, err error) {
+	err = o.store.Write(ctx, func(tx *store.Tx) error {
+		dropped, err = tx.DeletePushTarget(agentID, secret)
+		return err
+	})
+	return dropped, err
 }

@@ -6,6 +6,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store"
 )
 
 const (
@@ -58,63 +59,6 @@ func (o *Orchestrator) logFailure(ctx context.Context, what string, err error) b
 	return err == nil
 }
 
-// maxSkipped is how many tasks that only a budget keeps from being done are passed over
-// for those behind them.
-const maxSkipped = 16
-
-// assignNext gives the first task of a line to somebody; more tells whether it is worth
-// looking again. One whose budget those who are free do not cover does not hold up the
-// line.
-func (op *operation) assignNext(route string) (more bool, err error) {
-	var passed []string
-	for len(passed) <= maxSkipped {
-		t, found, err := op.tx.NextQueuedTask(route, passed...)
-		if err != nil || !found {
-			return false, err
-		}
-		op.overBudget = false
-		more, err := op.assignQueued(route, t)
-		if err != nil || more || !op.overBudget {
-			return more, err
-		}
-		passed = append(passed, t.ID)
-	}
-	return false, nil
-}
-
-// assignQueued gives a task that waits to somebody, and reports whether it waits no more.
-func (op *operation) assignQueued(route string, t models.Task) (bool, error) {
-	in, p, err := op.lockForEnd(t)
-	if err != nil {
-		return false, err
-	}
-	siblings, err := op.siblingAgents(t, in)
-	if err != nil {
-		return false, err
-	}
-	needs := selectionRequest(t.Depth, in, p, siblings)
-	op.queues.requests.Add(route, needs)
-	if !canLeaveQueue(op.index.Select(needs).Verdict) {
-		return false, nil // nothing has changed for it
-	}
-	before := t
-	exclude, err := op.agentsToAvoid(t, p)
-	if err != nil {
-		return false, err
-	}
-	failure, err := op.assignOrQueue(&t, in, p, exclude)
-	if err == nil && failure == "" && t.WaitingFor == models.WaitForWorker && len(exclude) > 0 { // nobody behind it shall wait for its preference
-		failure, err = op.assignOrQueue(&t, in, p, nil)
-	}
-	if err == nil && failure != "" {
-		err = op.failTask(&t, failure, assignFailureText(failure))
-	}
-	if err != nil || t.WaitingFor == models.WaitForWorker {
-		return false, err
-	}
-	return true, op.saveTask(before, &t)
-}
-
 // markSilentOffline takes workers off the line that have shown no sign of life for too long. What
 // they have goes on until its own deadline.
 func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
@@ -141,4 +85,38 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 		})
 	}
 	return err
+}
+
+// replayFor is how long a request_id and the id of a message are remembered.
+const replayFor = 24 * time.Hour
+
+// purgeBatch bounds how long one purging transaction keeps the other writers.
+const purgeBatch = 500
+
+// Purge deletes what is not kept any longer: tasks and sessions that ended before
+// Options.Retention, lines that were said before it, requests and messages that cannot be
+// repeated any more, and what nobody took in a day of what was told to many.
+func (o *Orchestrator) Purge(ctx context.Context) error {
+	ended, replayed := o.store.Now().Add(-o.opts.Retention), o.store.Now().Add(-replayFor)
+	for _, purge := range []func(tx *store.Tx) (int64, error){
+		func(tx *store.Tx) (int64, error) { return tx.PurgeTasks(ended, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeSessions(ended, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeContexts(ended, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeLoggedMessages(ended, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeRequests(replayed, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeProcessedMessages(replayed, purgeBatch) },
+		func(tx *store.Tx) (int64, error) { return tx.PurgeNotices(replayed, purgeBatch) },
+	} {
+		for more := true; more; {
+			err := o.store.Write(ctx, func(tx *store.Tx) error {
+				n, err := purge(tx)
+				more = n > 0
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

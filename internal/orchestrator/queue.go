@@ -7,6 +7,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/orchestrator/selection"
+	"comet/models"
 )
 
 // queueCache remembers what the tasks of each line need, so that a line is not asked for in
@@ -85,4 +86,61 @@ func (o *Orchestrator) maxTogether() int {
 		return maxAssignedTogether
 	}
 	return 1
+}
+
+// maxSkipped is how many tasks that only a budget keeps from being done are passed over
+// for those behind them.
+const maxSkipped = 16
+
+// assignNext gives the first task of a line to somebody; more tells whether it is worth
+// looking again. One whose budget those who are free do not cover does not hold up the
+// line.
+func (op *operation) assignNext(route string) (more bool, err error) {
+	var passed []string
+	for len(passed) <= maxSkipped {
+		t, found, err := op.tx.NextQueuedTask(route, passed...)
+		if err != nil || !found {
+			return false, err
+		}
+		op.overBudget = false
+		more, err := op.assignQueued(route, t)
+		if err != nil || more || !op.overBudget {
+			return more, err
+		}
+		passed = append(passed, t.ID)
+	}
+	return false, nil
+}
+
+// assignQueued gives a task that waits to somebody, and reports whether it waits no more.
+func (op *operation) assignQueued(route string, t models.Task) (bool, error) {
+	in, p, err := op.lockForEnd(t)
+	if err != nil {
+		return false, err
+	}
+	siblings, err := op.siblingAgents(t, in)
+	if err != nil {
+		return false, err
+	}
+	needs := selectionRequest(t.Depth, in, p, siblings)
+	op.queues.requests.Add(route, needs)
+	if !canLeaveQueue(op.index.Select(needs).Verdict) {
+		return false, nil // nothing has changed for it
+	}
+	before := t
+	exclude, err := op.agentsToAvoid(t, p)
+	if err != nil {
+		return false, err
+	}
+	failure, err := op.assignOrQueue(&t, in, p, exclude)
+	if err == nil && failure == "" && t.WaitingFor == models.WaitForWorker && len(exclude) > 0 { // nobody behind it shall wait for its preference
+		failure, err = op.assignOrQueue(&t, in, p, nil)
+	}
+	if err == nil && failure != "" {
+		err = op.failTask(&t, failure, assignFailureText(failure))
+	}
+	if err != nil || t.WaitingFor == models.WaitForWorker {
+		return false, err
+	}
+	return true, op.saveTask(before, &t)
 }
