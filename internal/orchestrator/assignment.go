@@ -14,18 +14,17 @@ import (
 	"comet/models"
 )
 
-// maxHold is how long a reservation lasts that nobody settles. An attempt's end always
-// settles or releases it; this is for a database that was put back from a copy.
+// maxHold is the lifetime of a reservation. The end of an attempt settles or releases it before;
+// maxHold limits reservations in a database that was restored from a backup.
 const maxHold = models.MaxReservationTTL * time.Second
 
-// ReasonOverBudget is why an agent is out whose budget does not cover the task. It is
-// found out in the ledger, so selection does not know it.
+// ReasonOverBudget rejects an agent whose budget does not cover the task. Only the ledger knows
+// that, so selection does not.
 const ReasonOverBudget selection.Reason = "over_budget"
 
-// assign gives a task to the best agent that has a place free and whose budget covers
-// it. The task is not saved yet. exclude are agents that shall not have it, unless
-// nobody else does. The verdict is Chosen, or why nobody was; the selection's answer is
-// stored on the task either way.
+// assign assigns a task to the best agent that has a free slot and whose budget covers it. The
+// task is not saved yet. The agents in exclude get it only if there is no other one. The verdict
+// is Chosen or the reason why there is no agent; the decision is stored in the task.
 func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
 	siblings, err := op.siblingAgents(*t, in)
 	if err != nil {
@@ -33,9 +32,9 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 	}
 	d := op.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings)))
 	if d.Verdict == selection.Excluded {
-		d = op.index.Select(selectionRequest(t.Depth, in, p, siblings)) // better one that failed than none
+		d = op.index.Select(selectionRequest(t.Depth, in, p, siblings)) // an agent that failed before is better than none
 	}
-	if d.Verdict == selection.Chosen && t.WaitingFor != models.WaitForWorker { // who comes now does not overtake who waits
+	if d.Verdict == selection.Chosen && t.WaitingFor != models.WaitForWorker { // a new task does not go before queued ones
 		ahead, err := op.tx.WaitsAhead(t.QueueKey, t.Priority)
 		if err != nil {
 			return "", err
@@ -63,7 +62,7 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 		if eligible <= selection.MaxListed || len(exclude)-tried >= maxClaims {
 			break
 		}
-		more := op.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings))) // those that were not listed
+		more := op.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings))) // the ones that were not listed
 		if more.Verdict != selection.Chosen {
 			break
 		}
@@ -71,7 +70,7 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 	}
 	if d.Verdict == selection.Chosen {
 		d.Verdict = selection.Saturated
-		if refused > 0 && refused >= eligible && !(full && t.WaitingFor == models.WaitForWorker) { // who waits goes on waiting for them
+		if refused > 0 && refused >= eligible && !(full && t.WaitingFor == models.WaitForWorker) { // a queued task keeps waiting for them
 			d.Verdict = verdictOverBudget
 		}
 	}
@@ -81,8 +80,8 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 	return d.Verdict, err
 }
 
-// hasFullAgent reports whether somebody could do the work and has no place free now. They
-// are the nearest misses, which a decision lists first.
+// hasFullAgent reports whether an agent could do the work but has no free slot. Such agents are
+// the nearest misses, which a decision lists first.
 func hasFullAgent(d selection.Decision) bool {
 	if len(d.Rejected) == 0 {
 		return false
@@ -91,12 +90,12 @@ func hasFullAgent(d selection.Decision) bool {
 	return why == selection.ReasonSaturated || why == selection.ReasonBusy
 }
 
-// maxClaims bounds how many agents one assignment asks for a place.
+// maxClaims limits how many agents one assignment tries to claim a slot of.
 const maxClaims = 100
 
-// claimFirstSlot takes a place of the first candidate that has one and whose budget covers
-// the task; it is the first of them then. Those that have not are rejected, over of them
-// for their budgets.
+// claimFirstSlot claims a slot of the first candidate that has one and whose budget covers the
+// task, and moves it to the front. The candidates before it become rejected; over is how many of
+// them were rejected for their budgets.
 func (op *operation) claimFirstSlot(t *models.Task, in models.TaskInput, d *selection.Decision) (chosen bool, over int, err error) {
 	for i, c := range d.Candidates {
 		reason, err := op.claimSlot(t, in, c.AgentID)
@@ -116,21 +115,21 @@ func (op *operation) claimFirstSlot(t *models.Task, in models.TaskInput, d *sele
 	return false, over, nil
 }
 
-// verdictOverBudget is the verdict where the budgets of all who could do it refused.
+// verdictOverBudget means that no suitable agent's budget covers the task.
 const verdictOverBudget selection.Verdict = "over_budget"
 
-// claimSlot takes a place of an agent and reserves the task's budget there; the reason says
-// why it could not.
+// claimSlot claims a slot of an agent and reserves the task's budget. It returns the reason if it
+// could not.
 func (op *operation) claimSlot(t *models.Task, in models.TaskInput, agentID string) (selection.Reason, error) {
 	if op.allowedWorkers != nil && !slices.Contains(op.allowedWorkers, agentID) {
 		return selection.ReasonSaturated, nil
 	}
-	w, ok, err := op.tx.ClaimSlot(agentID, op.allowedWorkers != nil || !op.claimed) // those of only are locked
+	w, ok, err := op.tx.ClaimSlot(agentID, op.allowedWorkers != nil || !op.claimed) // the allowed workers are locked
 	op.claimed = true
 	if err != nil || !ok {
 		return selection.ReasonSaturated, err
 	}
-	siblings, err := op.siblingAgents(*t, in) // again with the lock: another replica may have assigned a subtask
+	siblings, err := op.siblingAgents(*t, in) // again, with the lock: another replica may have assigned a subtask
 	if err != nil {
 		return "", err
 	}
@@ -167,7 +166,7 @@ func (op *operation) claimSlot(t *models.Task, in models.TaskInput, agentID stri
 	})
 }
 
-// remainingTokens is what the budget that refused has left, as the ledger's error says.
+// remainingTokens returns the remaining budget from an error of the ledger.
 func remainingTokens(err error) int64 {
 	var e *errs.Error
 	if !errors.As(err, &e) {
@@ -177,11 +176,11 @@ func remainingTokens(err error) int64 {
 	return n
 }
 
-// dispatch tells the agent and sets the deadline.
+// dispatch sends the task to its agent and sets the deadline.
 func (op *operation) dispatch(t *models.Task, p Policy) error {
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, op.tx.Now().Add(p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
-	t.ExitCode, t.Detail = nil, nil // of an earlier attempt
+	t.ExitCode, t.Detail = nil, nil
 	_, err := op.tx.EnqueueMessage(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	if err != nil {
 		return err
@@ -190,12 +189,11 @@ func (op *operation) dispatch(t *models.Task, p Policy) error {
 	return op.emitTaskEvent(models.EventTaskAssigned, *t, nil)
 }
 
-// assignOrQueue does with a task what follows from the verdict of assign: it goes to its agent,
-// into the line, into the wait for a retry, or it fails. Where it has failed for good,
-// the failure is returned.
+// assignOrQueue assigns a task, queues it or schedules a retry. If none of that is possible it
+// returns the failure with which the task ends.
 func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
 	verdict, err := op.assign(t, in, p, exclude)
-	if err == nil && verdict == selection.Unavailable && !op.refreshed { // who has just come may not be known here yet
+	if err == nil && verdict == selection.Unavailable && !op.refreshed { // an agent that has just joined may not be in the index yet
 		op.refreshed = true
 		if err = op.refreshWorkers(context.Background()); err == nil {
 			verdict, err = op.assign(t, in, p, exclude)
@@ -214,31 +212,30 @@ func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy
 	return op.recordUnavailable(t, p)
 }
 
-// enqueue puts a task into its line. What waited before goes on waiting until its old
-// deadline.
+// enqueue puts a task into its queue. A task that is queued already keeps its deadline.
 func (op *operation) enqueue(t *models.Task, p Policy) error {
 	if t.WaitingFor == models.WaitForWorker {
 		return nil
 	}
 	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", op.tx.Now().Add(p.QueueTimeout)
-	op.wakeAfterCommit(WakeQueue, "") // a place may have become free since the index was asked
+	op.wakeAfterCommit(WakeQueue, "") // a slot may have become free since the selection
 	return op.emitTaskEvent(models.EventTaskWaiting, *t, nil)
 }
 
-const noAgentText = "no agent was there to take it"
+const noAgentText = "no agent was available"
 
-// assignFailureText is what a failure to assign a task is told with.
+// assignFailureText returns the error text of a task that could not be assigned.
 func assignFailureText(f Failure) string {
 	switch f {
 	case FailureBudget:
-		return "the budgets of all who could do it do not cover it"
+		return "no agent's budget covers it"
 	case FailureUnsupported:
-		return "no agent offers this any more"
+		return "no agent offers this work any more"
 	}
 	return noAgentText
 }
 
-// recordUnavailable counts an attempt for which no agent was there.
+// recordUnavailable records a failed attempt because no agent was available.
 func (op *operation) recordUnavailable(t *models.Task, p Policy) (Failure, error) {
 	now := op.tx.Now()
 	t.Attempt++
@@ -259,7 +256,7 @@ func (op *operation) scheduleRetry(t *models.Task, p Policy, why Failure) error 
 	return op.emitTaskEvent(models.EventTaskRetried, *t, func(d *models.TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
 }
 
-// requirements says in words what a task needs of an agent.
+// requirements describes what a task requires of an agent, for error messages.
 func requirements(in models.TaskInput) string {
 	text := strings.Join(in.Capabilities, ", ")
 	if text == "" {

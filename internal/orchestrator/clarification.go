@@ -9,14 +9,14 @@ import (
 	"comet/models"
 )
 
-// Question is what an agent asks back (PROTOCOL_V5 §7).
+// Question is a question of an agent about its task (PROTOCOL_V5 §7).
 type Question struct {
 	Text    string
 	Options []string
 }
 
-// Clarify has an agent ask back: the task waits for an answer instead of for progress.
-// One question more than the policy allows ends the attempt (E18).
+// Clarify records a question of an agent: the task waits for a reply. A question above the limit
+// of the policy ends the attempt (E18).
 func (o *Orchestrator) Clarify(ctx context.Context, agentID, taskID string, q Question) (out models.Task, err error) {
 	err = o.transact(ctx, func(op *operation) error {
 		out, err = op.clarify(agentID, taskID, q)
@@ -39,7 +39,7 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 		return t, err
 	}
 	if t.Questions++; t.Questions > p.MaxQuestions {
-		r := attemptEnd{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked back too often", outcome: models.OutcomeFailed}
+		r := attemptEnd{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked too many questions", outcome: models.OutcomeFailed}
 		if err := op.failAttempt(&t, r, p); err != nil {
 			return t, err
 		}
@@ -61,7 +61,8 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 	return t, err
 }
 
-// notifyQuestion asks the agent that a task is done for in the end, where it wants to be told of it.
+// notifyQuestion sends a question to the agent that submitted the root task, if it asked for
+// notifications.
 func (op *operation) notifyQuestion(t models.Task) error {
 	root := t
 	for root.ParentID != nil {
@@ -86,9 +87,8 @@ func (op *operation) notifyQuestion(t models.Task) error {
 	return err
 }
 
-// Reply answers what a task's agent has asked or, where that has asked nothing, the agent
-// of one of its parts, and returns the task that was answered. It is errs.TaskState for one
-// that waits for no answer.
+// Reply replies to the question of a task's agent or, if it asked none, of an agent of one of its
+// subtasks. It returns the task that was waiting, or errs.TaskState if none was.
 func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out models.Task, err error) {
 	named, err := o.Task(ctx, taskID)
 	if err != nil {
@@ -105,7 +105,7 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out mo
 			return err
 		}
 		if t.WaitingFor != models.WaitForReply {
-			return errs.New(errs.TaskState, "the task %q waits for no answer", taskID).With("state", t.State)
+			return errs.New(errs.TaskState, "the task %q does not wait for a reply", taskID).With("state", t.State)
 		}
 		before := t
 		_, p, err := op.loadPolicy(t)
@@ -121,7 +121,7 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out mo
 	return out, err
 }
 
-// deliverReply tells a task's agent what it has asked. The task is not saved yet.
+// deliverReply sends a reply to a task's agent. The task is not saved yet.
 func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error {
 	data, err := json.Marshal(map[string]string{"answer": answer})
 	if err != nil {
@@ -138,18 +138,18 @@ func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error
 	return op.emitTaskEvent(models.EventTaskAnswered, *t, func(d *models.TaskChanged) { d.Answer = answer })
 }
 
-// maxQuestions is how many open questions of a session are listed.
+// maxQuestions limits how many open questions of a session are listed.
 const maxQuestions = 1000
 
-// OpenQuestion is a question that waits for its answer.
+// OpenQuestion is a question that waits for its reply.
 type OpenQuestion struct {
 	Task models.Task
 	Question
 	At time.Time
 }
 
-// Questions returns what the agents at work in a session wait to be told, the oldest task
-// first (PROTOCOL_V5 §7.2). What is asked is known for as long as its event is kept.
+// Questions returns the open questions in a session, of the oldest task first (PROTOCOL_V5 §7.2).
+// Their text is known as long as their events are kept.
 func (o *Orchestrator) Questions(ctx context.Context, sessionID string) ([]OpenQuestion, error) {
 	running, err := o.store.Tasks(ctx, models.TaskQuery{SessionID: sessionID, State: models.TaskRunning, Limit: maxQuestions})
 	if err != nil {
@@ -169,8 +169,8 @@ func (o *Orchestrator) Questions(ctx context.Context, sessionID string) ([]OpenQ
 	return out, nil
 }
 
-// OpenQuestion returns what a task's agent waits to be told, without words where the event that
-// has them is not kept any more. It does not change while it waits.
+// OpenQuestion returns the question that a task waits with. Its text is empty if its event was
+// purged. It does not change while the task waits.
 func (o *Orchestrator) OpenQuestion(ctx context.Context, t models.Task) (OpenQuestion, error) {
 	out := OpenQuestion{Task: t, At: t.UpdatedAt}
 	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskQuestion)
@@ -186,8 +186,8 @@ func (o *Orchestrator) OpenQuestion(ctx context.Context, t models.Task) (OpenQue
 	return out, err
 }
 
-// LastReply returns what a task's agent was told last when it had asked, or errs.NotFound
-// where it was told nothing, or the event that has it is not kept any more.
+// LastReply returns the last reply that a task's agent received, or errs.NotFound if there was
+// none or its event was purged.
 func (o *Orchestrator) LastReply(ctx context.Context, t models.Task) (string, error) {
 	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskAnswered)
 	if err != nil {
@@ -198,27 +198,27 @@ func (o *Orchestrator) LastReply(ctx context.Context, t models.Task) (string, er
 	return data.Answer, err
 }
 
-// TaskAwaitingReply returns the task that waits for an answer: the one named or, where that does not,
-// the first of its parts, and of theirs, that does. ok is false where none of them does.
+// TaskAwaitingReply returns the task that waits for a reply: t, or else the first of its
+// subtasks, recursively. ok is false if none waits.
 func (o *Orchestrator) TaskAwaitingReply(ctx context.Context, t models.Task) (asking models.Task, ok bool, err error) {
 	if t.WaitingFor == models.WaitForReply || t.State.Ended() {
 		return t, t.WaitingFor == models.WaitForReply, nil
 	}
-	parts, err := o.store.Children(ctx, t.ID)
-	for _, part := range parts {
+	subtasks, err := o.store.Children(ctx, t.ID)
+	for _, subtask := range subtasks {
 		if err != nil {
 			break
 		}
-		if asking, ok, err = o.TaskAwaitingReply(ctx, part); ok {
+		if asking, ok, err = o.TaskAwaitingReply(ctx, subtask); ok {
 			return asking, true, err
 		}
 	}
 	return t, false, err
 }
 
-// WaitForChangeOrQuestion is Changed for whoever also answers what a part of the task asks.
-func (o *Orchestrator) WaitForChangeOrQuestion(ctx context.Context, who string, t models.Task, patience time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, WakeTask, who, t.ID, patience, func(now models.Task) bool {
+// WaitForChangeOrQuestion is WaitForChange that also returns when a subtask asks a question.
+func (o *Orchestrator) WaitForChangeOrQuestion(ctx context.Context, tokenID string, t models.Task, timeout time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeTask, tokenID, t.ID, timeout, func(now models.Task) bool {
 		if now.Version > t.Version || now.State.Ended() {
 			return true
 		}
@@ -227,7 +227,7 @@ func (o *Orchestrator) WaitForChangeOrQuestion(ctx context.Context, who string, 
 	})
 }
 
-// wakeParents wakes whoever waits for what a task is a part of.
+// wakeParents wakes the goroutines that wait for the parents of a task.
 func (op *operation) wakeParents(t models.Task) error {
 	for t.ParentID != nil {
 		op.wakeAfterCommit(WakeTask, *t.ParentID)

@@ -7,18 +7,17 @@ import (
 	"comet/models"
 )
 
-// maxChildren is how many tasks one may be handed off into.
+// maxChildren is how many subtasks may be handed off from one task.
 const maxChildren = 100
 
-// HandOff has another agent do a part of what an agent has (PROTOCOL_V5 §5.3): a task
-// of its own, one deeper, in the same session, whose budget is carved out of its
-// source's. The agent that hands off is told the end; the source goes on meanwhile and
-// ends by itself. With the end of the source the part is cancelled.
+// HandOff has another agent do part of a task (PROTOCOL_V5 §5.3). The subtask is one level
+// deeper, in the same session, and its budget is taken from its parent. The agent that hands off
+// is notified of the end. The parent continues and ends by itself; its end cancels the subtask.
 //
-// It returns errs.InvalidRequest for several workers, errs.NotFound for a task that the agent does not have, errs.TaskState for
-// one that has ended, errs.LimitReached where depth+1 is not below what the wanted agent has
-// said when it came, or else the policy's MaxDepth (§5.4), errs.BudgetExceeded where the source has not so much left, and what Submit
-// returns.
+// HandOff returns errs.InvalidRequest for several workers, errs.NotFound for a task that the
+// agent does not have, errs.TaskState for one that has ended, errs.LimitReached if depth+1 is not
+// below the limit that the requested agent declared or else the policy's MaxDepth (§5.4),
+// errs.BudgetExceeded if the parent has not enough tokens left, and the errors of Submit.
 func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID, taskID string, sub Submission) (SubmitResult, error) {
 	if err := sub.prepare(o.opts.Classes); err != nil {
 		return SubmitResult{}, err
@@ -30,14 +29,14 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 	}
 	sub.Override.Notify = true
 	if in, err := o.store.TaskInput(ctx, taskID); err == nil && sub.Traceparent == "" {
-		sub.Traceparent = in.Trace // it goes on in its source's
+		sub.Traceparent = in.Trace // it continues the trace of its parent
 	}
-	source, err := o.Task(ctx, taskID)
+	parent, err := o.Task(ctx, taskID)
 	if err != nil {
 		return SubmitResult{}, err
 	}
-	sub.SessionID, sub.parentID = source.SessionID, &source.ID
-	sub.Fingerprint += "\x00" + agentID + "\x00" + source.ID // out of another task it is another request
+	sub.SessionID, sub.parentID = parent.SessionID, &parent.ID
+	sub.Fingerprint += "\x00" + agentID + "\x00" + parent.ID // from another task it is another request
 	ctx, span := o.startSubmitSpan(ctx, &sub)
 	o.resolveReferences(ctx, by, &sub)
 	var out SubmitResult
@@ -56,9 +55,9 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 	if err != nil {
 		return SubmitResult{}, err
 	}
-	whoever := by // of its agent: it may say it again at another door, with another token
-	whoever.TokenID = "agent:" + agentID
-	if out, replayed, err := op.claimRequest(whoever, sub); err != nil || replayed {
+	owner := by // the agent may repeat the message with another token
+	owner.TokenID = "agent:" + agentID
+	if out, replayed, err := op.claimRequest(owner, sub); err != nil || replayed {
 		return out, err
 	}
 	sub.requestClaimed = true
@@ -68,7 +67,7 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 	}
 	before := t
 	if most := op.maxDepthOf(sub.AgentID, p); t.Depth+1 >= most {
-		return SubmitResult{}, errs.New(errs.LimitReached, "the task %q is %d hand-offs deep, and there may be %d", t.ID, t.Depth, most-1).
+		return SubmitResult{}, errs.New(errs.LimitReached, "the task %q is %d hand-offs deep; at most %d are allowed", t.ID, t.Depth, most-1).
 			With("depth", t.Depth).With("max_depth", most)
 	}
 	n, err := op.tx.CountChildren(t.ID, maxChildren)
@@ -76,9 +75,9 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 		return SubmitResult{}, err
 	}
 	if n >= maxChildren {
-		return SubmitResult{}, errs.New(errs.LimitReached, "a task may be handed off into %d others", maxChildren).With("limit", maxChildren)
+		return SubmitResult{}, errs.New(errs.LimitReached, "a task may have at most %d subtasks", maxChildren).With("limit", maxChildren)
 	}
-	if err := op.lockCandidates(sub, t, t.Depth+1, 1, agentID); err != nil { // before the source's account
+	if err := op.lockCandidates(sub, t, t.Depth+1, 1, agentID); err != nil { // before the account of the parent
 		return SubmitResult{}, err
 	}
 	if err := op.carveBudget(&t, &a, sub.Budget); err != nil {
@@ -87,7 +86,7 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 	if err := op.markAccepted(&before, &t, &a); err != nil {
 		return SubmitResult{}, err
 	}
-	if t.WaitingFor == models.NotWaiting { // it shows that it lives
+	if t.WaitingFor == models.NotWaiting { // the agent is alive
 		t.Deadline = op.tx.Now().Add(p.Timeout)
 	}
 	if err := op.saveTask(before, &t); err != nil {
@@ -98,8 +97,8 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 	return op.submit(by, sub)
 }
 
-// maxDepthOf is the depth from which on nothing is handed off to an agent: what it has said
-// itself, and otherwise the policy's (PROTOCOL_V5 §2.4, §5.4).
+// maxDepthOf returns the depth from which on an agent accepts no hand-offs: its own limit or else
+// the policy's (PROTOCOL_V5 §2.4, §5.4).
 func (op *operation) maxDepthOf(agentID string, p Policy) int {
 	if w := op.workerCache.get(agentID); agentID != "" && w.MaxDepth != 0 {
 		return min(w.MaxDepth, models.MaxTaskDepth+1)
@@ -107,21 +106,21 @@ func (op *operation) maxDepthOf(agentID string, p Policy) int {
 	return p.MaxDepth
 }
 
-// carveBudget takes a part's budget out of its source's. A source without a budget has no
-// bound to keep, and neither has a part that names none.
+// carveBudget takes the budget of a subtask from its parent. It does nothing if one of them has
+// no budget.
 func (op *operation) carveBudget(t *models.Task, a *models.Attempt, part *int64) error {
 	if part == nil || t.Budget == nil {
 		return nil
 	}
 	left := *t.Budget - t.Tokens - *part
 	if left < 1 {
-		return errs.New(errs.BudgetExceeded, "the task %q has %d tokens left, which do not cover %d for another one", t.ID, *t.Budget-t.Tokens, *part).
+		return errs.New(errs.BudgetExceeded, "the task %q has %d tokens left, which do not cover %d for a subtask", t.ID, *t.Budget-t.Tokens, *part).
 			With("requested", *part).With("remaining", *t.Budget-t.Tokens)
 	}
 	t.Budget = new(*t.Budget - *part)
 	if a.ReservationID != "" {
 		err := op.ledger.ReleaseIn(op.tx, a.AgentID, a.ReservationID)
-		if err != nil && !errs.Is(err, errs.ReservationEnded) { // its agent may have ended it by itself
+		if err != nil && !errs.Is(err, errs.ReservationEnded) { // the agent may have ended it
 			return err
 		}
 		r, err := op.ledger.ReserveIn(op.tx, a.AgentID, left, maxHold)
@@ -133,8 +132,8 @@ func (op *operation) carveBudget(t *models.Task, a *models.Attempt, part *int64)
 	return op.tx.Rebudget(t.ID, *t.Budget, a.Attempt, a.ReservationID)
 }
 
-// lockSubtasks locks what a task was handed off into, and that in its turn: tasks are
-// locked before workers. It returns the agents that have a part.
+// lockSubtasks locks the open subtasks of a task, and theirs: tasks are locked before workers. It
+// returns their agents.
 func (op *operation) lockSubtasks(taskID string) (agents []string, err error) {
 	parts, err := op.tx.OpenChildren(taskID)
 	for _, id := range parts {
@@ -152,7 +151,7 @@ func (op *operation) lockSubtasks(taskID string) (agents []string, err error) {
 	return agents, err
 }
 
-// cancelSubtasks cancels what a task was handed off into.
+// cancelSubtasks cancels the open subtasks of a task.
 func (op *operation) cancelSubtasks(taskID, why string) error {
 	parts, err := op.tx.OpenChildren(taskID)
 	for _, id := range parts {

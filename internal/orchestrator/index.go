@@ -11,7 +11,7 @@ import (
 	"comet/models"
 )
 
-// loadIndex reads every agent and worker into the index.
+// loadIndex reads all agents and workers into the index.
 func (o *Orchestrator) loadIndex(ctx context.Context) error {
 	workers, err := o.store.Workers(ctx, time.Time{})
 	if err != nil {
@@ -21,7 +21,7 @@ func (o *Orchestrator) loadIndex(ctx context.Context) error {
 		o.workerCache.storeNewest(w)
 	}
 	o.reindexMu.Lock()
-	o.reindexed = []string{} // from here on it is noted who is read anew
+	o.reindexed = []string{} // collect the agents that are reindexed from here on
 	o.reindexMu.Unlock()
 	var all []selection.Agent
 	err = o.store.EachAgent(ctx, func(a models.Agent) error {
@@ -36,7 +36,7 @@ func (o *Orchestrator) loadIndex(ctx context.Context) error {
 		return err
 	}
 	o.index.Replace(all)
-	for _, a := range all { // what changed while they were read
+	for _, a := range all { // apply changes since they were read
 		o.index.Update(a.ID, applyWorker(o.workerCache.get(a.ID)))
 	}
 	for _, id := range news {
@@ -44,18 +44,18 @@ func (o *Orchestrator) loadIndex(ctx context.Context) error {
 			return err
 		}
 	}
-	o.waiters.fill()
+	o.indexLoaded.Store(true)
 	return nil
 }
 
-// workerCache keeps the newest that is known of each worker, because rows come in any order:
-// with a verb's commit, from other replicas, and all at once.
+// workerCache holds the newest version of each worker. Rows arrive in any order: with a commit of
+// this process, from other replicas, and all at once.
 type workerCache struct {
 	mu   sync.Mutex
 	byID map[string]models.Worker
 }
 
-// storeNewest returns the newest of what is known of a worker and of w, and keeps it.
+// storeNewest stores w if it is the newest version of the worker, and returns the newest one.
 func (c *workerCache) storeNewest(w models.Worker) models.Worker {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,14 +66,14 @@ func (c *workerCache) storeNewest(w models.Worker) models.Worker {
 	return w
 }
 
-// get returns what is known of one; the zero value is one that never joined.
+// get returns a worker; the zero value is an agent that never joined.
 func (c *workerCache) get(agentID string) models.Worker {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.byID[agentID]
 }
 
-// indexEntry is what selection knows of an agent.
+// indexEntry returns the entry of an agent for the index.
 func indexEntry(a models.Agent, w models.Worker) selection.Agent {
 	e := selection.Agent{ID: a.ID, Type: a.Type, Capabilities: a.Capabilities, Active: a.IsActive}
 	if a.SphereID != nil {
@@ -83,7 +83,7 @@ func indexEntry(a models.Agent, w models.Worker) selection.Agent {
 	return e
 }
 
-// applyWorker makes what a worker says of itself what the index knows.
+// applyWorker returns a function that copies the state of a worker into its entry.
 func applyWorker(w models.Worker) func(*selection.Agent) {
 	return func(e *selection.Agent) {
 		switch w.State {
@@ -99,8 +99,7 @@ func applyWorker(w models.Worker) func(*selection.Agent) {
 	}
 }
 
-// indexWorker puts a worker into the index. One whose agent is not known there is known after
-// it was read.
+// indexWorker puts a worker into the index. It reads the agent if the index does not have it.
 func (o *Orchestrator) indexWorker(ctx context.Context, w models.Worker) {
 	w = o.workerCache.storeNewest(w)
 	if !o.index.Update(w.AgentID, applyWorker(w)) {
@@ -108,8 +107,8 @@ func (o *Orchestrator) indexWorker(ctx context.Context, w models.Worker) {
 	}
 }
 
-// ReindexAgent reads an agent again, for when the registry has changed it. One that is not
-// there is errs.NotFound.
+// ReindexAgent reads an agent again after the registry has changed it. An unknown agent is
+// errs.NotFound.
 func (o *Orchestrator) ReindexAgent(ctx context.Context, agentID string) error {
 	o.reindexMu.Lock()
 	defer o.reindexMu.Unlock()
@@ -119,8 +118,8 @@ func (o *Orchestrator) ReindexAgent(ctx context.Context, agentID string) error {
 	return o.indexAgent(ctx, agentID)
 }
 
-// indexAgent reads an agent into the index. One after the other, so that what was read last is
-// what the index knows.
+// indexAgent reads an agent into the index. The caller holds reindexMu, so that the last read
+// wins.
 func (o *Orchestrator) indexAgent(ctx context.Context, agentID string) error {
 	a, err := o.store.Agent(ctx, agentID)
 	if err == nil {
@@ -129,7 +128,7 @@ func (o *Orchestrator) indexAgent(ctx context.Context, agentID string) error {
 	return err
 }
 
-// refreshWorkers reads the workers that others have changed.
+// refreshWorkers reads the workers that other replicas have changed.
 func (o *Orchestrator) refreshWorkers(ctx context.Context) error {
 	workers, err := o.store.Workers(ctx, o.store.Now().Add(-refreshOverlap))
 	for _, w := range workers {
@@ -138,12 +137,11 @@ func (o *Orchestrator) refreshWorkers(ctx context.Context) error {
 	return err
 }
 
-// registryBatch is how many events are read at a time.
+// registryBatch is how many events are read together.
 const registryBatch = 500
 
-// followRegistry reads what the registry's events tell of, on whichever replica it happened.
-// It begins anew from the newest event after each failure, and has the whole registry
-// read again then.
+// followRegistry reads the agents that the events of the registry name. After a failure it starts
+// again at the newest event, and the whole registry is read again.
 func (o *Orchestrator) followRegistry(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := o.followRegistryOnce(ctx)
@@ -166,7 +164,7 @@ func (o *Orchestrator) followRegistryOnce(ctx context.Context) error {
 		return err
 	}
 	sub.Only(registryEvents()...)
-	o.registryStale.Add(1) // what changed before the subscription
+	o.registryStale.Add(1) // changes before the subscription
 	o.waiters.wake(wake{WakeQueue, ""})
 	o.registryPosition.Store(sub.Position())
 	for {
@@ -183,10 +181,9 @@ func (o *Orchestrator) followRegistryOnce(ctx context.Context) error {
 	}
 }
 
-// waitForIndex waits until the index knows every change of the registry that was committed
-// before the call. It is asked before work is refused that
-// nobody offers: the agent may have been registered a moment ago, or the process have
-// begun. After a short patience it is errs.Unavailable.
+// waitForIndex waits until the index has every change of the registry that was committed before
+// the call. Work that no agent seems to offer is rejected only after that: the agent may be new,
+// or the process may have just started. After a few seconds it returns errs.Unavailable.
 func (o *Orchestrator) waitForIndex(ctx context.Context) error {
 	const patience = 5 * time.Second
 	end := time.NewTimer(patience)
@@ -208,9 +205,9 @@ func (o *Orchestrator) waitForIndex(ctx context.Context) error {
 	}
 }
 
-// indexIsCurrent reports whether no change of the registry is still to be read.
+// indexIsCurrent reports whether the index has all committed changes of the registry.
 func (o *Orchestrator) indexIsCurrent(ctx context.Context) (bool, error) {
-	if !o.waiters.isFilled() || o.registryStale.Load() != o.registryFresh.Load() {
+	if !o.indexLoaded.Load() || o.registryStale.Load() != o.registryFresh.Load() {
 		return false, nil
 	}
 	if o.opts.Feed == nil {
@@ -233,9 +230,8 @@ func registryEvents() []models.EventType {
 	return []models.EventType{models.EventAgentCreated, models.EventAgentUpdated, models.EventAgentDeactivated}
 }
 
-// UpdateCapabilities replaces what an agent offers (PROTOCOL_V5 §2.4). What it has
-// already goes on. The registry judges the names; the errors are those of its Update,
-// and errs.Unavailable where there is no registry.
+// UpdateCapabilities replaces the capabilities of an agent (PROTOCOL_V5 §2.4). Its attempts
+// continue. The errors are those of registry.Update, and errs.Unavailable without a registry.
 func (o *Orchestrator) UpdateCapabilities(ctx context.Context, by models.Principal, agentID string, capabilities []string) (registry.Updated, error) {
 	if o.opts.Registry == nil {
 		return registry.Updated{}, errs.New(errs.Unavailable, "capabilities cannot be changed here")
@@ -244,14 +240,13 @@ func (o *Orchestrator) UpdateCapabilities(ctx context.Context, by models.Princip
 		Capabilities: models.Optional[[]string]{Set: true, Value: capabilities},
 	}, nil)
 	if err == nil {
-		err = o.ReindexAgent(ctx, agentID) // others hear of it by the event
+		err = o.ReindexAgent(ctx, agentID) // other replicas follow the event
 	}
 	return out, err
 }
 
-// CachedWorker returns what this process knows of a worker, without asking the database: what
-// other processes changed is known after a Poll. It is the zero value for an agent that
-// never joined.
+// CachedWorker returns a worker without reading the database. Changes of other processes are
+// visible after Options.Poll. It is the zero value for an agent that never joined.
 func (o *Orchestrator) CachedWorker(agentID string) models.Worker { return o.workerCache.get(agentID) }
 
 // Agent returns a registered agent, or errs.NotFound.

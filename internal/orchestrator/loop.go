@@ -10,19 +10,18 @@ import (
 )
 
 const (
-	// maxAssignedTogether is how many tasks of a line are given away in one transaction.
+	// maxAssignedTogether is how many tasks of a queue are assigned in one transaction.
 	maxAssignedTogether = 32
-	// refreshOverlap is how far back changes of workers are read again: clocks of replicas
-	// differ, and a commit may come later than the time in its rows.
+	// refreshOverlap is how far back changed workers are read again: clocks of replicas differ,
+	// and a commit may be later than the times in its rows.
 	refreshOverlap = 10 * time.Second
-	// reindexInterval is how often the registered agents are read again as a whole, for what no
-	// event has told.
+	// reindexInterval is how often all agents are read again, for changes without an event.
 	reindexInterval = time.Minute
 )
 
-// run keeps the index, serves the lines and notices who falls silent, until ctx ends.
+// run updates the index, assigns queued tasks and detects silent workers until ctx ends.
 func (o *Orchestrator) run(ctx context.Context) {
-	line, stop := o.waiters.subscribe(WakeQueue, "")
+	queue, stop := o.waiters.subscribe(WakeQueue, "")
 	defer stop()
 	tick := time.NewTicker(o.opts.Poll)
 	defer tick.Stop()
@@ -35,14 +34,14 @@ func (o *Orchestrator) run(ctx context.Context) {
 			}
 		}
 		if o.workersChanged.Swap(false) || due {
-			o.logFailure(ctx, "following the workers", o.refreshWorkers(ctx))
+			o.logFailure(ctx, "reading the workers", o.refreshWorkers(ctx))
 			o.logFailure(ctx, "looking for silent workers", o.markSilentOffline(ctx))
 			o.logFailure(ctx, "closing idle sessions", o.closeIdleSessions(ctx))
 		}
-		o.logFailure(ctx, "serving the lines", o.serveQueues(ctx))
+		o.logFailure(ctx, "assigning queued tasks", o.serveQueues(ctx))
 		select {
 		case <-ctx.Done():
-		case <-line:
+		case <-queue:
 			due = false
 		case <-tick.C:
 			due = true
@@ -50,21 +49,20 @@ func (o *Orchestrator) run(ctx context.Context) {
 	}
 }
 
-// logFailure logs an error that is not that of being stopped, and tells whether there was
-// none.
+// logFailure logs an error, unless ctx has ended, and reports whether there was none.
 func (o *Orchestrator) logFailure(ctx context.Context, what string, err error) bool {
 	if err != nil && ctx.Err() == nil {
-		o.log.WarnContext(ctx, what+" failed and is tried again", "error", err)
+		o.log.WarnContext(ctx, what+" failed", "error", err)
 	}
 	return err == nil
 }
 
-// markSilentOffline takes workers off the line that have shown no sign of life for too long. What
-// they have goes on until its own deadline.
+// markSilentOffline marks workers as offline that were silent for OfflineAfter. Their attempts
+// continue until their own deadlines.
 func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 	before := o.store.Now().Add(-o.opts.OfflineAfter)
 	if before.Before(time.UnixMicro(o.startedAt.Load())) {
-		return nil // while nobody was here to hear them, they were not silent
+		return nil // they may have sent heartbeats while no server ran
 	}
 	ids, err := o.store.SilentWorkers(ctx, before, 100)
 	for _, id := range ids {
@@ -87,15 +85,15 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 	return err
 }
 
-// replayFor is how long a request_id and the id of a message are remembered.
+// replayFor is how long request ids and message ids are remembered.
 const replayFor = 24 * time.Hour
 
-// purgeBatch bounds how long one purging transaction keeps the other writers.
+// purgeBatch limits the duration of one purging transaction.
 const purgeBatch = 500
 
-// Purge deletes what is not kept any longer: tasks and sessions that ended before
-// Options.Retention, lines that were said before it, requests and messages that cannot be
-// repeated any more, and what nobody took in a day of what was told to many.
+// Purge deletes expired rows: tasks and sessions that ended before Options.Retention and logged
+// messages as old, request ids and message ids that cannot be repeated any more, and broadcasts
+// that were pending for a day.
 func (o *Orchestrator) Purge(ctx context.Context) error {
 	ended, replayed := o.store.Now().Add(-o.opts.Retention), o.store.Now().Add(-replayFor)
 	for _, purge := range []func(tx *store.Tx) (int64, error){

@@ -10,34 +10,34 @@ import (
 	"comet/store"
 )
 
-// operation is one run of one verb's transaction. It may be run again from the start, so
-// everything it finds out is its own.
+// operation is one run of a transaction. The transaction may run again from the start, so all
+// state of a run is here.
 type operation struct {
 	*Orchestrator
 	tx             *store.Tx
 	wakes          []wake
-	changedWorkers []models.Worker // changed
-	timerSet       bool            // a timer was set
-	// insertingID is the task that does not exist yet.
+	changedWorkers []models.Worker
+	timerSet       bool
+	// insertingID is the id of a task that is not inserted yet.
 	insertingID string
 	counts      []func(*counters)
-	commitHooks []func(context.Context) // what else follows the commit
-	// maxRemaining is the most that a budget has left of those that refused the task.
+	commitHooks []func(context.Context) // run after the commit
+	// maxRemaining is the largest remaining budget among those that did not cover the task.
 	maxRemaining int64
-	// overBudget is set when a budget refused a task; refusing are the agents whose did.
+	// overBudget is set when a budget did not cover the task; refusedBy lists the agents.
 	overBudget bool
 	refusedBy  []string
-	// withoutSubtasks is a task that is known to have no part that has not ended.
+	// withoutSubtasks is the id of a task that has no open subtasks.
 	withoutSubtasks string
-	// allowedWorkers are the workers that may be given something, nil for any; tried tells that one
-	// was asked for a place, and is locked.
+	// allowedWorkers are the only workers that may get a slot claimed, nil for any; they are
+	// locked. claimed is set after the first claim, because that worker stays locked.
 	allowedWorkers []string
 	claimed        bool
-	// refreshed is set once it was looked for workers that are not known here yet.
+	// refreshed is set after the workers were read again.
 	refreshed bool
 }
 
-// transact runs a verb's transaction and wakes whom it concerns once it is committed.
+// transact runs fn in a transaction and wakes waiting goroutines after the commit.
 func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
 	var op *operation
 	err := o.ledger.Write(ctx, func(tx *store.Tx) error {
@@ -50,7 +50,8 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 	return err
 }
 
-// transactOnce is do for a verb with an Idempotency-Key; what fn returns is the answer's source.
+// transactOnce is transact for a request with an idempotency key; the result of fn is the source
+// of the stored response.
 func (o *Orchestrator) transactOnce(ctx context.Context, once *models.Idempotency, fn func(*operation) (any, error)) error {
 	return o.transact(ctx, func(op *operation) error {
 		if once == nil {
@@ -61,8 +62,8 @@ func (o *Orchestrator) transactOnce(ctx context.Context, once *models.Idempotenc
 	})
 }
 
-// afterCommit does what follows the commit: this replica's index knows at once, everybody
-// else is woken.
+// afterCommit updates the index of this replica and wakes waiting goroutines here and on other
+// replicas.
 func (op *operation) afterCommit(ctx context.Context) {
 	for _, count := range op.counts {
 		count(op.counters)
@@ -82,12 +83,12 @@ func (op *operation) afterCommit(ctx context.Context) {
 	}
 }
 
-// wakeAfterCommit has somebody woken after the commit.
+// wakeAfterCommit adds a wake-up that is sent after the commit.
 func (op *operation) wakeAfterCommit(kind WakeKind, id string) {
 	op.wakes = append(op.wakes, wake{kind, id})
 }
 
-// lockTask locks a task. Its error for an unknown one names it.
+// lockTask locks and returns a task. An unknown id is errs.NotFound.
 func (op *operation) lockTask(id string) (models.Task, error) {
 	t, err := op.tx.Task(id)
 	if errs.Is(err, errs.NotFound) {
@@ -96,7 +97,7 @@ func (op *operation) lockTask(id string) (models.Task, error) {
 	return t, err
 }
 
-// saveTask writes a task that has changed, and sets its timer.
+// saveTask writes a changed task and sets its timer.
 func (op *operation) saveTask(before models.Task, t *models.Task) error {
 	if err := op.tx.SaveTask(before, t); err != nil {
 		return err
@@ -111,19 +112,19 @@ func (op *operation) saveTask(before models.Task, t *models.Task) error {
 	case t.WaitingFor != before.WaitingFor || t.Attempt != before.Attempt || t.Deadline.Before(before.Deadline):
 		return op.armTimer(*t)
 	}
-	return nil // a timer that comes too early is set again
+	return nil // a timer that fires too early is set again
 }
 
-// onTaskEnd does what follows the end of a task.
+// onTaskEnd does everything that follows the end of a task.
 func (op *operation) onTaskEnd(t models.Task) error {
 	op.wakeAfterCommit(WakeEnd, t.ID)
 	op.countEnd(t)
 	if op.withoutSubtasks != t.ID {
-		if err := op.cancelSubtasks(t.ID, "what it was for has ended"); err != nil {
+		if err := op.cancelSubtasks(t.ID, "the parent task has ended"); err != nil {
 			return err
 		}
 	}
-	if err := op.leaveSession(t); err != nil || t.OwnerAgent == "" && t.ParentID == nil && !op.tracing() {
+	if err := op.leaveSession(t); err != nil || t.OwnerAgent == "" && t.ParentID == nil && !op.tracesEnabled {
 		return err
 	}
 	in, err := op.tx.TaskInput(t.ID)
@@ -155,7 +156,7 @@ func (op *operation) armTimer(t models.Task) error {
 
 // emitTaskEvent writes an event about a task that is saved next.
 func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*models.TaskChanged)) error {
-	version := t.Version + 1 // that of the save which follows
+	version := t.Version + 1 // the version that the next save makes
 	if t.ID == op.insertingID {
 		version = t.Version
 	}
@@ -169,14 +170,14 @@ func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set fun
 	return op.tx.Emit(kind, t.ID, data)
 }
 
-// overrideOf is what the task has differently from its class.
+// overrideOf returns what the task sets differently from its class.
 func overrideOf(in models.TaskInput) (Override, error) {
 	var o Override
 	err := json.Unmarshal(in.Policy, &o)
 	return o, err
 }
 
-// selectionRequest is what the task needs of an agent.
+// selectionRequest returns what the task requires of an agent.
 func selectionRequest(depth int, in models.TaskInput, p Policy, exclude []string) selection.Request {
 	return selection.Request{
 		Depth: depth, MaxDepth: p.MaxDepth,
@@ -185,7 +186,7 @@ func selectionRequest(depth int, in models.TaskInput, p Policy, exclude []string
 	}
 }
 
-// unsupportedError is the error for work that nobody offers.
+// unsupportedError is the error for work that no agent offers.
 func (o *Orchestrator) unsupportedError(in models.TaskInput) error {
 	e := errs.New(errs.UnsupportedWork, "no agent offers %s", requirements(in)).With("requested", in.Capabilities)
 	return e.With("supported", o.CapabilitiesOf(in.AgentType))

@@ -123,8 +123,8 @@ func (op *operation) submitSubtasks(by models.Principal, sub Submission, parent 
 	return nil
 }
 
-// divideBudget reduces the budget, and its upper limit, to the share of one of several
-// workers, so that all of them together never use more.
+// divideBudget reduces the budget, and its limit, to the share of one of several workers, so that
+// all of them together never use more.
 func (sub *Submission) divideBudget(workers int) {
 	if sub.Budget == nil {
 		return
@@ -141,9 +141,9 @@ func (sub *Submission) divideBudget(workers int) {
 	sub.Override.Overrun = &share
 }
 
-// lockCandidates locks up to about most of the workers that may get what is submitted,
-// and an agent beside them, in the one order in which several are locked. Nobody else gets
-// anything in this step.
+// lockCandidates locks at least most of the workers that may get the submission, if there are as
+// many, and the agent beside, in the order in which all operations lock workers. No other worker
+// gets a task in this operation.
 func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
 	if sub.SessionID != "" { // before workers
 		if err := op.lockTaskSession(of); err != nil {
@@ -151,7 +151,7 @@ func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most 
 		}
 	}
 	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.SphereID, RequestedAgentID: sub.AgentID}
-	p := op.policyOf(models.Task{Class: sub.Class}, sub.Override) // not that of its source
+	p := op.policyOf(models.Task{Class: sub.Class}, sub.Override) // not that of the parent
 	op.allowedWorkers = []string{}
 	for len(op.allowedWorkers) < most {
 		d := op.index.Select(selectionRequest(depth, in, p, op.allowedWorkers))
@@ -169,7 +169,7 @@ func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most 
 	return op.lockAgents(all)
 }
 
-// Subtasks returns the subtasks of a task, in the order in which they were made.
+// Subtasks returns the subtasks of a task, the oldest first.
 func (o *Orchestrator) Subtasks(ctx context.Context, taskID string) ([]models.Task, error) {
 	return o.store.Children(ctx, taskID)
 }
@@ -284,7 +284,7 @@ func (op *operation) endParentAttempt(t *models.Task, r attemptEnd) error {
 	if err != nil {
 		return err
 	}
-	if err := op.cancelSubtasks(t.ID, "what it was for has ended"); err != nil {
+	if err := op.cancelSubtasks(t.ID, "the parent task has ended"); err != nil {
 		return err
 	}
 	a, err := op.tx.Attempt(t.ID, t.Attempt)
@@ -324,9 +324,9 @@ func (op *operation) siblingAgents(t models.Task, in models.TaskInput) ([]string
 	return out, err
 }
 
-// taskExistsError names an id that is taken.
+// taskExistsError replaces a conflict by an error that names the task id.
 func taskExistsError(err error, id string) error {
-	if errs.Is(err, errs.Conflict) { // all ids but the task's are made here
+	if errs.Is(err, errs.Conflict) { // all other ids are generated
 		return errs.New(errs.TaskExists, "a task with the id %q exists", id)
 	}
 	return err

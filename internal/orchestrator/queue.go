@@ -10,28 +10,28 @@ import (
 	"comet/models"
 )
 
-// queueCache remembers what the tasks of each line need, so that a line is not asked for in
-// the database while nobody is free for it.
+// queueCache caches what the tasks of each queue require, so that the database is not read while
+// no agent is free for them.
 type queueCache struct {
-	// queued is how many tasks waited when last was looked.
+	// queued is the number of queued tasks at the last look.
 	queued   atomic.Int64
 	requests *lru.Cache[string, selection.Request]
 }
 
-// maxQueues bounds what is remembered; of a line that is forgotten the database is asked.
+// maxQueues limits the cache. Queues that are not cached are read from the database.
 const maxQueues = 20_000
 
 func newQueueCache() *queueCache {
 	needs, err := lru.New[string, selection.Request](maxQueues)
 	if err != nil {
-		panic(err) // only for a size that is not positive
+		panic(err) // only for a size below 1
 	}
 	return &queueCache{requests: needs}
 }
 
-// serveQueues gives the tasks that wait to agents that have a place free, each line in its
-// order, until nobody is free or nobody waits. A line that fails does not hold up the
-// others; the error is that of the first.
+// serveQueues assigns queued tasks to agents with free slots, each queue in its order, until no
+// task or no agent is left. A queue that fails does not block the others; the first error is
+// returned.
 func (o *Orchestrator) serveQueues(ctx context.Context) error {
 	all, err := o.store.WaitingQueues(ctx, maxQueues)
 	if err != nil {
@@ -56,7 +56,7 @@ func (o *Orchestrator) serveQueues(ctx context.Context) error {
 func (o *Orchestrator) serveQueue(ctx context.Context, route string) error {
 	for more := true; more && ctx.Err() == nil; {
 		if needs, known := o.queues.requests.Get(route); known && !canLeaveQueue(o.index.Select(needs).Verdict) {
-			return nil // nothing has changed for it
+			return nil
 		}
 		err := o.transact(ctx, func(op *operation) (err error) {
 			more = true
@@ -72,15 +72,15 @@ func (o *Orchestrator) serveQueue(ctx context.Context, route string) error {
 	return nil
 }
 
-// canLeaveQueue reports whether a verdict changes something for a task that waits. One of which
-// somebody is excluded is a part, and waits for another agent.
+// canLeaveQueue reports whether a verdict lets a queued task continue. Only a subtask has
+// excluded agents, and it waits for another one.
 func canLeaveQueue(v selection.Verdict) bool {
 	return v != selection.Saturated && v != selection.Unavailable && v != selection.Excluded
 }
 
-// maxTogether is how many tasks of a line are given away in one transaction. Where others
-// write at the same time it is one: two that hold several workers each would wait for
-// each other.
+// maxTogether is how many tasks of a queue are assigned in one transaction. It is one if other
+// processes write as well: two transactions that lock several workers each could wait for each
+// other.
 func (o *Orchestrator) maxTogether() int {
 	if o.store.Alone() {
 		return maxAssignedTogether
@@ -88,13 +88,11 @@ func (o *Orchestrator) maxTogether() int {
 	return 1
 }
 
-// maxSkipped is how many tasks that only a budget keeps from being done are passed over
-// for those behind them.
+// maxSkipped is how many tasks are skipped because no free agent's budget covers them.
 const maxSkipped = 16
 
-// assignNext gives the first task of a line to somebody; more tells whether it is worth
-// looking again. One whose budget those who are free do not cover does not hold up the
-// line.
+// assignNext assigns the first task of a queue; more reports whether the next one may follow. A
+// task that no free agent's budget covers does not block the queue.
 func (op *operation) assignNext(route string) (more bool, err error) {
 	var passed []string
 	for len(passed) <= maxSkipped {
@@ -112,7 +110,7 @@ func (op *operation) assignNext(route string) (more bool, err error) {
 	return false, nil
 }
 
-// assignQueued gives a task that waits to somebody, and reports whether it waits no more.
+// assignQueued tries to assign a queued task and reports whether it has left the queue.
 func (op *operation) assignQueued(route string, t models.Task) (bool, error) {
 	in, p, err := op.lockForEnd(t)
 	if err != nil {
@@ -125,7 +123,7 @@ func (op *operation) assignQueued(route string, t models.Task) (bool, error) {
 	needs := selectionRequest(t.Depth, in, p, siblings)
 	op.queues.requests.Add(route, needs)
 	if !canLeaveQueue(op.index.Select(needs).Verdict) {
-		return false, nil // nothing has changed for it
+		return false, nil
 	}
 	before := t
 	exclude, err := op.agentsToAvoid(t, p)
@@ -133,7 +131,7 @@ func (op *operation) assignQueued(route string, t models.Task) (bool, error) {
 		return false, err
 	}
 	failure, err := op.assignOrQueue(&t, in, p, exclude)
-	if err == nil && failure == "" && t.WaitingFor == models.WaitForWorker && len(exclude) > 0 { // nobody behind it shall wait for its preference
+	if err == nil && failure == "" && t.WaitingFor == models.WaitForWorker && len(exclude) > 0 { // its preference must not block the tasks after it
 		failure, err = op.assignOrQueue(&t, in, p, nil)
 	}
 	if err == nil && failure != "" {

@@ -8,34 +8,33 @@ import (
 	"comet/models"
 )
 
-// Result is what an agent says at the end of an attempt.
+// Result is the report of an agent that ends an attempt.
 type Result struct {
 	// Failure is "" for a success.
 	Failure Failure
-	// Text says why it failed; Detail is JSON that its dialect keeps with it.
+	// Text is the reason of a failure; Detail is JSON that the protocol stores with it.
 	Text     string
 	Detail   json.RawMessage
 	ExitCode *int
-	// Output is the whole result, empty where it came in pieces before or there is none.
+	// Output is the complete result, empty if it came in chunks before or there is none.
 	Output []byte
-	// Tokens is what the work has used; Model and Kind go with them into the ledger.
+	// Tokens is the number of tokens used; Model and Kind are recorded with it in the ledger.
 	Tokens      int64
 	Model, Kind string
-	// Needed is how many tokens the attempt would have needed that a budget did not cover,
-	// 0 for not said.
+	// Needed is the number of tokens needed if the budget did not cover the attempt, 0 if
+	// unknown.
 	Needed int64
-	// MessageID makes the message count once for its agent; "" for no such promise.
+	// MessageID makes a repeated message of the agent take effect once; "" does not.
 	MessageID string
 }
 
-// Complete ends an attempt as its agent says, and with it the task, unless it failed in
-// a way that is tried again. A result that comes after its attempt was given up is as
-// good as any while the task has not ended: it ends the task, and the attempt that
-// is being made instead is withdrawn.
+// Complete ends an attempt with the agent's result. It also ends the task, unless the failure is
+// retried. A late success, after its attempt was ended, still ends an open task; the attempt that
+// runs instead is cancelled.
 //
-// The same result again changes nothing. It returns errs.NotFound for a task that the
-// agent never had, and errs.TaskState for one that has ended without it; what was used
-// is charged all the same.
+// A repeated result changes nothing. Complete returns errs.NotFound for a task that the agent
+// never had, and errs.TaskState for a task that has ended without it; its tokens are charged all
+// the same.
 func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r Result) (out models.Task, err error) {
 	late := false
 	err = o.transact(ctx, func(op *operation) error {
@@ -65,12 +64,12 @@ func (op *operation) complete(agentID, taskID string, r Result) (t models.Task, 
 	rep := r.attemptEnd(in)
 	switch {
 	case a.State == models.AttemptSucceeded || a.State == models.AttemptFailed:
-		return t, false, nil // said before
+		return t, false, nil // a repeated result
 	case t.State.Ended():
 		err = op.chargeLate(&t, &a, rep)
 		return t, true, err
 	case a.State.Ended():
-		if r.Failure != "" { // it had failed already
+		if r.Failure != "" {
 			err = op.chargeLate(&t, &a, rep)
 			return t, false, err
 		}
@@ -87,7 +86,7 @@ func (op *operation) complete(agentID, taskID string, r Result) (t models.Task, 
 	return t, false, err
 }
 
-// applyResult is what becomes of the task when its attempt has ended with a result.
+// applyResult applies the result of an ended attempt to the task.
 func (op *operation) applyResult(before models.Task, t *models.Task, a models.Attempt, r Result, rep attemptEnd, p Policy) error {
 	t.ExitCode = r.ExitCode
 	if err := op.finishOutput(t, a, r.Output); err != nil {
@@ -107,7 +106,7 @@ func (op *operation) applyResult(before models.Task, t *models.Task, a models.At
 	return op.saveTask(before, t)
 }
 
-// adoptLateSuccess takes a success that came after its attempt was given up.
+// adoptLateSuccess ends a task with a success that came after its attempt was ended.
 func (op *operation) adoptLateSuccess(before models.Task, t *models.Task, a *models.Attempt, r Result, rep attemptEnd, p Policy) error {
 	if t.AgentID != "" && (t.WaitingFor == models.NotWaiting || t.WaitingFor == models.WaitForReply) {
 		other, err := op.tx.Attempt(t.ID, t.Attempt)
@@ -126,7 +125,7 @@ func (op *operation) adoptLateSuccess(before models.Task, t *models.Task, a *mod
 	if err := op.tx.SaveAttempt(*a); err != nil {
 		return err
 	}
-	if t.State == models.TaskNew { // it runs for the moment it takes to end
+	if t.State == models.TaskNew { // it must have been running before it ends
 		t.State = models.TaskRunning
 		if err := op.saveTask(before, t); err != nil {
 			return err
@@ -136,8 +135,8 @@ func (op *operation) adoptLateSuccess(before models.Task, t *models.Task, a *mod
 	return op.applyResult(before, t, *a, r, rep, p)
 }
 
-// chargeLate records what an attempt has used that had ended before it said so. Its
-// tokens are kept on it, so that the same message again records nothing.
+// chargeLate records tokens that were reported after the attempt had ended. They are stored in
+// the attempt, so that a repeated message records nothing.
 func (op *operation) chargeLate(t *models.Task, a *models.Attempt, r attemptEnd) error {
 	if r.tokens == 0 || a.Tokens != 0 {
 		return nil
@@ -147,7 +146,7 @@ func (op *operation) chargeLate(t *models.Task, a *models.Attempt, r attemptEnd)
 		return err
 	}
 	t.Tokens += r.tokens
-	if err := op.tx.AddTokens(t.ID, r.tokens); err != nil { // the task may have ended
+	if err := op.tx.AddTokens(t.ID, r.tokens); err != nil {
 		return err
 	}
 	if t.ParentID != nil { // the tokens of a parallel task are those of its subtasks
@@ -160,7 +159,7 @@ func (op *operation) chargeLate(t *models.Task, a *models.Attempt, r attemptEnd)
 	return op.ledger.ChargeIn(op.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels})
 }
 
-// attemptEnd is what the result says of the attempt.
+// attemptEnd returns how the result ends the attempt.
 func (r Result) attemptEnd(in models.TaskInput) attemptEnd {
 	rep := attemptEnd{
 		state: models.AttemptSucceeded, tokens: r.Tokens, outcome: models.OutcomeSuccess, failure: r.Failure, text: r.Text, needed: r.Needed,
@@ -175,10 +174,10 @@ func (r Result) attemptEnd(in models.TaskInput) attemptEnd {
 	return rep
 }
 
-// maxUsageKind is the longest kind the ledger takes.
+// maxUsageKind is the maximum length of a kind in the ledger.
 const maxUsageKind = 64
 
-// loadPolicy returns what the task was asked for with, and the policy it follows.
+// loadPolicy returns the input of a task and its policy.
 func (op *operation) loadPolicy(t models.Task) (models.TaskInput, Policy, error) {
 	in, err := op.tx.TaskInput(t.ID)
 	if err != nil {
@@ -188,7 +187,8 @@ func (op *operation) loadPolicy(t models.Task) (models.TaskInput, Policy, error)
 	return in, op.policyOf(t, o), err
 }
 
-// lockForHandOff is terms for a step that makes more of a task, whose session it locks.
+// lockForHandOff is loadPolicy for an operation that adds a task to the session: it locks the
+// session.
 func (op *operation) lockForHandOff(t models.Task) (in models.TaskInput, p Policy, err error) {
 	if err = op.lockTaskSession(t); err == nil {
 		in, p, err = op.loadPolicy(t)
@@ -196,8 +196,8 @@ func (op *operation) lockForHandOff(t models.Task) (in models.TaskInput, p Polic
 	return in, p, err
 }
 
-// lockForEnd is terms for a step that may end the task. It locks what that concerns as well:
-// the parts that have not ended, then the session, then the agents of all of them.
+// lockForEnd is loadPolicy for an operation that may end the task. It also locks the open
+// subtasks, then the session, then the agents of all of them.
 func (op *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, err error) {
 	agents, err := op.lockSubtasks(t.ID)
 	if err != nil {
@@ -212,8 +212,8 @@ func (op *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, e
 	return in, p, err
 }
 
-// Cancel ends a task that has not ended; its agent is told. A cancelled one stays as it
-// is; of one that ended otherwise it is errs.TaskState.
+// Cancel ends an open task and notifies its agent. A cancelled task stays unchanged; a task that
+// ended otherwise is errs.TaskState.
 func (o *Orchestrator) Cancel(ctx context.Context, taskID, why string, once *models.Idempotency) (out models.Task, err error) {
 	err = o.transactOnce(ctx, once, func(op *operation) (any, error) {
 		out, err = op.cancel(taskID, why)
@@ -240,7 +240,7 @@ func (op *operation) cancel(taskID, why string) (models.Task, error) {
 		if err != nil {
 			return t, err
 		}
-		if err := op.cancelAttempt(&t, &a, why, p); err != nil { // a whole's has no agent
+		if err := op.cancelAttempt(&t, &a, why, p); err != nil { // the attempt of a parallel task has no agent
 			return t, err
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"comet/models"
 )
 
-// OpenSession makes a session; an id of "" is made. facts is a JSON object, nil for an
-// empty one. It returns errs.Conflict for an id that is taken.
+// OpenSession creates a session; an id of "" is generated. facts is a JSON object, nil for an
+// empty one. It returns errs.Conflict for an id that exists.
 func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id string, facts json.RawMessage) (out models.Session, err error) {
 	if id == "" {
 		made, err := uuid.NewV7()
@@ -24,18 +24,23 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 		return out, errs.New(errs.InvalidRequest, "facts must be a JSON object")
 	}
 	err = o.transact(ctx, func(op *operation) error {
-		now := op.tx.Now()
-		out = models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
-		if by.AgentID != nil {
-			out.AgentID = *by.AgentID
-		}
-		return op.tx.InsertSession(out)
+		out, err = op.insertSession(by, id, facts)
+		return err
 	})
 	return out, err
 }
 
-// CloseSession closes a session that has no open task; closed ones stay as they are. It
-// returns errs.NotFound, or errs.TaskState while a task is open.
+func (op *operation) insertSession(by models.Principal, id string, facts json.RawMessage) (models.Session, error) {
+	now := op.tx.Now()
+	session := models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
+	if by.AgentID != nil {
+		session.AgentID = *by.AgentID
+	}
+	return session, op.tx.InsertSession(session)
+}
+
+// CloseSession closes a session without open tasks; a closed session stays unchanged. It returns
+// errs.NotFound, or errs.TaskState while a task is open.
 func (o *Orchestrator) CloseSession(ctx context.Context, id string) (out models.Session, err error) {
 	err = o.transact(ctx, func(op *operation) error {
 		if out, err = op.lockSession(id); err != nil || out.State == models.SessionClosed {
@@ -57,8 +62,8 @@ func (op *operation) lockSession(id string) (models.Session, error) {
 	return session, err
 }
 
-// joinSession counts a new task in its session, which its owner may add to, and whoever
-// has a task in it by handing that off.
+// joinSession counts a new task in its session. The owner may add tasks, and an agent by handing
+// off a task of the session.
 func (op *operation) joinSession(by models.Principal, sub Submission) error {
 	session, err := op.lockSession(sub.SessionID)
 	if err == nil {
@@ -72,7 +77,7 @@ func (op *operation) joinSession(by models.Principal, sub Submission) error {
 	return op.tx.SaveSession(session)
 }
 
-// checkSession is nil where the session takes the submission.
+// checkSession returns nil if the session accepts the submission.
 func (sub Submission) checkSession(by models.Principal, session models.Session) error {
 	switch {
 	case sub.parentID == nil && session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
@@ -83,8 +88,8 @@ func (sub Submission) checkSession(by models.Principal, session models.Session) 
 	return nil
 }
 
-// lockTaskSession locks the session of a task that the step may end. Sessions are locked
-// before workers and accounts.
+// lockTaskSession locks the session of a task, if it has one. Sessions are locked before workers
+// and accounts.
 func (op *operation) lockTaskSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
@@ -98,7 +103,7 @@ func (op *operation) leaveSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	session, err := op.tx.Session(t.SessionID) // locked before: lockSession
+	session, err := op.tx.Session(t.SessionID) // already locked by lockTaskSession
 	if err != nil {
 		return err
 	}
@@ -114,7 +119,7 @@ func (op *operation) closeSession(session *models.Session, why string) error {
 	return op.tx.Emit(models.EventSessionClosed, session.ID, models.SessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
 }
 
-// closeIdleSessions closes sessions in which nothing has happened for long (PROTOCOL_V5 §6.2).
+// closeIdleSessions closes sessions without tasks for SessionIdle (PROTOCOL_V5 §6.2).
 func (o *Orchestrator) closeIdleSessions(ctx context.Context) error {
 	before := o.store.Now().Add(-o.opts.SessionIdle)
 	ids, err := o.store.IdleSessions(ctx, before, 100)

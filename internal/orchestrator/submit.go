@@ -18,17 +18,15 @@ import (
 	"comet/store"
 )
 
-// Submission is a piece of work that is asked for.
+// Submission is a request for work.
 type Submission struct {
-	// ID is the task's id where the asker brings one, "" for one to be made.
+	// ID is the id of the task, "" to generate one.
 	ID string
-	// RequestID makes the submission happen once for its owner, however often it is
-	// repeated; "" for no such promise.
+	// RequestID makes repeated submissions of one owner return the same task; "" does not.
 	RequestID string
 	// Class names the policy, "" for ClassDefault.
 	Class string
-	// Capabilities are what an agent must be able to do; with none, AgentType or Agent
-	// says who is meant.
+	// Capabilities are required of the agent. Without any, AgentType or AgentID must be set.
 	Capabilities []string
 	AgentType    string
 	SphereID     int
@@ -37,41 +35,41 @@ type Submission struct {
 	Parameters json.RawMessage
 	// Priority is 0 to 3.
 	Priority int
-	// Budget is how many tokens all attempts together may use, nil for no limit.
+	// Budget is the number of tokens that all attempts together may use, nil for no limit.
 	Budget   *int64
 	Override Override
 	// SessionID is the id of an open session, "" for none.
 	SessionID string
-	// Fingerprint stands for what else a repeated request must have in common with the
-	// first one, "" for nothing.
+	// Fingerprint is compared, in addition to the content, with the first submission of the same
+	// RequestID; "" for nothing.
 	Fingerprint string
-	// Meta is JSON that the asker's dialect gets back, nil for none.
+	// Meta is JSON that the protocol of the requester stores with the task, nil for none.
 	Meta json.RawMessage
 	// Traceparent is a W3C traceparent, "" for none.
 	Traceparent string
 
-	parentID       *string // the task it is handed off from
+	parentID       *string // the task that hands it off, or its parallel task
 	depth          int
-	requestClaimed bool // its request is
+	requestClaimed bool // the request id is claimed
 
-	resolvedParameters json.RawMessage // the parameters with what their references stand for
-	resolveErr         error           // why there are none
+	resolvedParameters json.RawMessage // Parameters with resolved references
+	resolveErr         error           // why they could not be resolved
 }
 
-// SubmitResult is what became of a submission.
+// SubmitResult is the result of a submission.
 type SubmitResult struct {
 	Task models.Task
-	// Replayed is set where the same request had made the task before.
+	// Replayed is set if an earlier submission with the same RequestID made the task.
 	Replayed bool
 }
 
-// Submit makes a task and gives it to an agent, puts it into the line where all who do
-// it are full, or tries again later where they are all away.
+// Submit creates a task and assigns it to an agent. If all suitable agents are full, the task is
+// queued; if all are offline, it is retried later.
 //
-// It returns errs.UnsupportedWork where nobody offers it, errs.BudgetExceeded where the
-// budgets of all who do refuse it, errs.Busy where the line is full, errs.NotFound for
-// an unknown session, errs.TaskExists for an id that is taken, errs.RequestIDReused for
-// a request that was made with another content; none of them leaves anything behind.
+// It returns errs.UnsupportedWork if no agent offers the work, errs.BudgetExceeded if no agent's
+// budget covers it, errs.Busy if the queue is full, errs.NotFound for an unknown session,
+// errs.TaskExists for an id that is in use, and errs.RequestIDReused for a request id with other
+// content. With an error nothing is stored.
 func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Submission, once *models.Idempotency) (SubmitResult, error) {
 	if err := sub.prepare(o.opts.Classes); err != nil {
 		return SubmitResult{}, err
@@ -94,9 +92,8 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 	return out, err
 }
 
-// emitBudgetRefusals has the ledger tell of budgets that refused a submission: nothing is kept of
-// that, so the events that told of it are gone as well. One that would cover it by now
-// tells nothing.
+// emitBudgetRefusals emits the events of budgets that refused a submission: the events of the
+// submission itself were rolled back with it. A budget that covers it by now emits nothing.
 func (o *Orchestrator) emitBudgetRefusals(ctx context.Context, agents []string, tokens int64) {
 	for _, id := range agents {
 		err := o.ledger.Write(ctx, func(tx *store.Tx) error {
@@ -110,21 +107,21 @@ func (o *Orchestrator) emitBudgetRefusals(ctx context.Context, agents []string, 
 			return err
 		})
 		if err != nil && !errors.Is(err, errBudgetCovers) {
-			o.logFailure(ctx, "telling of a budget that refused", err)
+			o.logFailure(ctx, "emitting a budget event", err)
 		}
 	}
 }
 
-// errBudgetCovers takes a reservation back that nobody asked for.
+// errBudgetCovers rolls back a reservation that was only a test.
 var errBudgetCovers = errors.New("the budget covers it by now")
 
-// prepare judges a submission by itself and sets what is left out.
+// prepare validates a submission and sets its defaults.
 func (sub *Submission) prepare(classes map[string]Policy) error {
 	if err := sub.validate(); err != nil {
 		return err
 	}
 	if _, known := classes[sub.Class]; !known {
-		return errs.New(errs.InvalidRequest, "there is no class of tasks %q", sub.Class)
+		return errs.New(errs.InvalidRequest, "unknown task class %q", sub.Class)
 	}
 	if sub.ID != "" {
 		return nil
@@ -134,20 +131,21 @@ func (sub *Submission) prepare(classes map[string]Policy) error {
 	return err
 }
 
-// withCurrentIndex runs a verb once more where nobody seemed to offer the work, and more is known of
-// who offers what by then.
+// withCurrentIndex runs an operation again if no agent seemed to offer the work: the index may
+// not have been up to date.
 func (o *Orchestrator) withCurrentIndex(ctx context.Context, run func() error) error {
 	err := run()
 	if errs.Is(err, errs.UnsupportedWork) {
 		if late := o.waitForIndex(ctx); late != nil {
 			return late
 		}
-		return run() // what is known now may have been learned since
+		return run() // also if nothing has changed: a concurrent read may have updated the index
 	}
 	return err
 }
 
-// claimRequest has a submission happen once; of a repeated one it returns what became of it.
+// claimRequest reserves the request id of a submission. For a repeated one it returns the first
+// result.
 func (op *operation) claimRequest(by models.Principal, sub Submission) (out SubmitResult, replayed bool, err error) {
 	if sub.RequestID == "" || sub.requestClaimed {
 		return out, false, nil
@@ -186,8 +184,8 @@ func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, 
 	return SubmitResult{Task: t}, err
 }
 
-// createTask places a new task and writes it. One that nobody could do is refused where that
-// is strict, and else fails.
+// createTask assigns or queues a new task and inserts it. A task that no agent can do is an error
+// if strict, and otherwise fails.
 func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, strict bool) (models.Task, error) {
 	op.insertingID = t.ID
 	if err := op.emitTaskEvent(models.EventTaskCreated, t, nil); err != nil {
@@ -209,7 +207,7 @@ func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, st
 	return t, taskExistsError(err, t.ID)
 }
 
-// insertTask writes a new task, which what was done for it before refers to.
+// insertTask inserts a new task. Rows written before refer to it.
 func (op *operation) insertTask(t models.Task, in models.TaskInput) error {
 	if err := op.tx.InsertTask(t, in); err != nil {
 		return err
@@ -222,7 +220,7 @@ func (op *operation) insertTask(t models.Task, in models.TaskInput) error {
 	return err
 }
 
-// submissionError is the error of a submission that is not taken on at all.
+// submissionError returns the error for a failure that rejects the submission.
 func (op *operation) submissionError(t models.Task, in models.TaskInput, f Failure) error {
 	switch f {
 	case FailureUnsupported:
@@ -234,7 +232,7 @@ func (op *operation) submissionError(t models.Task, in models.TaskInput, f Failu
 	return nil
 }
 
-// checkQueueLimit refuses one more task in a full line.
+// checkQueueLimit returns errs.Busy if the queue of the task is full.
 func (op *operation) checkQueueLimit(t models.Task) error {
 	if n := op.queues.queued.Load(); n >= int64(op.opts.MaxQueuedTotal) {
 		return errs.New(errs.Busy, "%d tasks wait for agents already; try again later", n)
@@ -246,35 +244,35 @@ func (op *operation) checkQueueLimit(t models.Task) error {
 	return err
 }
 
-// replayRequest answers a request that was made before.
+// replayRequest returns the task of an earlier submission with the same request id.
 func (op *operation) replayRequest(earlier models.TaskRequest, sub Submission, err error) (SubmitResult, error) {
 	if err != nil {
 		return SubmitResult{}, err
 	}
 	if earlier.Digest != sub.digest() {
-		return SubmitResult{}, errs.New(errs.RequestIDReused, "the request_id %q was used before with another content", sub.RequestID)
+		return SubmitResult{}, errs.New(errs.RequestIDReused, "the request_id %q was used before with other content", sub.RequestID)
 	}
 	t, err := op.lockTask(earlier.TaskID)
 	return SubmitResult{Task: t, Replayed: true}, err
 }
 
-// digest is of what is asked for, to tell a repeated request from another one.
+// digest returns a hash of the content, to compare repeated requests.
 func (sub Submission) digest() [32]byte {
-	sub.Traceparent = "" // each repetition may have its own
-	sub.ID = ""          // and each has, where the asker brings none
+	sub.Traceparent = "" // may differ in each repetition
+	sub.ID = ""          // generated for each repetition
 	if sub.Meta != nil {
-		sub.Meta = nil // the dialect's own, with the message's id and time in it
+		sub.Meta = nil // contains the id and time of the message
 	}
 	text, err := json.Marshal(sub)
 	if err != nil {
-		return [32]byte{} // check has read the raw members
+		return [32]byte{} // not possible: validate has read the raw members
 	}
 	return sha256.Sum256(text)
 }
 
-// queueKey stands for what the task needs of an agent: whoever can do one task of a route can
-// do all. So one that was handed off is in another line than one that was not, and a part,
-// which not everybody may have, in one of its own.
+// queueKey returns a hash of what the task requires: an agent that can do one task of a queue can
+// do all. So tasks that were handed off have queues of their own, and a subtask, which some
+// agents must not get, has one for itself.
 func (sub Submission) queueKey(in models.TaskInput) string {
 	names := make([]string, len(in.Capabilities))
 	for i, c := range in.Capabilities {
@@ -292,7 +290,7 @@ func (sub Submission) queueKey(in models.TaskInput) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// The bounds of what a task may set differently.
+// Limits of what a task may override.
 const (
 	minTimeout  = 100 * time.Millisecond
 	maxTimeout  = 7 * 24 * time.Hour
@@ -300,7 +298,7 @@ const (
 	maxSubmitID = 64
 )
 
-// validate judges a submission by itself. It sets what is left out.
+// validate checks a submission and sets its defaults.
 func (sub *Submission) validate() error {
 	var v errs.Violations
 	wrong := func(at, rule, format string, args ...any) { v.Add(errs.InvalidRequest, at, rule, format, args...) }
@@ -352,7 +350,7 @@ func isObject(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &members) == nil && members != nil
 }
 
-// newTask makes the rows of a submission that check has accepted.
+// newTask returns the rows of a valid submission.
 func (sub Submission) newTask(by models.Principal, now time.Time) (models.Task, models.TaskInput, error) {
 	policy, err := json.Marshal(sub.Override)
 	in := models.TaskInput{

@@ -7,17 +7,17 @@ import (
 	"comet/models"
 )
 
-// maxTimeline is how many events of a task are shown.
+// maxTimeline limits the events in a Detail.
 const maxTimeline = 1000
 
-// Detail is a task with what is known of it.
+// Detail is a task with its input, attempts and events.
 type Detail struct {
 	Task     models.Task
 	Input    models.TaskInput
 	Attempts []models.Attempt
 	Timeline []models.Event
-	// Question is what its agent, or that of one of its parts, waits to be told, nil where
-	// none does.
+	// Question is the open question of its agent, or of an agent of one of its subtasks, nil for
+	// none.
 	Question *Question
 }
 
@@ -30,7 +30,7 @@ func (o *Orchestrator) Task(ctx context.Context, id string) (models.Task, error)
 	return t, err
 }
 
-// Detail returns a task with its attempts and its events, as far as they are kept.
+// Detail returns a task with its attempts and the events that were not purged.
 func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err error) {
 	if d.Task, err = o.Task(ctx, id); err != nil {
 		return d, err
@@ -67,14 +67,13 @@ func (o *Orchestrator) Session(ctx context.Context, id string) (models.Session, 
 	return s, err
 }
 
-// Sessions returns up to limit sessions, newest first, of an owner ("" for everybody),
-// behind a place.
+// Sessions returns up to limit sessions of an owner ("" for all), newest first, after a cursor.
 func (o *Orchestrator) Sessions(ctx context.Context, owner string, before models.TaskCursor, limit int) ([]models.Session, error) {
 	return o.store.Sessions(ctx, owner, before, limit)
 }
 
-// Output calls each with the pieces of what the newest attempt has put out, from a byte
-// on, in order. It returns errs.NotFound for an unknown task.
+// Output calls each with the chunks of the newest attempt's output, from a byte offset on, in
+// order. It returns errs.NotFound for an unknown task.
 func (o *Orchestrator) Output(ctx context.Context, id string, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
 	t, err := o.Task(ctx, id)
 	if err != nil {
@@ -83,10 +82,10 @@ func (o *Orchestrator) Output(ctx context.Context, id string, stream models.Outp
 	return o.OutputOf(ctx, t, stream, from, each)
 }
 
-// OutputOf is Output for a task as it was read.
+// OutputOf is Output for a task that was read before.
 func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
 	attempt := t.Attempt
-	if t.State == models.TaskDone && t.Attempt > 1 { // the one that succeeded may not be the newest
+	if t.State == models.TaskDone && t.Attempt > 1 { // the attempt that succeeded may not be the newest
 		all, err := o.store.Attempts(ctx, t.ID)
 		if err != nil {
 			return err
@@ -96,14 +95,14 @@ func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream model
 	return o.store.Outputs(ctx, t.ID, attempt, stream, from, each)
 }
 
-// HasUnalignedOutput reports whether a piece of what the newest attempt has put out is longer or
-// shorter than what it stands for: until the task has ended, which puts them together, what is
-// behind it has no place among the bytes of the whole.
+// HasUnalignedOutput reports whether a chunk of the newest attempt's output has another length
+// than its span. Byte offsets after it are unknown until the task ends, when the chunks are
+// joined.
 func (o *Orchestrator) HasUnalignedOutput(ctx context.Context, t models.Task, stream models.OutputStream) (bool, error) {
 	return o.store.HasUnassigned(ctx, t.ID, t.Attempt, stream)
 }
 
-// succeededAttempt is the attempt that succeeded, which may not be the newest.
+// succeededAttempt returns the number of the attempt that succeeded, else of the newest one.
 func succeededAttempt(t models.Task, all []models.Attempt) int {
 	for _, a := range all {
 		if a.State == models.AttemptSucceeded {
@@ -113,28 +112,28 @@ func succeededAttempt(t models.Task, all []models.Attempt) int {
 	return t.Attempt
 }
 
-// AgentType returns the type of a registered agent, "" for one that has none; ok is
-// false for one that is not known or not active.
+// AgentType returns the type of an active agent, "" for none; ok is false for an agent that is
+// unknown or not active.
 func (o *Orchestrator) AgentType(ctx context.Context, agentID string) (kind string, ok bool, err error) {
 	if a, known := o.index.Agent(agentID); known && a.Active {
 		return a.Type, true, nil
 	}
-	a, err := o.store.Agent(ctx, agentID) // it may be new
+	a, err := o.store.Agent(ctx, agentID)
 	if errs.Is(err, errs.NotFound) {
 		return "", false, nil
 	}
 	return a.Type, err == nil && a.IsActive, err
 }
 
-// TaskWithInput is what a task was asked for with, and where it stands.
+// TaskWithInput is a task with its input.
 type TaskWithInput struct {
 	Task  models.Task
 	Input models.TaskInput
-	// Override is what it has differently from its class.
+	// Override is what the task sets differently from its class.
 	Override Override
 }
 
-// TaskWithInput returns a task with what it was asked for with, or errs.NotFound.
+// TaskWithInput returns a task with its input, or errs.NotFound.
 func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (out TaskWithInput, err error) {
 	if out.Task, err = o.Task(ctx, taskID); err != nil {
 		return out, err
@@ -146,7 +145,7 @@ func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (out Ta
 	return out, err
 }
 
-// OpenTasksOf returns what an agent has at the moment, up to as many as it can have.
+// OpenTasksOf returns the open tasks of an agent, at most MaxConcurrency.
 func (o *Orchestrator) OpenTasksOf(ctx context.Context, agentID string) (out []TaskWithInput, err error) {
 	ids, err := o.store.OpenTasksOf(ctx, agentID, MaxConcurrency)
 	for _, id := range ids {
@@ -166,14 +165,14 @@ func (o *Orchestrator) Attempts(ctx context.Context, taskID string) ([]models.At
 	return o.store.Attempts(ctx, taskID)
 }
 
-// CapabilitiesOf returns what the active agents of a type offer, of all for "".
+// CapabilitiesOf returns the capabilities of the active agents of a type, of all for "".
 func (o *Orchestrator) CapabilitiesOf(agentType string) []string {
 	const most = 50
 	all := o.index.CapabilitiesOf(agentType)
 	return all[:min(len(all), most)]
 }
 
-// IsProcessed reports whether a message of an agent has had its effect.
+// IsProcessed reports whether a message of an agent has taken effect.
 func (o *Orchestrator) IsProcessed(ctx context.Context, agentID, messageID string) (bool, error) {
 	return o.store.IsProcessed(ctx, agentID, messageID)
 }

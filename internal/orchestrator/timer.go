@@ -12,12 +12,11 @@ import (
 	"comet/models"
 )
 
-// handleTimer does what is due about a task: it gives up an attempt that was silent for too
-// long, a wait in the line or for an answer, or begins the next attempt. One that comes
-// too early, because the deadline has moved, is set again.
+// handleTimer runs at the deadline of a task: it fails a silent attempt, ends a wait in the queue
+// or for a reply, or starts the next attempt. If the deadline has moved, it sets the timer again.
 func (o *Orchestrator) handleTimer(ctx context.Context, job *jobs.Job) error {
 	return o.transact(ctx, func(op *operation) error {
-		t, err := op.tx.Task(job.Key) // before its timer, as in every verb
+		t, err := op.tx.Task(job.Key) // before its timer, as in every operation
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
@@ -34,22 +33,22 @@ func (o *Orchestrator) handleTimer(ctx context.Context, job *jobs.Job) error {
 	})
 }
 
-// The patience with agents after a time in which nobody could hear them: longer than
-// they wait before they try to connect again.
+// The extra time for attempts whose deadline passed while no server ran: longer than agents wait
+// before they connect again.
 const (
 	lateTimer    = 5 * time.Second
 	restartGrace = 30 * time.Second
 )
 
-// missedWhileStopped reports whether an attempt's deadline passed while no server was there to hear
-// its agent: it comes late, and this one has begun only a moment ago. Whoever worked on
-// meanwhile may bring the result yet.
+// missedWhileStopped reports whether the deadline of an attempt passed while no server could
+// receive messages: the timer runs late and this process has started a moment ago. The agent may
+// still send its result.
 func (op *operation) missedWhileStopped(t models.Task) bool {
 	now := op.tx.Now()
 	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > lateTimer && now.Sub(time.UnixMicro(op.startedAt.Load())) < restartGrace
 }
 
-// grantRestartGrace gives an attempt more time.
+// grantRestartGrace extends the deadline of an attempt by restartGrace.
 func (op *operation) grantRestartGrace(t models.Task) error {
 	before := t
 	t.Deadline = op.tx.Now().Add(restartGrace)
@@ -59,7 +58,7 @@ func (op *operation) grantRestartGrace(t models.Task) error {
 	return op.armTimer(t)
 }
 
-// onDeadline is what happens at the deadline.
+// onDeadline handles the deadline of a task.
 func (op *operation) onDeadline(ctx context.Context, t models.Task) error {
 	before := t
 	in, p, err := op.lockForEnd(t)
@@ -68,7 +67,7 @@ func (op *operation) onDeadline(ctx context.Context, t models.Task) error {
 	}
 	switch t.WaitingFor {
 	case models.WaitForWorker:
-		err = op.failTask(&t, FailureSaturated, "no agent had a place free in time")
+		err = op.failTask(&t, FailureSaturated, "no agent had a free slot in time")
 	case models.WaitForRetry:
 		err = op.startRetry(&t, in, p)
 	case models.WaitForReply:
@@ -85,14 +84,14 @@ func (op *operation) onDeadline(ctx context.Context, t models.Task) error {
 	if err := op.saveTask(before, &t); err != nil || t.State.Ended() || op.timerSet {
 		return err
 	}
-	return op.armTimer(t) // the old timer is used up
+	return op.armTimer(t) // the old timer has run
 }
 
-// onReplyTimeout takes the first option of a question that nobody has answered, where the
-// policy wants that and there is one (PROTOCOL_V5 §7.2), and else ends the attempt.
+// onReplyTimeout replies with the first option of an unanswered question, if the policy says so
+// and there is one (PROTOCOL_V5 §7.2). Otherwise it fails the attempt.
 func (op *operation) onReplyTimeout(ctx context.Context, t *models.Task, p Policy) error {
 	if p.UseFirstOption {
-		asked, err := op.OpenQuestion(ctx, *t) // it was committed long ago
+		asked, err := op.OpenQuestion(ctx, *t) // it was committed before
 		if err != nil {
 			return err
 		}
@@ -100,11 +99,11 @@ func (op *operation) onReplyTimeout(ctx context.Context, t *models.Task, p Polic
 			return op.deliverReply(t, asked.Options[0], p)
 		}
 	}
-	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "nobody answered the agent's question in time", outcome: models.OutcomeTimeout}
+	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "the agent's question got no reply in time", outcome: models.OutcomeTimeout}
 	return op.failAttempt(t, r, p)
 }
 
-// startRetry makes the next attempt.
+// startRetry starts the next attempt.
 func (op *operation) startRetry(t *models.Task, in models.TaskInput, p Policy) error {
 	exclude, err := op.agentsToAvoid(*t, p)
 	if err != nil {
@@ -120,8 +119,8 @@ func (op *operation) startRetry(t *models.Task, in models.TaskInput, p Policy) e
 	return op.failTask(t, failure, assignFailureText(failure))
 }
 
-// assignFallback gives a task that failed elsewhere to the agent that its asker has named for
-// that, and reports whether that one takes it.
+// assignFallback assigns a task that failed before to its fallback agent, and reports whether
+// that succeeded.
 func (op *operation) assignFallback(t *models.Task, in models.TaskInput, p Policy, exclude []string) (bool, error) {
 	o, err := overrideOf(in)
 	if err != nil || o.Fallback == "" || len(exclude) == 0 || slices.Contains(exclude, o.Fallback) {
@@ -132,14 +131,14 @@ func (op *operation) assignFallback(t *models.Task, in models.TaskInput, p Polic
 	return verdict == selection.Chosen, err
 }
 
-// failAttempt ends the newest attempt and goes on.
+// failAttempt ends the newest attempt with a failure and retries or fails the task.
 func (op *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
 	a, err := op.tx.Attempt(t.ID, t.Attempt)
 	if err != nil {
 		return err
 	}
 	agent := a.AgentID
-	t.Detail = nil // of an earlier attempt: its agent has said nothing of this one's end
+	t.Detail = nil // the detail belongs to an earlier attempt
 	if err := op.endAttempt(t, &a, r, p); err != nil {
 		return err
 	}
@@ -149,9 +148,9 @@ func (op *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
 	return op.retryOrFail(t, r, p)
 }
 
-// sendCancel tells an agent that may still work on an attempt that it is given up.
+// sendCancel notifies an agent, which may still work on an attempt, that it has ended.
 func (op *operation) sendCancel(t models.Task, a models.Attempt, agent string, why Failure) error {
-	if a.AcceptedAt == nil { // it never said that it has it
+	if a.AcceptedAt == nil { // it never accepted the attempt
 		return nil
 	}
 	data, err := json.Marshal(map[string]string{"reason": string(why)})

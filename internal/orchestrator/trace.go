@@ -11,12 +11,11 @@ import (
 	"comet/models"
 )
 
-// A task's trace is the one it was asked for in. The submission is a span of it, and what
-// is kept on the task is that span, so that whatever happens later, in whichever process,
-// lies below it: each attempt, and the task as a whole. They are written when they end,
-// because the process that saw their beginning may be gone by then.
+// The trace of a task is the one of its submission. The submission is a span, which is stored in
+// the task, and the spans of the attempts and of the task are its children, whichever process
+// makes them. They are written at their end, because another process may have seen their start.
 
-// startSubmitSpan begins the span of a submission and has the task keep it.
+// startSubmitSpan starts the span of a submission and stores it in the submission.
 func (o *Orchestrator) startSubmitSpan(ctx context.Context, sub *Submission) (context.Context, trace.Span) {
 	ctx, span := o.opts.Tracer.Start(telemetry.WithTraceparent(ctx, sub.Traceparent), "task.submit",
 		trace.WithAttributes(attribute.String("comet.task.id", sub.ID), attribute.String("comet.task.class", sub.Class)))
@@ -28,7 +27,7 @@ func (o *Orchestrator) startSubmitSpan(ctx context.Context, sub *Submission) (co
 	return ctx, span
 }
 
-// endSpan ends a span with what became of it.
+// endSpan ends a span with the status of err.
 func endSpan(span trace.Span, err error) {
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
@@ -36,9 +35,9 @@ func endSpan(span trace.Span, err error) {
 	span.End()
 }
 
-// traceAttempt writes the span of an attempt that has ended, after the commit.
+// traceAttempt writes the span of an ended attempt after the commit.
 func (op *operation) traceAttempt(t models.Task, a models.Attempt) error {
-	if !op.tracing() {
+	if !op.tracesEnabled {
 		return nil
 	}
 	in, err := op.tx.TaskInput(t.ID)
@@ -56,9 +55,9 @@ func (op *operation) traceAttempt(t models.Task, a models.Attempt) error {
 	return err
 }
 
-// traceTask writes the span of a task that has ended, after the commit.
+// traceTask writes the span of an ended task after the commit.
 func (op *operation) traceTask(t models.Task, in models.TaskInput) {
-	if !op.tracing() {
+	if !op.tracesEnabled {
 		return
 	}
 	op.commitHooks = append(op.commitHooks, func(ctx context.Context) {
@@ -72,7 +71,3 @@ func (op *operation) traceTask(t models.Task, in models.TaskInput) {
 		span.End(trace.WithTimestamp(*t.EndedAt))
 	})
 }
-
-// tracing reports whether spans are sent anywhere, so that nothing is read for them
-// otherwise.
-func (o *Orchestrator) tracing() bool { return o.tracesEnabled }

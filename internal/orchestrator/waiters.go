@@ -10,21 +10,21 @@ import (
 	"comet/models"
 )
 
-// WakeKind is what a wake-up is about.
+// WakeKind is the subject of a wake-up.
 type WakeKind string
 
 // The kinds of wake-ups.
 const (
-	// WakeInbox is an agent that has something to be told.
+	// WakeInbox: an agent has new messages.
 	WakeInbox WakeKind = "inbox"
-	// WakeTask is a task that has changed.
+	// WakeTask: a task has changed.
 	WakeTask WakeKind = "task"
-	// WakeEnd is a task that has ended. It stays in this process: to others each WakeTask
-	// may be one.
+	// WakeEnd: a task has ended. It stays in this process; other replicas derive it from
+	// WakeTask.
 	WakeEnd WakeKind = "end"
-	// WakeQueue is a worker that may have a place free, or a task that waits.
-	WakeQueue WakeKind = "line"
-	// WakeWorker is a worker that has changed.
+	// WakeQueue: a worker may have a free slot, or a task was queued.
+	WakeQueue WakeKind = "queue"
+	// WakeWorker: a worker has changed.
 	WakeWorker WakeKind = "worker"
 )
 
@@ -33,18 +33,16 @@ type wake struct {
 	id   string
 }
 
-// waiters wakes those who wait in this process. What it hands out is a channel with room
-// for one wake-up, so that nobody who wakes ever waits and none that comes while its
-// receiver is at work is lost.
+// waiters wakes the waiting goroutines of this process. Each has a channel with a buffer of one
+// wake-up: sending never blocks, and a wake-up that comes while the receiver is busy is not lost.
 type waiters struct {
 	mu       sync.Mutex
 	channels map[wake]map[chan struct{}]bool
-	filled   bool // the index of agents is
 }
 
 func newWaiters() *waiters { return &waiters{channels: map[wake]map[chan struct{}]bool{}} }
 
-// subscribe returns a channel that receives after each wake-up, and what ends it.
+// subscribe returns a channel that receives after each wake-up, and a function that ends it.
 func (h *waiters) subscribe(kind WakeKind, id string) (<-chan struct{}, func()) {
 	w, ch := wake{kind, id}, make(chan struct{}, 1)
 	h.mu.Lock()
@@ -73,7 +71,7 @@ func (h *waiters) wake(w wake) {
 	}
 }
 
-// wakeAll wakes everybody, for when wake-ups may have been lost.
+// wakeAll wakes all goroutines, because wake-ups may have been lost.
 func (h *waiters) wakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,26 +85,7 @@ func (h *waiters) wakeAll() {
 	}
 }
 
-func (h *waiters) fill() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.filled = true
-}
-
-func (h *waiters) isFilled() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.filled
-}
-
-func (h *waiters) ready() error {
-	if !h.isFilled() {
-		return errs.New(errs.Unavailable, "the agents are not read yet")
-	}
-	return nil
-}
-
-// OnWake takes a wake-up of another replica.
+// OnWake receives a wake-up of another replica.
 func (o *Orchestrator) OnWake(kind WakeKind, id string) {
 	o.waiters.wake(wake{kind, id})
 	switch kind {
@@ -118,21 +97,21 @@ func (o *Orchestrator) OnWake(kind WakeKind, id string) {
 	}
 }
 
-// OnWakeAll is for when wake-ups of other replicas may have been lost.
+// OnWakeAll is called when wake-ups of other replicas may have been lost.
 func (o *Orchestrator) OnWakeAll() {
 	o.workersChanged.Store(true)
 	o.waiters.wakeAll()
 }
 
-// acquireWaiter returns what gives the place of a request that waits for a task back, or
-// errs.Busy where there is none: each of them costs a goroutine and a look at the database
-// now and then. A who of "" needs none.
-func (o *Orchestrator) acquireWaiter(who string) (release func(), err error) {
-	if who == "" {
+// acquireWaiter counts a request that waits for a task and returns the function that ends it, or
+// errs.Busy if too many wait: each costs a goroutine and some database reads. Requests without a
+// token are not counted.
+func (o *Orchestrator) acquireWaiter(tokenID string) (release func(), err error) {
+	if tokenID == "" {
 		return func() {}, nil
 	}
-	release, room := o.waitLimit.Take(who)
-	switch room {
+	release, result := o.waitLimit.Take(tokenID)
+	switch result {
 	case places.Full:
 		return nil, errs.New(errs.Busy, "%d requests wait for tasks already", o.opts.MaxWaiters)
 	case places.FullForOne:
@@ -141,52 +120,51 @@ func (o *Orchestrator) acquireWaiter(who string) (release func(), err error) {
 	return release, nil
 }
 
-// Wait returns the task once it has ended, or as it is when ctx ends or patience has
-// passed. Who waits is the token; where it, or all of them together, wait for as much
-// as they may, the task comes back as it is, with errs.Busy. A who of "" is somebody whose
-// number is bounded elsewhere.
-func (o *Orchestrator) Wait(ctx context.Context, who, id string, patience time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, WakeEnd, who, id, patience, func(t models.Task) bool { return t.State.Ended() })
+// Wait returns a task once it has ended, or as it is when ctx ends or after timeout. If the
+// token, or all tokens together, wait for too many tasks, it returns the task as it is with
+// errs.Busy. A tokenID of "" is not limited.
+func (o *Orchestrator) Wait(ctx context.Context, tokenID, id string, timeout time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeEnd, tokenID, id, timeout, func(t models.Task) bool { return t.State.Ended() })
 }
 
 // WaitForChange is Wait for any change after a version.
-func (o *Orchestrator) WaitForChange(ctx context.Context, who, id string, version int64, patience time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, WakeTask, who, id, patience, func(t models.Task) bool { return t.Version > version || t.State.Ended() })
+func (o *Orchestrator) WaitForChange(ctx context.Context, tokenID, id string, version int64, timeout time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeTask, tokenID, id, timeout, func(t models.Task) bool { return t.Version > version || t.State.Ended() })
 }
 
-func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, who, id string, patience time.Duration, enough func(models.Task) bool) (models.Task, error) {
+func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, tokenID, id string, timeout time.Duration, done func(models.Task) bool) (models.Task, error) {
 	changed, stop := o.waiters.subscribe(kind, id)
 	defer stop()
-	over := time.NewTimer(patience)
-	defer over.Stop()
-	for placed := false; ; {
+	expired := time.NewTimer(timeout)
+	defer expired.Stop()
+	for counted := false; ; {
 		t, err := o.Task(ctx, id)
-		if err != nil || enough(t) {
+		if err != nil || done(t) {
 			return t, err
 		}
-		if !placed {
-			release, err := o.acquireWaiter(who)
+		if !counted {
+			release, err := o.acquireWaiter(tokenID)
 			if err != nil {
 				return t, err
 			}
 			defer release()
-			placed = true
+			counted = true
 		}
-		look := time.NewTimer(pollsPerRecheck * o.opts.Poll) // what another replica does may not be heard
+		recheck := time.NewTimer(pollsPerRecheck * o.opts.Poll) // wake-ups of other replicas may be lost
 		select {
 		case <-changed:
-		case <-look.C:
-		case <-over.C:
-			look.Stop()
+		case <-recheck.C:
+		case <-expired.C:
+			recheck.Stop()
 			return t, nil
 		case <-ctx.Done():
-			look.Stop()
+			recheck.Stop()
 			return t, nil
 		}
-		look.Stop()
+		recheck.Stop()
 	}
 }
 
-// pollsPerRecheck is how many polls pass before somebody who waits looks without being woken:
-// there may be thousands.
+// pollsPerRecheck is how many polls pass before a waiting goroutine reads its task without a
+// wake-up. There may be thousands of them.
 const pollsPerRecheck = 4

@@ -11,33 +11,32 @@ import (
 	"comet/store"
 )
 
-// MaxConcurrency is how many attempts a worker may take at a time.
+// MaxConcurrency is the maximum number of attempts that a worker does at the same time.
 const MaxConcurrency = 1000
 
-// JoinRequest is what an agent says when it comes.
+// JoinRequest describes an agent that connects as a worker.
 type JoinRequest struct {
 	Protocol  string
 	Transport string
-	// MaxDepth is the depth from which on it takes nothing that was handed off, 1 to 6, 0
-	// for not said.
+	// MaxDepth is the depth from which on it accepts no hand-offs, 1 to 6, 0 for the policy's.
 	MaxDepth int
-	// ProtocolVersion is that of the dialect, "" for its newest.
+	// ProtocolVersion is the version of the protocol, "" for the newest.
 	ProtocolVersion string
-	// ConnectionID names the connection, so that the end of an older one does not take the
-	// agent off a newer one; "" for a link that has none.
+	// ConnectionID identifies the connection, so that the end of an older one does not disconnect
+	// the agent from a newer one; "" for a transport without connections.
 	ConnectionID string
-	// Concurrency is how many attempts it takes at a time, default 1.
+	// Concurrency is the number of attempts that it does at the same time, default 1.
 	Concurrency int
 }
 
-// Join makes an agent one that takes work, or brings it back. It returns errs.NotFound
-// for an unknown agent and errs.AgentInactive for one that is deactivated.
+// Join makes an agent a worker, or brings it online again. It returns errs.NotFound for an
+// unknown agent and errs.AgentInactive for a deactivated one.
 func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) (out models.Worker, err error) {
 	if j.Concurrency == 0 {
 		j.Concurrency = 1
 	}
 	if j.Concurrency < 1 || j.Concurrency > MaxConcurrency {
-		return out, errs.New(errs.InvalidRequest, "places must be 1 to %d, not %d", MaxConcurrency, j.Concurrency)
+		return out, errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", MaxConcurrency, j.Concurrency)
 	}
 	agent, err := o.store.Agent(ctx, agentID)
 	if err != nil {
@@ -67,19 +66,17 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 	return out, err
 }
 
-// Heartbeat is a sign of life.
+// Heartbeat is a heartbeat of a worker.
 type Heartbeat struct {
-	// State is "" where only life is shown.
+	// State is "" to keep the state, except that an offline worker gets online.
 	State models.WorkerState
-	// Load is in percent, nil where it was not said.
+	// Load is in percent, nil for unknown.
 	Load *int
-	// Present is set where it brings nobody back: of an agent that is offline it is
-	// errs.NotFound.
+	// Present makes the heartbeat of an offline agent errs.NotFound instead.
 	Present bool
 }
 
-// Heartbeat notes a sign of life. It returns errs.NotFound for an agent that has not
-// joined.
+// Heartbeat records a heartbeat. It returns errs.NotFound for an agent that has not joined.
 func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbeat) (out models.Worker, err error) {
 	err = o.transact(ctx, func(op *operation) error {
 		w, err := op.tx.Worker(agentID)
@@ -105,14 +102,14 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 	return out, err
 }
 
-// Disconnect notes that a line has ended. Its agent takes nothing any more unless it is on
-// another one by now. What it has goes on until it ends or its deadline comes.
+// Disconnect records the end of a connection. Its agent becomes offline unless it has a newer
+// connection. Its attempts continue until they end or time out.
 func (o *Orchestrator) Disconnect(ctx context.Context, agentID, line string) error {
 	return o.setOffline(ctx, agentID, func(w models.Worker) bool { return w.ConnectionID == line })
 }
 
-// Leave notes that an agent takes nothing any more. What it has goes on until it ends
-// or its deadline comes, unless it is not coming back: then its attempts fail at once.
+// Leave makes an agent offline. Its attempts continue until they end or time out; if the agent is
+// gone for good they fail at once.
 func (o *Orchestrator) Leave(ctx context.Context, agentID string, gone bool) error {
 	err := o.setOffline(ctx, agentID, func(models.Worker) bool { return true })
 	if err != nil || !gone {
@@ -136,9 +133,8 @@ func (o *Orchestrator) setOffline(ctx context.Context, agentID string, still fun
 	})
 }
 
-// KeepAlive notes a sign of life of agents whose lines this process holds, in one
-// transaction. It returns those that count as offline all the same: they have to join
-// again.
+// KeepAlive records heartbeats of agents connected to this process, in one transaction. It
+// returns those that are offline all the same: they have to join again.
 func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offline []string, err error) {
 	if len(agentIDs) == 0 {
 		return nil, nil
@@ -171,7 +167,7 @@ func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offlin
 	return offline, err
 }
 
-// failOpenAttempts fails what a worker has that is gone.
+// failOpenAttempts fails the attempts of a worker that has left for good.
 func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string) error {
 	for {
 		open, err := o.store.OpenTasksOf(ctx, agentID, 100)
@@ -202,8 +198,7 @@ func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string) err
 	}
 }
 
-// recordHeartbeat notes a sign of life, which ends the pause of a breaker that has lasted long
-// enough.
+// recordHeartbeat records that a worker is alive, and closes its breaker after the pause.
 func (op *operation) recordHeartbeat(w *models.Worker) {
 	now := op.tx.Now()
 	w.LastSeenAt = now
@@ -212,7 +207,7 @@ func (op *operation) recordHeartbeat(w *models.Worker) {
 	}
 }
 
-// saveWorker writes a worker and tells of it where its state has changed.
+// saveWorker writes a worker and emits an event if its state has changed.
 func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error {
 	if err := op.tx.SaveWorker(w); err != nil {
 		return err
@@ -229,7 +224,7 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 	})
 }
 
-// releaseSlot gives a worker a place back and counts how the attempt went with it.
+// releaseSlot releases a slot of a worker and counts the failure for its breaker.
 func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
 	w, err := op.tx.Worker(agentID)
 	if err != nil {
@@ -237,7 +232,7 @@ func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
 	}
 	w.InFlight = max(w.InFlight-1, 0)
 	switch {
-	case r.failure == "" && r.state == models.AttemptCancelled: // says nothing about the line
+	case r.failure == "" && r.state == models.AttemptCancelled: // tells nothing about the connection
 	case !r.failure.countsForBreaker():
 		w.Failures = 0
 	case w.Failures+1 < p.BreakerFailures || !w.BreakerUntil.IsZero():
@@ -252,12 +247,11 @@ func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
 	return op.saveWorker(&w, w.State)
 }
 
-// breakerKind is the kind of the job that asks a worker for a sign of life when the
-// pause of its breaker is over.
+// breakerKind is the kind of the job that runs when the pause of a breaker is over.
 const breakerKind = "worker.breaker"
 
-// openBreaker keeps new work from a worker whose line failed too often in a row
-// (Chiffon §Timeouts). What it has goes on.
+// openBreaker stops new assignments to a worker that failed too often in a row (Chiffon
+// §Timeouts). Its attempts continue.
 func (op *operation) openBreaker(w *models.Worker, p Policy) error {
 	w.BreakerUntil, w.Probing = op.tx.Now().Add(p.BreakerPause), false
 	if err := op.tx.DeleteJob(breakerKind, w.AgentID); err != nil {
@@ -270,11 +264,11 @@ func (op *operation) openBreaker(w *models.Worker, p Policy) error {
 	return op.tx.Emit(models.EventBreakerOpened, w.AgentID, models.BreakerOpened{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
 }
 
-// probeWorker asks for a sign of life: no task is the probe, so whoever holds the worker's
-// line pings it, or the next heartbeat closes the breaker.
+// probeWorker requests a heartbeat: the transport pings the worker, or its next heartbeat closes
+// the breaker. No task is used as a probe.
 func (o *Orchestrator) probeWorker(ctx context.Context, job *jobs.Job) error {
 	return o.transact(ctx, func(op *operation) error {
-		w, err := op.tx.Worker(job.Key) // before its job, as where the breaker opens
+		w, err := op.tx.Worker(job.Key) // before its job, as in openBreaker
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
@@ -287,14 +281,12 @@ func (o *Orchestrator) probeWorker(ctx context.Context, job *jobs.Job) error {
 	})
 }
 
-// Workers returns up to limit workers in the order of their agents' ids, behind the
-// one with the id after, "" for the first.
+// Workers returns up to limit workers ordered by agent id, after the id after, "" for the first.
 func (o *Orchestrator) Workers(ctx context.Context, after string, limit int) ([]models.Worker, error) {
 	return o.store.WorkersAfter(ctx, after, limit)
 }
 
-// Worker returns what is known of an agent as a worker, or errs.NotFound for one that
-// never joined.
+// Worker returns the worker of an agent, or errs.NotFound if it never joined.
 func (o *Orchestrator) Worker(ctx context.Context, agentID string) (models.Worker, error) {
 	w, err := o.store.Worker(ctx, agentID)
 	if errs.Is(err, errs.NotFound) {
