@@ -201,8 +201,8 @@ func TestAwait(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	states := []string{`{"id":"x","state":"new","waits":"agent","version":1}`, `{"id":"x","state":"new","waits":"agent","version":1}`,
-		`{"id":"x","state":"running","waits":null,"progress":40,"step_name":"pulling","version":2}`, `{"id":"x","state":"done","progress":100,"exit_code":0,"version":5}`}
+	states := []string{`{"id":"x","state":"new","waiting_for":"worker","version":1}`, `{"id":"x","state":"new","waiting_for":"worker","version":1}`,
+		`{"id":"x","state":"running","waiting_for":null,"progress":40,"step_name":"pulling","version":2}`, `{"id":"x","state":"done","progress":100,"exit_code":0,"version":5}`}
 	var asked, read atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("stream") != "log" {
@@ -223,11 +223,11 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, err)
 	var seen []string
 	last, err := c.Follow(t.Context(), uuid.New(), func(t agent.Task) error {
-		seen = append(seen, fmt.Sprint(t.State, " ", t.Waits, " ", t.Progress, " ", t.StepName))
+		seen = append(seen, fmt.Sprint(t.State, " ", t.WaitingFor, " ", t.Progress, " ", t.StepName))
 		return nil
 	})
 	require.NoError(t, err)
-	require.Equal(t, []string{"new agent 0 ", "running  40 pulling", "done  100 "}, seen)
+	require.Equal(t, []string{"new worker 0 ", "running  40 pulling", "done  100 "}, seen)
 	require.Equal(t, 0, *last.ExitCode)
 	var out bytes.Buffer
 	require.NoError(t, c.Log(t.Context(), uuid.New(), &out))

@@ -75,7 +75,7 @@ func (a *Agent) hold(ctx context.Context) error {
 func (a *Agent) dial(ctx context.Context) (*websocket.Conn, Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	query := url.Values{"versions": {envelope.Version}, "places": {strconv.Itoa(a.opts.Concurrency)}}
+	query := url.Values{"versions": {envelope.Version}, "concurrency": {strconv.Itoa(a.opts.Concurrency)}}
 	conn, resp, err := websocket.Dial(ctx, a.url+"/api/agent/connect?"+query.Encode(), &websocket.DialOptions{ //nolint:bodyclose // it need not be, says its documentation
 		HTTPClient: a.opts.Client, HTTPHeader: http.Header{"Authorization": {"Bearer " + a.token}}, Subprotocols: []string{subprotocol},
 	})

@@ -17,18 +17,18 @@ import (
 
 // Task is where a task stands.
 type Task struct {
-	ID       string `json:"id"`
-	State    string `json:"state"` // new, running, done, failed or cancelled
-	Waits    string `json:"waits"` // agent, retry or answer, "" while an agent works on it
-	Attempt  int    `json:"attempt"`
-	AgentID  string `json:"agent_id"`
-	Progress int    `json:"progress"` // percent
-	Step     int    `json:"step"`
-	StepName string `json:"step_name"`
-	ExitCode *int   `json:"exit_code"`
-	Error    string `json:"error"`
-	Tokens   int64  `json:"tokens"`
-	Version  int64  `json:"version"`
+	ID         string `json:"id"`
+	State      string `json:"state"`       // new, running, done, failed or cancelled
+	WaitingFor string `json:"waiting_for"` // worker, retry or reply, "" while an agent works on it
+	Attempt    int    `json:"attempt"`
+	AgentID    string `json:"agent_id"`
+	Progress   int    `json:"progress"` // percent
+	Step       int    `json:"step"`
+	StepName   string `json:"step_name"`
+	ExitCode   *int   `json:"exit_code"`
+	Error      string `json:"error"`
+	Tokens     int64  `json:"tokens"`
+	Version    int64  `json:"version"`
 }
 
 // Ended reports whether nothing more happens to the task.

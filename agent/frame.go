@@ -16,8 +16,8 @@ type Hello struct {
 	AgentType string `json:"agent_type"`
 	// Version is the protocol version both sides speak.
 	Version string `json:"version"`
-	// Window is how much work the server hands over at a time.
-	Window           int       `json:"window"`
+	// Concurrency is how much work the server hands over at a time.
+	Concurrency      int       `json:"concurrency"`
 	HeartbeatSeconds float64   `json:"heartbeat_seconds"`
 	ServerTime       time.Time `json:"server_time"`
 }

@@ -89,7 +89,7 @@ func (a *Agent) request(life context.Context, e envelope.Envelope, p envelope.Wo
 	case a.draining:
 		a.refuse(life, e, envelope.Unavailable(a.hello.AgentID, nil))
 	case len(a.jobs) >= 2*a.opts.Concurrency:
-		a.refuse(life, e, envelope.ResourceLimit("places", int64(a.opts.Concurrency), int64(len(a.jobs)+1)))
+		a.refuse(life, e, envelope.ResourceLimit("concurrency", int64(a.opts.Concurrency), int64(len(a.jobs)+1)))
 	default:
 		j := a.newJob(life, e, p)
 		a.jobs[keyOf(e)] = j

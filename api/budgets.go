@@ -70,13 +70,13 @@ func (s *Server) renderAddition(result any) (models.StoredResponse, error) {
 // listBudgetAdditions lists an agent's additional budgets.
 //
 //	@Summary		List an agent's additional budgets
-//	@Description	The newest first: those that count now, or with `all` also those that have expired or were taken back.
+//	@Description	The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
 //	@ID				listBudgetAdditions
 //	@Tags			budgets
 //	@Produce		json
 //	@Security		BearerAuth[agents:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
-//	@Param			all				query	bool	false	"Also those that no longer count"	default(false)
+//	@Param			include_inactive		query	bool	false	"Also those that no longer count"	default(false)
 //	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	budgetAdditionList	"The additional budgets"
 //	@Header			200	{string}	ETag
@@ -85,12 +85,12 @@ func (s *Server) renderAddition(result any) (models.StoredResponse, error) {
 //	@Failure		404	"No such agent"
 //	@Router			/api/v1/agents/{agent_id}/budget/additions [get]
 func (s *Server) listBudgetAdditions(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "all")
+	q := newQuery(r, "include_inactive")
 	id, err := decodeID(r, "agent_id")
 	if err != nil {
 		return err
 	}
-	all := q.Bool("all")
+	all := q.Bool("include_inactive")
 	if err := q.Err(); err != nil {
 		return err
 	}

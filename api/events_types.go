@@ -17,7 +17,7 @@ func streamed() []streamedEvents {
 	return []streamedEvents{
 		{models.ScopeTasksRead, []models.EventType{
 			models.EventTaskCreated, models.EventTaskWaiting, models.EventTaskAssigned, models.EventTaskStarted, models.EventTaskProgress,
-			models.EventTaskQuestion, models.EventTaskAnswered, models.EventTaskRetried, models.EventTaskCompleted, models.EventTaskFailed,
+			models.EventTaskQuestion, models.EventTaskReplied, models.EventTaskRetried, models.EventTaskCompleted, models.EventTaskFailed,
 			models.EventTaskCancelled, models.EventSessionClosed, models.EventWorkerChanged, models.EventBreakerOpened,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{

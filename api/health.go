@@ -36,7 +36,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 //
 //	@Summary		Is the server ready
 //	@Description	Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
-//	@ID				getReady
+//	@ID				getReadiness
 //	@Tags			service
 //	@Produce		json
 //	@Security

@@ -6,12 +6,12 @@ import (
 	"comet/models"
 )
 
-// identity is who makes the request.
-type identity struct {
+// callerIdentity is who makes the request.
+type callerIdentity struct {
 	Token tokenView  `json:"token"`
 	Agent *agentItem `json:"agent"` // The agent that the token is bound to.
 	// The agents above that agent, its parent first; empty without an agent.
-	ChainOfCommand []chainElement `json:"chain_of_command"`
+	ChainOfCommand []ancestorView `json:"chain_of_command"`
 }
 
 // me tells callers who they are.
@@ -23,7 +23,7 @@ type identity struct {
 //	@Produce		json
 //	@Security		BearerAuth
 //	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	identity	"You"
+//	@Success		200	{object}	callerIdentity	"You"
 //	@Header			200	{string}	ETag
 //	@Success		304	"Nothing changed"
 //	@Router			/api/v1/me [get]
@@ -36,7 +36,7 @@ func (s *Server) me(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := identity{Token: newTokenView(t), ChainOfCommand: []chainElement{}}
+	out := callerIdentity{Token: newTokenView(t), ChainOfCommand: []ancestorView{}}
 	if t.AgentID != nil {
 		d, err := s.registry.Get(ctx, *t.AgentID)
 		if err != nil {

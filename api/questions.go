@@ -66,16 +66,16 @@ type sessionReply struct {
 	// Whose question; may be left out where there is only one.
 	TaskID *string `json:"task_id" validate:"omitnil,notblank,max=64" example:"01890a5d-ac96-774b-bcce-b302099a8057" maxLength:"64" extensions:"x-nullable"`
 	// The answer in words, or
-	Answer *string `json:"answer" validate:"omitnil,min=1,text,max=16384" example:"2026" minLength:"1" maxLength:"16384" extensions:"x-nullable"`
+	Reply *string `json:"reply" validate:"omitnil,min=1,text,max=16384" example:"2026" minLength:"1" maxLength:"16384" extensions:"x-nullable"`
 	// the number of one of the options, from 1.
 	Choice *int `json:"choice" validate:"omitnil,min=1,max=1000" example:"2" minimum:"1" maximum:"1000" extensions:"x-nullable"`
 }
 
-// answerSession answers a question of a session.
+// replyToSession answers a question of a session.
 //
 //	@Summary		Answer a session's question
 //	@Description	Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//	@ID				answerSession
+//	@ID				replyToSession
 //	@Tags			tasks
 //	@Accept			json
 //	@Produce		json
@@ -85,12 +85,12 @@ type sessionReply struct {
 //	@Success		200	{object}	taskView	"The agent is told"
 //	@Header			200	{string}	ETag
 //	@Header			200	{string}	Location
-//	@Failure		400	"Neither or both of answer and choice, no such option, or several questions and no task_id"
+//	@Failure		400	"Neither or both of reply and choice, no such option, or several questions and no task_id"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or another token asked for the task"
 //	@Failure		404	"No such session"
 //	@Failure		409	"Nothing of it waits for an answer, or that task does not"
-//	@Router			/api/v1/sessions/{session_id}/answer [post]
-func (s *Server) answerSession(w http.ResponseWriter, r *http.Request) error {
+//	@Router			/api/v1/sessions/{session_id}/reply [post]
+func (s *Server) replyToSession(w http.ResponseWriter, r *http.Request) error {
 	id, err := pathID(r, "session_id")
 	if err != nil {
 		return err
@@ -100,8 +100,8 @@ func (s *Server) answerSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v := validate.Struct(d)
-	if (d.Answer == nil) == (d.Choice == nil) {
-		v.Add(errs.InvalidRequest, "/answer", "required", "answer or choice must be given, and not both")
+	if (d.Reply == nil) == (d.Choice == nil) {
+		v.Add(errs.InvalidRequest, "/reply", "required", "one of reply and choice is required, and not both")
 	}
 	if err := v.Err(); err != nil {
 		return err
@@ -153,8 +153,8 @@ func meant(asked []orchestrator.OpenQuestion, taskID, sessionID string) (orchest
 
 // text is the answer in words.
 func (d sessionReply) text(q orchestrator.OpenQuestion) (string, error) {
-	if d.Answer != nil {
-		return *d.Answer, nil
+	if d.Reply != nil {
+		return *d.Reply, nil
 	}
 	if *d.Choice > len(q.Options) {
 		var v errs.Violations

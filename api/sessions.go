@@ -23,7 +23,7 @@ type sessionView struct {
 	State     models.SessionState `json:"state" swaggertype:"string" enums:"open,closed" example:"open"`
 	OpenTasks int                 `json:"open_tasks" example:"1"` // How many of its tasks have not ended.
 	Tasks     int                 `json:"tasks" example:"3"`
-	Facts     any                 `json:"facts"` // An object, what its maker set.
+	Context   any                 `json:"context"` // An object, what its maker set.
 	CreatedAt time.Time           `json:"created_at" example:"2026-01-10T15:30:00Z"`
 	UpdatedAt time.Time           `json:"updated_at" example:"2026-01-10T15:30:00Z"`
 	ClosedAt  *time.Time          `json:"closed_at" example:"2026-01-10T16:30:00Z"`
@@ -38,7 +38,7 @@ type sessionList struct {
 func newSessionView(s models.Session) sessionView {
 	return sessionView{
 		ID: s.ID, Owner: s.Owner, AgentID: orNull(s.AgentID), State: s.State, OpenTasks: s.OpenTasks, Tasks: s.Tasks,
-		Facts: jsontext.Value(s.Facts), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ClosedAt: s.ClosedAt,
+		Context: jsontext.Value(s.Facts), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ClosedAt: s.ClosedAt,
 	}
 }
 
@@ -47,7 +47,7 @@ type sessionDraft struct {
 	// An id of your own; one is made where it is left out.
 	ID *string `json:"id" validate:"omitnil,notblank,printable,max=64" example:"trip-to-lisbon" minLength:"1" maxLength:"64" extensions:"x-nullable"`
 	// What its agents may want to know, an object.
-	Facts *jsontext.Value `json:"facts" swaggertype:"object" extensions:"x-nullable"`
+	Context *jsontext.Value `json:"context" swaggertype:"object" extensions:"x-nullable"`
 }
 
 // openSession makes a session (PROTOCOL_V5 §6).
@@ -59,7 +59,7 @@ type sessionDraft struct {
 //	@Accept			json
 //	@Produce		json
 //	@Security		BearerAuth[messages:send]
-//	@Param			body	body	sessionDraft	false	"Its id and facts, where it shall have any"
+//	@Param			body	body	sessionDraft	false	"The id and the context; both are optional"
 //	@Success		201	{object}	sessionView	"Opened"
 //	@Header			201	{string}	Location
 //	@Failure		400	"A field is malformed"
@@ -74,16 +74,16 @@ func (s *Server) openSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v := validate.Struct(d)
-	var facts json.RawMessage
-	if d.Facts != nil {
-		if facts = json.RawMessage(*d.Facts); d.Facts.Kind() != '{' {
-			v.Add(errs.InvalidRequest, "/facts", "object", "facts must be a JSON object")
+	var sessionContext json.RawMessage
+	if d.Context != nil {
+		if sessionContext = json.RawMessage(*d.Context); d.Context.Kind() != '{' {
+			v.Add(errs.InvalidRequest, "/context", "object", "context must be a JSON object")
 		}
 	}
 	if err := v.Err(); err != nil {
 		return err
 	}
-	session, err := s.work.OpenSession(r.Context(), caller(r), orZero(d.ID), facts)
+	session, err := s.work.OpenSession(r.Context(), caller(r), orZero(d.ID), sessionContext)
 	if errs.Is(err, errs.Conflict) {
 		err = errs.New(errs.Conflict, "a session with the id %q exists", orZero(d.ID))
 	}

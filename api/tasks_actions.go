@@ -7,8 +7,8 @@ import (
 	"comet/models"
 )
 
-// cancellation is the body of a request to end a task.
-type cancellation struct {
+// taskCancellation is the body of a request to end a task.
+type taskCancellation struct {
 	// Why, for whoever looks at the task.
 	Reason *string `json:"reason" validate:"omitnil,text,max=500" example:"not needed any more" maxLength:"500" extensions:"x-nullable"`
 }
@@ -24,7 +24,7 @@ type cancellation struct {
 //	@Security		BearerAuth[messages:send]
 //	@Param			task_id			path	string			true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			Idempotency-Key	header	string			false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
-//	@Param			body			body	cancellation	false	"Why"
+//	@Param			body			body	taskCancellation	false	"Why"
 //	@Success		200	{object}	taskView	"It is cancelled"
 //	@Header			200	{string}	ETag
 //	@Header			200	{string}	Location
@@ -39,7 +39,7 @@ func (s *Server) cancelTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var d cancellation
+	var d taskCancellation
 	body, err := s.decodeOptional(w, r, &d)
 	if err != nil {
 		return err
@@ -65,22 +65,22 @@ func (s *Server) cancelTask(w http.ResponseWriter, r *http.Request) error {
 	return s.writeChanged(w, t)
 }
 
-// reply is the answer to an agent's question.
-type reply struct {
-	Answer *string `json:"answer" validate:"required,min=1,text,max=16384" example:"2026" minLength:"1" maxLength:"16384"`
+// taskReply is the answer to an agent's question.
+type taskReply struct {
+	Reply *string `json:"reply" validate:"required,min=1,text,max=16384" example:"2026" minLength:"1" maxLength:"16384"`
 }
 
-// answerTask answers an agent's question.
+// replyToTask answers an agent's question.
 //
 //	@Summary		Answer a task's agent
 //	@Description	Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//	@ID				answerTask
+//	@ID				replyToTask
 //	@Tags			tasks
 //	@Accept			json
 //	@Produce		json
 //	@Security		BearerAuth[messages:send]
 //	@Param			task_id	path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			body	body	reply	true	"The answer"
+//	@Param			body	body	taskReply	true	"The answer"
 //	@Success		200	{object}	taskView	"The agent is told"
 //	@Header			200	{string}	ETag
 //	@Header			200	{string}	Location
@@ -88,13 +88,13 @@ type reply struct {
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or another token asked for the task"
 //	@Failure		404	"No such task"
 //	@Failure		409	"It waits for no answer; `state` tells where it stands"
-//	@Router			/api/v1/tasks/{task_id}/answer [post]
-func (s *Server) answerTask(w http.ResponseWriter, r *http.Request) error {
+//	@Router			/api/v1/tasks/{task_id}/reply [post]
+func (s *Server) replyToTask(w http.ResponseWriter, r *http.Request) error {
 	id, err := pathID(r, "task_id")
 	if err != nil {
 		return err
 	}
-	var d reply
+	var d taskReply
 	if _, err := s.decode(w, r, &d); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *Server) answerTask(w http.ResponseWriter, r *http.Request) error {
 	if err := s.changeable(r, id); err != nil {
 		return err
 	}
-	t, err := s.work.Reply(r.Context(), id, *d.Answer)
+	t, err := s.work.Reply(r.Context(), id, *d.Reply)
 	if err != nil {
 		return err
 	}

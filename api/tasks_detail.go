@@ -13,15 +13,15 @@ import (
 // taskDetail is a task with all that is known of it.
 type taskDetail struct {
 	taskView
-	Request  taskAsked     `json:"request"`
-	Question *taskQuestion `json:"question"` // What its agent asks; null unless it waits for an answer.
-	Attempts []attemptView `json:"attempts"` // The first one first.
-	Decision *decisionView `json:"decision"` // Who could take it, when it was given to somebody last.
-	Timeline []taskHistory `json:"timeline"` // The first 1,000 of its events that are kept.
+	Request  taskRequest     `json:"request"`
+	Question *taskQuestion   `json:"question"` // What its agent asks; null unless it waits for an answer.
+	Attempts []attemptView   `json:"attempts"` // The first one first.
+	Decision *decisionView   `json:"decision"` // Who could take it, when it was given to somebody last.
+	Timeline []taskEventView `json:"timeline"` // The first 1,000 of its events that are kept.
 }
 
-// taskAsked is what a task was asked for with.
-type taskAsked struct {
+// taskRequest is what a task was asked for with.
+type taskRequest struct {
 	Capabilities []string `json:"capabilities" example:"web-search"`
 	AgentType    *string  `json:"agent_type" example:"research"`
 	AgentID      *string  `json:"agent_id" example:"research-web-01"`
@@ -73,8 +73,8 @@ type candidateView struct {
 	Reason   string     `json:"reason,omitempty" example:"saturated"`               // Why it is out; absent for a candidate.
 }
 
-// taskHistory is an event of a task.
-type taskHistory struct {
+// taskEventView is an event of a task.
+type taskEventView struct {
 	ID   string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a805b"`
 	Type models.EventType `json:"type" swaggertype:"string" example:"task.started"`
 	At   time.Time        `json:"at" example:"2026-01-10T15:30:01Z"`
@@ -82,7 +82,7 @@ type taskHistory struct {
 }
 
 func newTaskDetail(d orchestrator.Detail) (taskDetail, error) {
-	v := taskDetail{taskView: newTaskView(d.Task), Attempts: make([]attemptView, len(d.Attempts)), Timeline: make([]taskHistory, len(d.Timeline))}
+	v := taskDetail{taskView: newTaskView(d.Task), Attempts: make([]attemptView, len(d.Attempts)), Timeline: make([]taskEventView, len(d.Timeline))}
 	for i, a := range d.Attempts {
 		v.Attempts[i] = attemptView{
 			Attempt: a.Attempt, AgentID: orNull(a.AgentID), State: a.State, Tokens: a.Tokens, Failure: orNull(a.ErrorCode), Error: a.Error,
@@ -90,10 +90,10 @@ func newTaskDetail(d orchestrator.Detail) (taskDetail, error) {
 		}
 	}
 	for i, e := range d.Timeline {
-		v.Timeline[i] = taskHistory{ID: e.ID, Type: e.Type, At: e.At, Data: jsontext.Value(e.Data)}
+		v.Timeline[i] = taskEventView{ID: e.ID, Type: e.Type, At: e.At, Data: jsontext.Value(e.Data)}
 	}
 	var err error
-	if v.Request, err = newTaskAsked(d.Input); err != nil {
+	if v.Request, err = newTaskRequest(d.Input); err != nil {
 		return v, err
 	}
 	if d.Question != nil {
@@ -105,10 +105,10 @@ func newTaskDetail(d orchestrator.Detail) (taskDetail, error) {
 	return v, err
 }
 
-func newTaskAsked(in models.TaskInput) (taskAsked, error) {
+func newTaskRequest(in models.TaskInput) (taskRequest, error) {
 	var set orchestrator.Override
 	err := json.Unmarshal(in.Policy, &set)
-	v := taskAsked{
+	v := taskRequest{
 		Capabilities: in.Capabilities, AgentType: orNull(in.AgentType), AgentID: orNull(in.RequestedAgentID), SphereID: orNull(in.Sphere),
 		Parameters: jsontext.Value(in.Parameters), TimeoutMS: orNull(set.TimeoutMS), Retries: set.Retries, Workers: orNull(set.Workers), Overrun: set.Overrun, Traceparent: orNull(in.Trace),
 	}

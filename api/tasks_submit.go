@@ -36,15 +36,15 @@ type taskDraft struct {
 	// How many agents do the task at the same time; fewer if fewer are free. The first success wins and the others are cancelled. Each does a subtask with an equal share of the budget. Absent or null for one.
 	Workers *int `json:"workers" validate:"omitnil,min=2,max=16" example:"3" minimum:"2" maximum:"16" extensions:"x-nullable"`
 	// What follows where an agent says that the budget does not cover the work. Absent or null for the end of the task.
-	Overrun *overrunDraft `json:"overrun" validate:"omitnil" extensions:"x-nullable"`
+	Overrun *budgetOverrunDraft `json:"overrun" validate:"omitnil" extensions:"x-nullable"`
 	// An open session that the task belongs to.
 	SessionID *string `json:"session_id" validate:"omitnil,notblank,printable,max=64" example:"01890a5d-ac96-774b-bcce-b302099a8058" minLength:"1" maxLength:"64" extensions:"x-nullable"`
 	// Makes the task once for the token, however often it is sent within 24 hours.
 	RequestID *string `json:"request_id" validate:"omitnil,notblank,printable,max=128" example:"req-01J9" minLength:"1" maxLength:"128" extensions:"x-nullable"`
 }
 
-// overrunDraft is what follows where a budget does not cover a task.
-type overrunDraft struct {
+// budgetOverrunDraft is what follows where a budget does not cover a task.
+type budgetOverrunDraft struct {
 	// The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
 	Action models.OverrunAction `json:"action" validate:"oneof=give_up raise simplify" swaggertype:"string" enums:"give_up,raise,simplify" example:"raise"`
 	// What the budget is raised to at most; without it that is what the agent needs, or twice as much where it does not say.

@@ -23,14 +23,14 @@ type taskView struct {
 	State     models.TaskState `json:"state" swaggertype:"string" enums:"new,running,done,failed,cancelled" example:"running"`
 	// What it waits for: an agent with a place free, the next attempt, or the answer
 	// to its agent's question. Null while an agent has it and after its end.
-	Waits    *models.WaitReason `json:"waits" swaggertype:"string" enums:"agent,retry,answer" example:"agent"`
-	Attempt  int                `json:"attempt" example:"1"`                // The number of the newest attempt, 0 before the first.
-	AgentID  *string            `json:"agent_id" example:"research-web-01"` // Who makes it.
-	Budget   *int64             `json:"budget" example:"4000"`              // How many tokens all attempts together may use; null for no limit.
-	Tokens   int64              `json:"tokens" example:"1730"`              // How many they have used.
-	Progress int                `json:"progress" example:"40"`              // In percent.
-	Step     int                `json:"step" example:"2"`
-	StepName string             `json:"step_name" example:"reading"`
+	WaitingFor *models.WaitReason `json:"waiting_for" swaggertype:"string" enums:"worker,retry,reply" example:"worker"`
+	Attempt    int                `json:"attempt" example:"1"`                // The number of the newest attempt, 0 before the first.
+	AgentID    *string            `json:"agent_id" example:"research-web-01"` // Who makes it.
+	Budget     *int64             `json:"budget" example:"4000"`              // How many tokens all attempts together may use; null for no limit.
+	Tokens     int64              `json:"tokens" example:"1730"`              // How many they have used.
+	Progress   int                `json:"progress" example:"40"`              // In percent.
+	Step       int                `json:"step" example:"2"`
+	StepName   string             `json:"step_name" example:"reading"`
 	// When the attempt, or the wait, is given up; null after the end.
 	Deadline *time.Time `json:"deadline" example:"2026-01-10T15:30:30Z"`
 	ExitCode *int       `json:"exit_code" example:"0"`
@@ -69,7 +69,7 @@ func newTaskView(t models.Task) taskView {
 	output := taskURL(t.ID) + "/output"
 	v := taskView{
 		ID: t.ID, SessionID: orNull(t.SessionID), ParentID: t.ParentID, Depth: t.Depth, Class: t.Class, Owner: t.Owner, Priority: t.Priority,
-		State: t.State, Waits: orNull(t.WaitingFor), Attempt: t.Attempt, AgentID: orNull(t.AgentID), Budget: t.Budget, Tokens: t.Tokens,
+		State: t.State, WaitingFor: orNull(t.WaitingFor), Attempt: t.Attempt, AgentID: orNull(t.AgentID), Budget: t.Budget, Tokens: t.Tokens,
 		Progress: t.Progress, Step: t.Step, StepName: t.StepName, ExitCode: t.ExitCode, Failure: orNull(t.ErrorCode), Error: t.Error,
 		Output: taskStream{Bytes: t.OutputBytes, URL: output}, Log: taskStream{Bytes: t.LogBytes, URL: output + "?stream=log"},
 		Version: t.Version, CreatedAt: t.CreatedAt, StartedAt: t.StartedAt, UpdatedAt: t.UpdatedAt, EndedAt: t.EndedAt,

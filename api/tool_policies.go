@@ -96,7 +96,7 @@ func (s *Server) deleteToolPolicy(w http.ResponseWriter, r *http.Request) error 
 	if _, err := s.auth.Get(r.Context(), id); err != nil {
 		return err
 	}
-	if err := s.tools.DropPolicy(r.Context(), id); err != nil {
+	if err := s.tools.DeletePolicy(r.Context(), id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

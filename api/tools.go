@@ -63,7 +63,7 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "server", "limit", "cursor")
 	server, limit := orZero(q.OptString("server", models.MaxIDLength)), q.Int("limit", 1, maxLimit, defaultLimit)
 	after, sent := q.cursorOf(400)
-	if sent && !tools.IsPlace(after) {
+	if sent && !tools.IsPosition(after) {
 		q.foreignCursor()
 	}
 	if err := q.Err(); err != nil {
@@ -76,12 +76,12 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	page := toolList{Tools: []toolView{}}
 	if len(list) > limit {
 		list = list[:limit]
-		page.NextCursor = opaque(list[limit-1].Place)
+		page.NextCursor = opaque(list[limit-1].Position)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	for _, t := range list {
 		page.Tools = append(page.Tools, toolView{
-			ID: t.ID, Server: t.Server, Name: t.Name, Listed: t.Listed, Title: t.Title, Description: t.Description, Class: t.Class, InputSchema: t.InputSchema,
+			ID: t.ID, Server: t.Server, Name: t.Name, Listed: t.ListedName, Title: t.Title, Description: t.Description, Class: t.Class, InputSchema: t.InputSchema,
 		})
 	}
 	return s.writeJSON(w, r, http.StatusOK, page)
@@ -117,7 +117,7 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 
 // callerOf is who calls a tool.
 func callerOf(r *http.Request) tools.Caller {
-	return tools.Caller{Principal: caller(r), Door: tools.DoorREST, TraceID: telemetry.TraceID(traceparent(r))}
+	return tools.Caller{Principal: caller(r), Via: tools.ViaREST, TraceID: telemetry.TraceID(traceparent(r))}
 }
 
 // toolCallDraft is a call of a tool.
@@ -189,7 +189,7 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 type toolCallView struct {
 	ID      string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
 	At      time.Time `json:"at" example:"2026-01-10T15:30:00Z"`
-	Door    string    `json:"door" enums:"mcp,rest,code,task" example:"mcp"` // Where it came in; code is code in the sandbox.
+	Source  string    `json:"source" enums:"mcp,rest,code,task" example:"mcp"` // Where it came in; code is code in the sandbox.
 	TokenID string    `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`
 	Actor   string    `json:"actor" example:"claude-desktop"`
 	AgentID string    `json:"agent_id" example:"finance-personal"` // Who paid.
@@ -264,7 +264,7 @@ func (s *Server) listToolCalls(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, c := range calls {
 		page.Calls = append(page.Calls, toolCallView{
-			ID: c.ID, At: c.At, Door: c.Door, TokenID: c.TokenID, Actor: c.Actor, AgentID: c.AgentID, Tool: c.Server + ":" + c.Tool, Class: c.Class,
+			ID: c.ID, At: c.At, Source: c.Door, TokenID: c.TokenID, Actor: c.Actor, AgentID: c.AgentID, Tool: c.Server + ":" + c.Tool, Class: c.Class,
 			ArgumentsDigest: c.Digest, Outcome: c.Outcome, Error: c.Error, DurationMS: float64(c.Duration.Microseconds()) / 1000, Tokens: c.Tokens,
 			ParentID: c.ParentID, TaskID: c.TaskID, TraceID: c.TraceID,
 		})

@@ -51,7 +51,7 @@ type upstreamList struct {
 func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstreamView {
 	v := upstreamView{
 		ID: u.ID, AgentID: s.tools.AgentOf(u.ID), Source: u.Source, Transport: string(u.Transport), State: string(u.State), Error: u.Error,
-		Since: u.Since.UTC(), NextTry: orNull(u.NextTry), Restarts: u.Restarts, PID: u.PID, Command: u.Command, URL: u.URL,
+		Since: u.Since.UTC(), NextTry: orNull(u.NextAttempt), Restarts: u.Restarts, PID: u.PID, Command: u.Command, URL: u.URL,
 		Env: orEmpty(u.EnvNames), Headers: orEmpty(u.HeaderNames), TimeoutMS: u.Timeout.Milliseconds(), ProtocolRevision: u.Protocol,
 		Name: u.ServerName, Version: u.ServerVersion, Tools: u.Tools, Resources: u.Resources, Templates: u.Templates, Prompts: u.Prompts,
 		Warnings: orEmpty(u.Warnings), Stderr: orEmpty(u.Stderr),
@@ -265,7 +265,7 @@ type toolDefinitionView struct {
 	Pending       any    `json:"pending,omitempty"`
 	// What replaces the class that the annotations say, absent where they are believed.
 	Class      models.ToolClass `json:"class,omitempty" swaggertype:"string" enums:"read,write,destructive" example:"read"`
-	SeenAt     time.Time        `json:"seen_at" example:"2026-01-10T15:30:00Z"`
+	SeenAt     time.Time        `json:"first_seen_at" example:"2026-01-10T15:30:00Z"`
 	ChangedAt  *time.Time       `json:"changed_at" example:"2026-01-11T15:30:00Z"`
 	ApprovedAt *time.Time       `json:"approved_at" example:"2026-01-11T16:30:00Z"`
 	ApprovedBy string           `json:"approved_by,omitempty" example:"bootstrap-admin"`

@@ -13,29 +13,29 @@ import (
 // set; the description shows them as alternatives.
 type usageReport struct {
 	Fact  *models.FactDraft `json:"fact" extensions:"x-one-of"`
-	Facts *factBatch        `json:"facts" extensions:"x-one-of"`
+	Facts *usageFactBatch   `json:"facts" extensions:"x-one-of"`
 }
 
-// factBatch is several facts in one request.
-type factBatch struct {
+// usageFactBatch is several facts in one request.
+type usageFactBatch struct {
 	// All of them are recorded, or none.
 	Facts []models.FactDraft `json:"facts" validate:"required" minItems:"1" maxItems:"1000"`
 }
 
 // usageRecorded is the answer to a report, of the same form as the report.
 type usageRecorded struct {
-	Fact  *factRecorded  `json:"fact" extensions:"x-one-of"`
-	Facts *factsRecorded `json:"facts" extensions:"x-one-of"`
+	Fact  *usageFactRecorded  `json:"fact" extensions:"x-one-of"`
+	Facts *usageFactsRecorded `json:"facts" extensions:"x-one-of"`
 }
 
-// factRecorded is a fact and what the agent has left after it.
-type factRecorded struct {
+// usageFactRecorded is a fact and what the agent has left after it.
+type usageFactRecorded struct {
 	models.Fact
 	Balance models.Balance `json:"balance"`
 }
 
-// factsRecorded is the facts of a batch, in its order.
-type factsRecorded struct {
+// usageFactsRecorded is the facts of a batch, in its order.
+type usageFactsRecorded struct {
 	Facts    []models.Fact `json:"facts"`
 	Recorded int           `json:"recorded" example:"2"` // How many were new.
 	Replayed int           `json:"replayed" example:"1"` // How many had been recorded before.
@@ -140,7 +140,7 @@ func (s *Server) decodeReport(w http.ResponseWriter, r *http.Request) (usageRepo
 		wrong.Add(errs.InvalidRequest, "/facts", "exclusive", "facts excludes the members of a single fact; put every fact into facts")
 		return usageReport{}, nil, wrong.Err()
 	}
-	return usageReport{Facts: &factBatch{both.Facts}}, body, nil
+	return usageReport{Facts: &usageFactBatch{both.Facts}}, body, nil
 }
 
 // drafts are the facts of either form.
@@ -183,9 +183,9 @@ func (s *Server) renderRecorded(u usageReport, recorded models.Recorded) (models
 
 func newUsageRecorded(u usageReport, recorded models.Recorded, replayed int) usageRecorded {
 	if u.Fact != nil {
-		return usageRecorded{Fact: &factRecorded{recorded.Facts[0], recorded.Balance}}
+		return usageRecorded{Fact: &usageFactRecorded{recorded.Facts[0], recorded.Balance}}
 	}
-	return usageRecorded{Facts: &factsRecorded{recorded.Facts, len(recorded.Facts) - replayed, replayed, recorded.Balance}}
+	return usageRecorded{Facts: &usageFactsRecorded{recorded.Facts, len(recorded.Facts) - replayed, replayed, recorded.Balance}}
 }
 
 // form is what goes over the wire.

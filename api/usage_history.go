@@ -24,7 +24,7 @@ type usageHistory struct {
 	AgentID string `json:"agent_id" example:"finance-personal"`
 	Window  string `json:"window" example:"hour" enums:"hour,day"`
 	// By is what the windows are broken down by; absent where they are not.
-	By   string    `json:"by,omitempty" example:"model" enums:"model,kind,task"`
+	By   string    `json:"group_by,omitempty" example:"model" enums:"model,kind,task"`
 	From time.Time `json:"from" example:"2026-01-09T15:30:00Z"`
 	To   time.Time `json:"to" example:"2026-01-10T15:30:00Z"`
 	// Buckets are the windows that begin between from and to, the oldest first,
@@ -42,7 +42,7 @@ type usageHistory struct {
 //	@Security		BearerAuth[agents:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			window			query	string	false	"Width of a window"	enums(hour,day)	default(hour)
-//	@Param			by				query	string	false	"What to break the windows down by"	enums(model,kind,task)	example(model)
+//	@Param			group_by				query	string	false	"What to break the windows down by"	enums(model,kind,task)	example(model)
 //	@Param			from			query	string	false	"Begin, as RFC 3339 or YYYY-MM-DD"	maxlength(40)	example(2026-01-10)
 //	@Param			to				query	string	false	"End, as RFC 3339 or YYYY-MM-DD, by default now"	maxlength(40)	example(2026-01-11T00:00:00Z)
 //	@Param			top				query	int		false	"How many groups of a window are named; the others are summed up in `other_tokens`"	minimum(1)	maximum(100)	default(10)
@@ -54,7 +54,7 @@ type usageHistory struct {
 //	@Failure		404	"No such agent"
 //	@Router			/api/v1/agents/{agent_id}/usage/history [get]
 func (s *Server) getUsageHistory(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "window", "by", "from", "to", "top")
+	q := newQuery(r, "window", "group_by", "from", "to", "top")
 	id, err := decodeID(r, "agent_id")
 	if err != nil {
 		return err
@@ -74,11 +74,11 @@ func (s *Server) getUsageHistory(w http.ResponseWriter, r *http.Request) error {
 func historyQuery(q *query, now time.Time) models.HistoryQuery {
 	h := models.HistoryQuery{
 		Window: models.HistoryWindow(q.Enum("window", string(models.WindowHour), string(models.WindowHour), string(models.WindowDay))),
-		By:     models.HistoryBy(q.Enum("by", "", string(models.ByModel), string(models.ByKind), string(models.ByTask))),
+		By:     models.HistoryBy(q.Enum("group_by", "", string(models.ByModel), string(models.ByKind), string(models.ByTask))),
 		To:     now.UTC().Truncate(time.Microsecond), Top: q.Int("top", 1, maxGroups, defaultTop),
 	}
 	if h.By == models.ByNothing && q.Has("top") {
-		q.Fail("top", "requires", "top needs by")
+		q.Fail("top", "requires", "top needs group_by")
 	}
 	width, back, most := time.Hour, hourlyBack, hourlyMost
 	if h.Window == models.WindowDay {

@@ -42,11 +42,11 @@ func watchedName(t models.EventType) string {
 	return strings.ReplaceAll(strings.TrimPrefix(string(t), "graph."), ".", "_")
 }
 
-// watchGateway tells what happens at the gateway.
+// streamGatewayEvents tells what happens at the gateway.
 //
 //	@Summary		Follow the gateway
 //	@Description	Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
-//	@ID				watchGateway
+//	@ID				streamGatewayEvents
 //	@Tags			events
 //	@Produce		text/event-stream
 //	@Security		BearerAuth[tools:call]
@@ -58,7 +58,7 @@ func watchedName(t models.EventType) string {
 //	@Failure		503	"100 clients follow already"
 //	@Header			503	{integer}	Retry-After
 //	@Router			/events/stream [get]
-func (s *Server) watchGateway(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) streamGatewayEvents(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "types")
 	filter := readWatchFilter(q, caller(r))
 	if err := q.Err(); err != nil {

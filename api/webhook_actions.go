@@ -14,8 +14,8 @@ import (
 // defaultGrace is how long the old keys sign too where a rotation does not say.
 const defaultGrace = 24 * time.Hour
 
-// rotation is the body of a request for a new secret.
-type rotation struct {
+// secretRotation is the body of a request for a new secret.
+type secretRotation struct {
 	// The new secret, `whsec_` and 24 to 64 bytes in base64; one is made where it
 	// is left out.
 	Secret *string `json:"secret" example:"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" maxLength:"128" extensions:"x-nullable"`
@@ -34,7 +34,7 @@ type rotation struct {
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id		path	string		true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			Idempotency-Key	header	string		false	"Makes a repeated request answer as the first one did, without the secret"	maxlength(255)
-//	@Param			body			body	rotation	false	"The secret and the grace period, where the defaults do not suit"
+//	@Param			body			body	secretRotation	false	"The secret and the grace period, where the defaults do not suit"
 //	@Success		200	{object}	webhookIssued	"Rotated"
 //	@Header			200	{string}	Location
 //	@Header			200	{string}	Cache-Control
@@ -48,7 +48,7 @@ func (s *Server) rotateWebhookSecret(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	var d rotation
+	var d secretRotation
 	body, err := s.decodeOptional(w, r, &d)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s *Server) rotateWebhookSecret(w http.ResponseWriter, r *http.Request) err
 }
 
 // read returns the secret, "" to have one made, and the grace period.
-func (d rotation) read() (secret string, grace time.Duration, err error) {
+func (d secretRotation) read() (secret string, grace time.Duration, err error) {
 	v := validate.Struct(d)
 	if d.Secret != nil {
 		if secret = *d.Secret; secret == "" {
@@ -128,14 +128,14 @@ func (s *Server) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// redelivery is the body of a request to deliver again what died.
-type redelivery struct {
+// redeliveryRequest is the body of a request to deliver again what died.
+type redeliveryRequest struct {
 	// Deliveries created at this time or later.
 	Since *time.Time `json:"since" validate:"required" example:"2026-01-10T00:00:00Z"`
 }
 
-// redelivered is how many deliveries are due again.
-type redelivered struct {
+// redeliveryResult is how many deliveries are due again.
+type redeliveryResult struct {
 	Redelivered int64 `json:"redelivered" example:"12"`
 }
 
@@ -149,8 +149,8 @@ type redelivered struct {
 //	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id	path	string		true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			body		body	redelivery	true	"Since when"
-//	@Success		202	{object}	redelivered	"They are due"
+//	@Param			body		body	redeliveryRequest	true	"Since when"
+//	@Success		202	{object}	redeliveryResult	"They are due"
 //	@Failure		400	"The time is missing or malformed"
 //	@Failure		404	"No such webhook"
 //	@Failure		409	"The webhook is disabled"
@@ -160,7 +160,7 @@ func (s *Server) redeliverWebhook(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	var d redelivery
+	var d redeliveryRequest
 	if _, err := s.decode(w, r, &d); err != nil {
 		return err
 	}
@@ -171,5 +171,5 @@ func (s *Server) redeliverWebhook(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, r, http.StatusAccepted, redelivered{n})
+	return s.writeJSON(w, r, http.StatusAccepted, redeliveryResult{n})
 }

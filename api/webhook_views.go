@@ -30,10 +30,10 @@ type webhookView struct {
 	PublicKeys []string `json:"public_keys" example:"whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"`
 	// How long deliveries are signed with the keys from before the last rotation
 	// too; null unless they are.
-	OldSecretUntil *time.Time `json:"old_secret_until" example:"2026-01-11T15:30:00Z"`
-	CreatedBy      string     `json:"created_by" example:"ops"`
-	CreatedAt      time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
-	UpdatedAt      time.Time  `json:"updated_at" example:"2026-01-10T15:30:00Z"`
+	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" example:"2026-01-11T15:30:00Z"`
+	CreatedBy               string     `json:"created_by" example:"ops"`
+	CreatedAt               time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	UpdatedAt               time.Time  `json:"updated_at" example:"2026-01-10T15:30:00Z"`
 }
 
 // webhookIssued is a webhook with its secret, which is shown this once.
@@ -62,7 +62,7 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 		v.DisabledReason = &w.DisabledReason
 	}
 	if now.Before(w.Keys.OldUntil) {
-		v.OldSecretUntil = &w.Keys.OldUntil
+		v.PreviousSecretExpiresAt = &w.Keys.OldUntil
 	}
 	return v
 }

@@ -131,7 +131,7 @@ func newAgentsAuditCommand(flags *clientFlags) *cobra.Command {
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many changes, newest first; 0 is all")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		entries, err := s.pages(limit, "entries", func(size int, cursor *string) (*http.Response, error) {
-			return s.api.ListAudit(ctx, args[0], &client.ListAuditParams{Limit: &size, Cursor: cursor})
+			return s.api.ListAuditEntries(ctx, args[0], &client.ListAuditEntriesParams{Limit: &size, Cursor: cursor})
 		})
 		if err != nil {
 			return err

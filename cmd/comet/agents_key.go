@@ -67,10 +67,10 @@ func putKey(ctx context.Context, s *session, agent string, draft client.AgentKey
 			return err
 		}
 		if k.Key == nil {
-			say(s.notes, "%s (%s) has the key %s now", k.AgentID, k.Worker, k.Fingerprint)
+			say(s.notes, "%s (%s) has the key %s now", k.AgentID, k.V5Id, k.Fingerprint)
 			return nil
 		}
-		say(s.notes, "made the key %s for %s (%s); it is shown this once:", k.Fingerprint, k.AgentID, k.Worker)
+		say(s.notes, "made the key %s for %s (%s); it is shown this once:", k.Fingerprint, k.AgentID, k.V5Id)
 		say(s.out.w, "%s", *k.Key)
 		return nil
 	})
@@ -92,7 +92,7 @@ func newKeyRequireCommand(flags *clientFlags) *cobra.Command {
 	cmd := &cobra.Command{Use: "require ID", Short: "Have every line of an agent be signed", Args: cobra.ExactArgs(1)}
 	cmd.Flags().BoolVar(&off, "off", false, "lines need not be signed any more")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		body, err := s.answer(s.api.ChangeAgentKey(ctx, args[0], client.AgentKeyChange{Required: !off}))
+		body, err := s.answer(s.api.UpdateAgentKey(ctx, args[0], client.AgentKeyChange{Required: !off}))
 		if err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func showKey(s *session, body []byte) error {
 		if err := decode(body, &k); err != nil {
 			return err
 		}
-		return s.out.fields("Agent", k.AgentID, "Number", k.Worker, "Key", k.Fingerprint, "Required", yesNo(k.Required),
+		return s.out.fields("Agent", k.AgentID, "Number", k.V5Id, "Key", k.Fingerprint, "Required", yesNo(k.Required),
 			"Created", moment(&k.CreatedAt)+" by "+k.CreatedBy)
 	})
 }

@@ -122,7 +122,7 @@ func newAgentsCreateCommand(flags *clientFlags) *cobra.Command {
 }
 
 // warn tells the person what the server accepted with reservations.
-func (s *session) warn(warnings *[]client.Field) {
+func (s *session) warn(warnings *[]client.FieldError) {
 	if warnings == nil {
 		return
 	}

@@ -187,7 +187,7 @@ func newBudgetsAdditionsCommand(flags *clientFlags) *cobra.Command {
 	cmd := &cobra.Command{Use: "additions AGENT", Short: "List an agent's additional budgets", Args: cobra.ExactArgs(1)}
 	cmd.Flags().BoolVar(&all, "all", false, "also those that no longer count")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		body, err := s.answer(s.api.ListBudgetAdditions(ctx, args[0], &client.ListBudgetAdditionsParams{All: given(cmd, "all", all)}))
+		body, err := s.answer(s.api.ListBudgetAdditions(ctx, args[0], &client.ListBudgetAdditionsParams{IncludeInactive: given(cmd, "all", all)}))
 		if err != nil {
 			return err
 		}
@@ -235,7 +235,7 @@ Nothing is deleted: the facts and the history stay as they are.`,
 			return err
 		}
 		return s.out.show(body, func() error {
-			var b client.Balance
+			var b client.BudgetBalance
 			if err := decode(body, &b); err != nil {
 				return err
 			}

@@ -49,7 +49,7 @@ func (e *unreachableError) Unwrap() error { return e.cause }
 // invalidError is a document that a dry run found mistakes in.
 type invalidError struct {
 	file       string
-	violations []client.Field
+	violations []client.FieldError
 }
 
 func (e *invalidError) Error() string {
@@ -202,7 +202,7 @@ func reportProblem(w io.Writer, e *apiError) {
 }
 
 // reportFields lists each bad part: of a file as file:line, else by its place.
-func reportFields(w io.Writer, fields []client.Field, file string) {
+func reportFields(w io.Writer, fields []client.FieldError, file string) {
 	for _, f := range fields {
 		place := ""
 		for _, p := range []*string{f.Pointer, f.Parameter, f.Header} {

@@ -65,7 +65,7 @@ func TestReport(t *testing.T) {
 
 	t.Run("parts of a document are told with file and line", func(t *testing.T) {
 		t.Parallel()
-		err := &invalidError{file: "a.yaml", violations: []client.Field{{Detail: "x", Line: new(7)}}}
+		err := &invalidError{file: "a.yaml", violations: []client.FieldError{{Detail: "x", Line: new(7)}}}
 		require.Equal(t, "comet: a.yaml has 1 mistake\n  a.yaml:7: x\n", reported(err))
 	})
 

@@ -31,7 +31,7 @@ one is not what they add up to it is listed, and the exit code is 1.`,
 		if err != nil {
 			return err
 		}
-		var v client.Verification
+		var v client.LedgerVerification
 		if err := decode(body, &v); err != nil {
 			return err
 		}
@@ -45,11 +45,11 @@ one is not what they add up to it is listed, and the exit code is 1.`,
 	})
 }
 
-func showVerification(s *session, v client.Verification) error {
+func showVerification(s *session, v client.LedgerVerification) error {
 	if len(v.Differences) > 0 {
 		rows := make([][]string, len(v.Differences))
 		for i, d := range v.Differences {
-			rows[i] = []string{d.AgentID, d.What, fmt.Sprint(d.Stored), fmt.Sprint(d.Computed), optional(d.Where)}
+			rows[i] = []string{d.AgentID, d.Sum, fmt.Sprint(d.Stored), fmt.Sprint(d.Computed), optional(d.Key)}
 		}
 		if err := s.out.table([]string{"AGENT", "SUM", "STORED", "COMPUTED", "WHERE"}, rows); err != nil {
 			return err

@@ -145,7 +145,7 @@ func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlag
 	}
 	draft := client.WebhookDraft{
 		URL: address, Secret: &secret, Description: new("comet webhooks listen on " + host),
-		AgentID: given(cmd, "agent", f.agent), Subtree: given(cmd, "subtree", f.subtree), Ordering: new(client.OrderingAgent),
+		AgentID: given(cmd, "agent", f.agent), Subtree: given(cmd, "subtree", f.subtree), Ordering: new(client.DeliveryOrderingAgent),
 		Events: everyEvent(),
 	}
 	if cmd.Flags().Changed("events") {

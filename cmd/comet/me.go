@@ -19,7 +19,7 @@ func newMeCommand() *cobra.Command {
 			return err
 		}
 		return s.out.show(body, func() error {
-			var who client.Identity
+			var who client.CallerIdentity
 			if err := decode(body, &who); err != nil {
 				return err
 			}

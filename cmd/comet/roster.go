@@ -88,7 +88,7 @@ func showReport(s *session, file string, body []byte) error {
 		return err
 	}
 	for _, w := range r.Warnings {
-		reportFields(s.notes, []client.Field{{Detail: "warning: " + w.Detail, Line: w.Line}}, file)
+		reportFields(s.notes, []client.FieldError{{Detail: "warning: " + w.Detail, Line: w.Line}}, file)
 	}
 	err := s.out.show(body, func() error {
 		if !r.Valid {

@@ -112,7 +112,7 @@ func (s *session) requestOf(ctx context.Context, f sendFlags, args []string) (*a
 	if err != nil {
 		return nil, err
 	}
-	var me client.Identity
+	var me client.CallerIdentity
 	if err := decode(body, &me); err != nil {
 		return nil, err
 	}

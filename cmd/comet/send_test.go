@@ -143,7 +143,7 @@ func TestDisplay(t *testing.T) {
 		t.Parallel()
 		d, _, notes := setup()
 		for _, task := range []agent.Task{
-			{State: "new", Waits: "agent"}, {State: "running", Progress: 10, StepName: "a"}, {State: "running", Progress: 10, StepName: "a"},
+			{State: "new", WaitingFor: "worker"}, {State: "running", Progress: 10, StepName: "a"}, {State: "running", Progress: 10, StepName: "a"},
 			{State: "running", Progress: 50, StepName: "\x1b[2J"}, {State: "done", Progress: 100, StepName: "a"},
 		} {
 			require.NoError(t, d.task(task))

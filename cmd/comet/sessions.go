@@ -61,7 +61,7 @@ func showSession(s *session, body []byte) error {
 		}
 		return s.out.fields(
 			"Session", v.ID, "State", string(v.State), "Agent", text(v.AgentID), "Open tasks", fmt.Sprint(v.OpenTasks), "Tasks", fmt.Sprint(v.Tasks),
-			"Facts", compact(v.Facts), "Created", moment(&v.CreatedAt), "Closed", moment(v.ClosedAt),
+			"Facts", compact(v.Context), "Created", moment(&v.CreatedAt), "Closed", moment(v.ClosedAt),
 		)
 	})
 }
@@ -85,7 +85,7 @@ func newSessionsOpenCommand(flags *clientFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			members["facts"] = object
+			members["context"] = object
 		}
 		body, err := json.Marshal(members)
 		if err != nil {

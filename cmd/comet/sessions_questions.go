@@ -52,9 +52,9 @@ func newSessionsAnswerCommand(flags *clientFlags) *cobra.Command {
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		reply := client.SessionReply{TaskID: given(cmd, "task", task), Choice: given(cmd, "choice", choice)}
 		if len(args) > 1 {
-			reply.Answer = &args[1]
+			reply.Reply = &args[1]
 		}
-		body, err := s.answer(s.api.AnswerSession(ctx, args[0], reply))
+		body, err := s.answer(s.api.ReplyToSession(ctx, args[0], reply))
 		if err != nil {
 			return err
 		}

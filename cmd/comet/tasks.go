@@ -65,7 +65,7 @@ func newTasksListCommand(flags *clientFlags) *cobra.Command {
 		}
 		return list(s, "tasks", entries, []string{"ID", "STATE", "AGENT", "ATTEMPT", "PROGRESS", "CREATED", "ENDED"}, func(t client.TaskView) []string {
 			return []string{
-				t.ID, standing(string(t.State), t.Waits), optional(t.AgentID), fmt.Sprint(t.Attempt), fmt.Sprintf("%d %%", t.Progress),
+				t.ID, standing(string(t.State), t.WaitingFor), optional(t.AgentID), fmt.Sprint(t.Attempt), fmt.Sprintf("%d %%", t.Progress),
 				moment(&t.CreatedAt), moment(t.EndedAt),
 			}
 		})
@@ -77,7 +77,7 @@ func standing[W ~string](state string, waits *W) string {
 	if waits == nil {
 		return state
 	}
-	return state + ", waits for " + map[string]string{"agent": "an agent", "retry": "the next attempt", "answer": "an answer"}[string(*waits)]
+	return state + ", waits for " + map[string]string{"worker": "an agent", "retry": "the next attempt", "reply": "an answer"}[string(*waits)]
 }
 
 func newTasksGetCommand(flags *clientFlags) *cobra.Command {
@@ -106,7 +106,7 @@ func showTask(s *session, body []byte) error {
 		exit = fmt.Sprint(*t.ExitCode)
 	}
 	err := s.out.fields(
-		"Task", t.ID, "State", standing(string(t.State), t.Waits), "Agent", text(t.AgentID), "Needs", needs, "Priority", fmt.Sprint(t.Priority),
+		"Task", t.ID, "State", standing(string(t.State), t.WaitingFor), "Agent", text(t.AgentID), "Needs", needs, "Priority", fmt.Sprint(t.Priority),
 		"Session", text(t.SessionID), "Parent", text(t.ParentID), "Progress", strings.TrimSpace(fmt.Sprintf("%d %% %s", t.Progress, t.StepName)),
 		"Question", question, "Tokens", spent(t.Tokens, t.Budget), "Exit code", exit, "Failure", text(t.Failure), "Error", t.Error,
 		"Output", bytesOf(t.Output.Bytes), "Log", bytesOf(t.Log.Bytes), "Created", moment(&t.CreatedAt), "Deadline", moment(t.Deadline), "Ended", moment(t.EndedAt),

@@ -17,7 +17,7 @@ func newTasksCancelCommand(flags *clientFlags) *cobra.Command {
 	cmd.Flags().StringVar(&key, "idempotency-key", "", "`key` that makes a repeated request answer as the first one did")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		params := &client.CancelTaskParams{IdempotencyKey: given(cmd, "idempotency-key", key)}
-		body, err := s.answer(s.api.CancelTask(ctx, args[0], params, client.Cancellation{Reason: given(cmd, "reason", reason)}))
+		body, err := s.answer(s.api.CancelTask(ctx, args[0], params, client.TaskCancellation{Reason: given(cmd, "reason", reason)}))
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func newTasksAnswerCommand(flags *clientFlags) *cobra.Command {
 		Example: `  comet tasks answer 01890a5d-ac96-774b-bcce-b302099a8057 'the year 2026'`,
 	}
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		body, err := s.answer(s.api.AnswerTask(ctx, args[0], client.Reply{Answer: args[1]}))
+		body, err := s.answer(s.api.ReplyToTask(ctx, args[0], client.TaskReply{Reply: args[1]}))
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func newTasksWaitCommand(flags *clientFlags) *cobra.Command {
 			return err
 		}
 		err = s.out.show(body, func() error {
-			say(s.out.w, "%s", standing(string(t.State), t.Waits))
+			say(s.out.w, "%s", standing(string(t.State), t.WaitingFor))
 			return nil
 		})
 		if err == nil {
@@ -99,7 +99,7 @@ func (s *session) waitFor(ctx context.Context, id string, timeout time.Duration)
 func unfinished(t client.TaskDetail) error {
 	switch {
 	case t.EndedAt == nil:
-		return fmt.Errorf("the task has not ended: it is %s", standing(string(t.State), t.Waits))
+		return fmt.Errorf("the task has not ended: it is %s", standing(string(t.State), t.WaitingFor))
 	case t.State == client.TaskDetailStateDone:
 		return nil
 	case t.Failure != nil:

@@ -27,20 +27,20 @@ caused it: that which its pid names, or which it answers.`,
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many; 0 is all")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		var params client.ListTaskLinesParams
-		entries, err := s.pages(limit, "lines", func(size int, cursor *string) (*http.Response, error) {
+		var params client.ListTaskMessagesParams
+		entries, err := s.pages(limit, "messages", func(size int, cursor *string) (*http.Response, error) {
 			params.Limit, params.Cursor = &size, cursor
-			return s.api.ListTaskLines(ctx, args[0], &params)
+			return s.api.ListTaskMessages(ctx, args[0], &params)
 		})
 		if err != nil {
 			return err
 		}
-		return listAs(s, "lines", entries, func(all []client.LineView) error { return showLines(s, all) })
+		return listAs(s, "messages", entries, func(all []client.LoggedMessageView) error { return showLines(s, all) })
 	})
 }
 
 // showLines prints lines, each to the right of the one that caused it.
-func showLines(s *session, all []client.LineView) error {
+func showLines(s *session, all []client.LoggedMessageView) error {
 	steps := make(map[string]int, len(all))
 	for _, l := range all {
 		step := 0

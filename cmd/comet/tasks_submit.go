@@ -144,7 +144,7 @@ put out instead; a task that is not done is exit code 1.`,
 			return s.waitAndPrint(ctx, t.ID)
 		}
 		return s.out.show(answer, func() error {
-			say(s.notes, "%s", standing(string(t.State), t.Waits))
+			say(s.notes, "%s", standing(string(t.State), t.WaitingFor))
 			say(s.out.w, "%s", t.ID)
 			return nil
 		})

@@ -46,7 +46,7 @@ else goes to standard error, so TOKEN=$(comet tokens create …) works.`,
 		}
 		draft := client.TokenDraft{Name: args[0], AgentID: given(cmd, "agent", agent)}
 		for _, scope := range scopes {
-			draft.Scopes = append(draft.Scopes, client.Scope(scope))
+			draft.Scopes = append(draft.Scopes, client.TokenScope(scope))
 		}
 		if cmd.Flags().Changed("expires-at") {
 			at, err := time.Parse(time.RFC3339, expires)
@@ -148,7 +148,7 @@ func newTokensRotateCommand(flags *clientFlags) *cobra.Command {
 	})
 }
 
-func scopeList(scopes []client.Scope) string {
+func scopeList(scopes []client.TokenScope) string {
 	words := make([]string, len(scopes))
 	for i, s := range scopes {
 		words[i] = string(s)

@@ -74,7 +74,7 @@ func newToolsSearchCommand(flags *clientFlags) *cobra.Command {
 	fs.StringSliceVar(&used, "context", nil, "a `tool` that you have used already; may be repeated or a list with commas")
 	fs.BoolVar(&stubs, "stubs", false, "declare each in TypeScript, for code (comet run)")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		body, err := s.answer(s.api.SearchTools(ctx, client.SearchQuery{
+		body, err := s.answer(s.api.SearchTools(ctx, client.ToolSearchQuery{
 			Query: new(strings.Join(args, " ")), Limit: given(cmd, "limit", limit), IncludeRelated: given(cmd, "related", related),
 			IncludeStubs: given(cmd, "stubs", stubs), ContextTools: given(cmd, "context", used),
 		}))
@@ -90,7 +90,7 @@ func newToolsSearchCommand(flags *clientFlags) *cobra.Command {
 
 // showFound prints what a search found, with the declarations below where they are wanted.
 func showFound(s *session, body []byte) error {
-	var found client.Found
+	var found client.ToolSearchResult
 	if err := decode(body, &found); err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ Others' calls are shown to admins only.`,
 		headers := []string{"ID", "AT", "TOOL", "DOOR", "BY", "AGENT", "OUTCOME", "ERROR", "MS", "TOKENS"}
 		return list(s, "calls", entries, headers, func(c client.ToolCallView) []string {
 			return []string{
-				c.ID, moment(&c.At), c.Tool, string(c.Door), c.Actor, c.AgentID, string(c.Outcome), optional(c.Error),
+				c.ID, moment(&c.At), c.Tool, string(c.Source), c.Actor, c.AgentID, string(c.Outcome), optional(c.Error),
 				fmt.Sprintf("%.1f", c.DurationMS), fmt.Sprint(c.Tokens),
 			}
 		})

@@ -167,7 +167,7 @@ func (s *session) showDefinition(d toolDefinition) error {
 	if d.ChangedAt != nil {
 		changed = moment(d.ChangedAt)
 	}
-	err := s.out.fields("Tool", d.ID, "State", state, "Set class", strings.TrimPrefix(optional(d.Class), "-"), "First seen", moment(&d.SeenAt),
+	err := s.out.fields("Tool", d.ID, "State", state, "Set class", strings.TrimPrefix(optional(d.Class), "-"), "First seen", moment(&d.FirstSeenAt),
 		"Changed", changed, "Approved", by, "Digest", d.Digest, "Waiting", text(d.PendingDigest))
 	if err != nil {
 		return err

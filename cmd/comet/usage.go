@@ -28,7 +28,7 @@ func newUsageGetCommand(flags *clientFlags) *cobra.Command {
 			return err
 		}
 		return s.out.show(body, func() error {
-			var u client.Usage
+			var u client.AgentUsage
 			if err := decode(body, &u); err != nil {
 				return err
 			}
@@ -37,7 +37,7 @@ func newUsageGetCommand(flags *clientFlags) *cobra.Command {
 	})
 }
 
-func usageFields(u client.Usage) []string {
+func usageFields(u client.AgentUsage) []string {
 	total, subtreeLeft := budget(u.Budget), ""
 	if u.AdditionalBudget > 0 {
 		total += fmt.Sprintf(", %d of it for a time", u.AdditionalBudget)
@@ -87,7 +87,7 @@ func newUsageHistoryCommand(flags *clientFlags) *cobra.Command {
 	fs.IntVar(&top, "top", 0, "how many groups of a window are named (1-100; default 10)")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		body, err := s.answer(s.api.GetUsageHistory(ctx, args[0], &client.GetUsageHistoryParams{
-			Window: given(cmd, "window", client.GetUsageHistoryParamsWindow(window)), By: given(cmd, "by", client.GetUsageHistoryParamsBy(by)),
+			Window: given(cmd, "window", client.GetUsageHistoryParamsWindow(window)), GroupBy: given(cmd, "by", client.GetUsageHistoryParamsGroupBy(by)),
 			From: given(cmd, "from", from), To: given(cmd, "to", to), Top: given(cmd, "top", top),
 		}))
 		if err != nil {
@@ -98,10 +98,10 @@ func newUsageHistoryCommand(flags *clientFlags) *cobra.Command {
 			if err := decode(body, &h); err != nil {
 				return err
 			}
-			if h.By == nil {
+			if h.GroupBy == nil {
 				return s.out.table([]string{"FROM", "TOKENS"}, bucketRows(h))
 			}
-			return s.out.table([]string{"FROM", strings.ToUpper(string(*h.By)), "TOKENS", "FACTS"}, groupRows(h))
+			return s.out.table([]string{"FROM", strings.ToUpper(string(*h.GroupBy)), "TOKENS", "FACTS"}, groupRows(h))
 		})
 	})
 }

@@ -49,9 +49,9 @@ all. Facts with a request_id count once, so a file of them can be sent again.`,
 		if file != "" {
 			return s.recordFile(ctx, args[0], file, key)
 		}
-		body, err := json.Marshal(client.FactDraft{
+		body, err := json.Marshal(client.UsageFactDraft{
 			Tokens: f.tokens, Model: given(cmd, "model", f.model), Kind: given(cmd, "kind", f.kind), TaskID: given(cmd, "task", f.task),
-			Outcome: given(cmd, "outcome", client.Outcome(f.outcome)), DurationMS: f.durationMS(cmd), SessionID: given(cmd, "session", f.session),
+			Outcome: given(cmd, "outcome", client.WorkOutcome(f.outcome)), DurationMS: f.durationMS(cmd), SessionID: given(cmd, "session", f.session),
 			RequestID: given(cmd, "request-id", requestID),
 		})
 		if err != nil {
@@ -62,7 +62,7 @@ all. Facts with a request_id count once, so a file of them can be sent again.`,
 			return err
 		}
 		return s.out.show(answer, func() error {
-			var fact client.FactRecorded
+			var fact client.UsageFactRecorded
 			if err := decode(answer, &fact); err != nil {
 				return err
 			}
@@ -128,7 +128,7 @@ type recordedBatches struct {
 	Recorded int               `json:"recorded"`
 	Replayed int               `json:"replayed"`
 	Balance  json.RawMessage   `json:"balance"`
-	balance  client.Balance
+	balance  client.BudgetBalance
 }
 
 func (r *recordedBatches) add(body []byte) error {

@@ -89,9 +89,9 @@ func newUsageSettleCommand(flags *clientFlags) *cobra.Command {
 		if !cmd.Flags().Changed("tokens") {
 			return usagef("say how many --tokens were used; 0 if none")
 		}
-		body, err := s.answer(s.api.SettleReservation(ctx, args[0], args[1], nil, client.Settlement{
+		body, err := s.answer(s.api.SettleReservation(ctx, args[0], args[1], nil, client.ReservationSettlement{
 			Tokens: f.tokens, Model: given(cmd, "model", f.model), Kind: given(cmd, "kind", f.kind), TaskID: given(cmd, "task", f.task),
-			Outcome: given(cmd, "outcome", client.Outcome(f.outcome)), DurationMS: f.durationMS(cmd), SessionID: given(cmd, "session", f.session),
+			Outcome: given(cmd, "outcome", client.WorkOutcome(f.outcome)), DurationMS: f.durationMS(cmd), SessionID: given(cmd, "session", f.session),
 		}))
 		if err != nil {
 			return err
@@ -114,7 +114,7 @@ func newUsageSettleCommand(flags *clientFlags) *cobra.Command {
 }
 
 // left says what remains of a budget.
-func left(b client.Balance) string {
+func left(b client.BudgetBalance) string {
 	if b.Remaining == nil {
 		return "the budget is unlimited"
 	}

@@ -60,8 +60,8 @@ func showWebhook(s *session, body []byte) error {
 		if w.DisabledReason != nil {
 			disabled = *w.DisabledReason + ", " + moment(w.DisabledAt)
 		}
-		if w.OldSecretUntil != nil {
-			both = "old and new until " + moment(w.OldSecretUntil)
+		if w.PreviousSecretExpiresAt != nil {
+			both = "old and new until " + moment(w.PreviousSecretExpiresAt)
 		}
 		return s.out.fields(
 			"Webhook", w.ID, "URL", w.URL, "Description", w.Description, "Events", eventList(w.Events), "Agent", webhookAgent(w),

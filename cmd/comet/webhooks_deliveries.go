@@ -166,12 +166,12 @@ func newRedeliverCommand(flags *clientFlags) *cobra.Command {
 		if from == nil {
 			return redeliverOne(ctx, s, args[0], args[1])
 		}
-		body, err := s.answer(s.api.RedeliverWebhook(ctx, args[0], client.Redelivery{Since: *from}))
+		body, err := s.answer(s.api.RedeliverWebhook(ctx, args[0], client.RedeliveryRequest{Since: *from}))
 		if err != nil {
 			return err
 		}
 		return s.out.show(body, func() error {
-			var r client.Redelivered
+			var r client.RedeliveryResult
 			if err := decode(body, &r); err != nil {
 				return err
 			}

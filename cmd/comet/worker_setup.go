@@ -26,7 +26,7 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 	if err != nil {
 		return client.AgentItem{}, err
 	}
-	var me client.Identity
+	var me client.CallerIdentity
 	if err := decode(body, &me); err != nil {
 		return client.AgentItem{}, err
 	}
@@ -54,7 +54,7 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 	}
 	var updated struct {
 		client.AgentItem
-		Warnings *[]client.Field `json:"warnings"`
+		Warnings *[]client.FieldError `json:"warnings"`
 	}
 	if err := decode(body, &updated); err != nil {
 		return who, err

@@ -31,8 +31,8 @@ func newWorkersListCommand(flags *clientFlags) *cobra.Command {
 		}
 		return list(s, "workers", entries, []string{"AGENT", "V5", "STATE", "DIALECT", "LINK", "BUSY", "LOAD", "BREAKER", "SEEN"}, func(w client.WorkerView) []string {
 			return []string{
-				w.AgentID, optional(w.V5Id), string(w.State), spoken(w), w.Link, fmt.Sprintf("%d of %d", w.InFlight, w.Places), fmt.Sprintf("%d %%", w.Load),
-				breaker(w.Breaker), moment(&w.SeenAt),
+				w.AgentID, optional(w.V5Id), string(w.State), spoken(w), w.Transport, fmt.Sprintf("%d of %d", w.InFlight, w.Concurrency), fmt.Sprintf("%d %%", w.Load),
+				breaker(w.Breaker), moment(&w.LastSeenAt),
 			}
 		})
 	})
@@ -40,10 +40,10 @@ func newWorkersListCommand(flags *clientFlags) *cobra.Command {
 
 // spoken is what a worker speaks, with the version where that is not the newest.
 func spoken(w client.WorkerView) string {
-	if w.DialectVersion == nil {
-		return w.Dialect
+	if w.ProtocolVersion == nil {
+		return w.Protocol
 	}
-	return w.Dialect + " " + *w.DialectVersion
+	return w.Protocol + " " + *w.ProtocolVersion
 }
 
 func breaker(b client.BreakerView) string {
@@ -66,9 +66,9 @@ func newWorkersGetCommand(flags *clientFlags) *cobra.Command {
 				return err
 			}
 			return s.out.fields(
-				"Agent", w.AgentID, "In PROTOCOL_V5", text(w.V5Id), "State", string(w.State), "Dialect", spoken(w), "Link", w.Link, "Busy", fmt.Sprintf("%d of %d places", w.InFlight, w.Places),
+				"Agent", w.AgentID, "In PROTOCOL_V5", text(w.V5Id), "State", string(w.State), "Dialect", spoken(w), "Link", w.Transport, "Busy", fmt.Sprintf("%d of %d places", w.InFlight, w.Concurrency),
 				"Load", fmt.Sprintf("%d %%", w.Load), "Failures", fmt.Sprint(w.Failures), "Breaker", breaker(w.Breaker),
-				"Last used", moment(w.UsedAt), "Seen", moment(&w.SeenAt),
+				"Last used", moment(w.LastAssignedAt), "Seen", moment(&w.LastSeenAt),
 			)
 		})
 	})

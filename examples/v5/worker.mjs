@@ -58,7 +58,7 @@ function line(again) {
   socket.on('close', () => { clearInterval(alive); again(); });
   socket.on('connect', () => {
     const token = process.env.COMET_TOKEN;
-    say('J', `caps=greet;places=8;version=V5;${token ? `token=${token}` : 'name=greeter'}`);
+    say('J', `caps=greet;concurrency=8;version=V5;${token ? `token=${token}` : 'name=greeter'}`);
   });
   const lines = createInterface({ input: socket });
   lines.on('error', (failure) => console.error('trying again:', failure.message)); // the socket's, passed on

@@ -91,7 +91,7 @@ func (h *babel) answerOnce(t *testing.T, task, answer string) {
 	eventually(t, func() bool { d = h.detail(t, task); return d.Question != nil }, "the worker asks")
 	require.Equal(t, "which format?", d.Question.Text)
 	require.Equal(t, []string{"json", "txt"}, d.Question.Options)
-	status, raw, err := h.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+task+"/answer", map[string]any{"answer": answer})
+	status, raw, err := h.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+task+"/reply", map[string]any{"reply": answer})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status, "%s", raw)
 }

@@ -175,7 +175,7 @@ func dialText(ctx context.Context, address string) (pipeLine, error) {
 func (h *babel) pipeWorker(t *testing.T, w *hand, token string) {
 	t.Helper()
 	line := h.dial(t, w.kind, token)
-	join := "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:" + w.id + ";places=4"
+	join := "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:" + w.id + ";concurrency=4"
 	if w.kind == "tcp" {
 		join += ";token=" + token
 	}

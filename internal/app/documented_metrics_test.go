@@ -44,7 +44,7 @@ func TestTheDocumentedMetrics(t *testing.T) {
 				`comet_tasks_ended_total{class="default",failure="",state="done"} 1`,
 				`comet_tasks_ended_total{class="default",failure="",state="cancelled"} 1`,
 				`comet_attempt_duration_seconds_count{result="succeeded"} 1`,
-				`comet_tasks_open{waits="result"} 1`, `comet_tasks_open{waits="agent"} 0`,
+				`comet_tasks_open{waits="result"} 1`, `comet_tasks_open{waits="worker"} 0`,
 				`comet_workers{state="online"} 1`, `comet_worker_places{use="taken"} 1`, `comet_worker_breakers{state="closed"} 1`,
 				`comet_ledger_facts_total 1`, `comet_ledger_tokens_total 70`, `comet_ledger_reservations_total{result="granted"} 3`,
 			)
@@ -61,7 +61,7 @@ func someWork(t *testing.T, c *client) {
 	agent := newClient(t, c.url, hire(t, c, "digger"))
 	told := func() (messages []word) {
 		t.Helper()
-		status, body, err := agent.do(t.Context(), http.MethodGet, "/api/agent/inbox?places=2", nil)
+		status, body, err := agent.do(t.Context(), http.MethodGet, "/api/agent/inbox?concurrency=2", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, status, "%s", body)
 		var got struct{ Messages []word }

@@ -96,7 +96,7 @@ func TestGatewayUpstreamIsAnAgent(t *testing.T) {
 			require.Equal(t, before+task.Tokens, h.used(t, up.AgentID), "its agent pays, as for any task")
 			calls := h.calls(t, "?task_id="+task.ID)
 			require.Len(t, calls, 1)
-			require.Equal(t, "task", calls[0].Door)
+			require.Equal(t, "task", calls[0].Source)
 			require.Equal(t, up.AgentID, calls[0].AgentID)
 		})
 

@@ -16,15 +16,15 @@ import (
 
 // auditLine is a line of the audit trail.
 type auditLine struct {
-	ID, Door, Actor, Tool, Class, Outcome, Error string
-	TokenID                                      string  `json:"token_id"`
-	AgentID                                      string  `json:"agent_id"`
-	Digest                                       string  `json:"arguments_digest"`
-	DurationMS                                   float64 `json:"duration_ms"`
-	Tokens                                       int64
-	ParentID                                     string `json:"parent_id"`
-	TaskID                                       string `json:"task_id"`
-	TraceID                                      string `json:"trace_id"`
+	ID, Source, Actor, Tool, Class, Outcome, Error string
+	TokenID                                        string  `json:"token_id"`
+	AgentID                                        string  `json:"agent_id"`
+	Digest                                         string  `json:"arguments_digest"`
+	DurationMS                                     float64 `json:"duration_ms"`
+	Tokens                                         int64
+	ParentID                                       string `json:"parent_id"`
+	TaskID                                         string `json:"task_id"`
+	TraceID                                        string `json:"trace_id"`
 }
 
 // calls is the audit trail that the client sees, the newest first.
@@ -123,7 +123,7 @@ func TestGatewayAudit(t *testing.T) {
 				require.Equal(t, who.id, l.TokenID)
 				require.Equal(t, "holder", l.Actor)
 				require.Equal(t, "nova", l.AgentID)
-				seen = append(seen, []string{l.Door, l.Tool, l.Class, l.Outcome, l.Error, l.TraceID, l.Digest})
+				seen = append(seen, []string{l.Source, l.Tool, l.Class, l.Outcome, l.Error, l.TraceID, l.Digest})
 			}
 			nothing := digestOf("{}")
 			require.Equal(t, [][]string{
@@ -149,7 +149,7 @@ func TestGatewayAudit(t *testing.T) {
 			inner := coder.calls(t, "?parent_id="+runs[0].ID)
 			require.Len(t, inner, 2)
 			require.Equal(t, []string{"paper:echo", "paper:note"}, []string{inner[0].Tool, inner[1].Tool})
-			require.Equal(t, "code", inner[0].Door)
+			require.Equal(t, "code", inner[0].Source)
 			require.Equal(t, digestOf(`{"x":1}`), inner[0].Digest)
 		})
 
@@ -179,7 +179,7 @@ func TestGatewayEvents(t *testing.T) {
 		called(t, other.speak(t, newest, nil), "paper:note", nil)
 
 		name, data := mine.next(t)
-		require.Equal(t, []any{"tool_called", "paper:echo", "reader", "success", "mcp"}, []any{name, data["tool"], data["agent_id"], data["outcome"], data["door"]})
+		require.Equal(t, []any{"tool_called", "paper:echo", "reader", "success", "mcp"}, []any{name, data["tool"], data["agent_id"], data["outcome"], data["source"]})
 		first := mine.id
 		name, data = mine.next(t)
 		require.Equal(t, []any{"tool_failed", "paper:nothing", "TOOL_NOT_FOUND"}, []any{name, data["tool"], data["error"]})

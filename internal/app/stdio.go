@@ -27,7 +27,7 @@ func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.W
 	}
 	defer forget()
 	if err = a.Start(ctx); err == nil {
-		a.tools.Settle(ctx, settleFor)
+		a.tools.WaitForUpstreams(ctx, settleFor)
 		a.log.Info("serving one MCP client over stdio", "data", cfg.Data)
 		err = a.gateway.ServeStream(ctx, operator(), in, out)
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {

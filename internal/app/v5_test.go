@@ -194,7 +194,7 @@ func TestATokenOnALineIsNotKept(t *testing.T) {
 	var told strings.Builder
 	for _, token := range []string{secret, own} {
 		for _, data := range []string{
-			"token=%s", "caps=custom:digger;token=%s", "token=%s;version=V3", "token=\"%s\"", " token = %s ;places=0", "token=%s;token=%[1]s", "caps=a>b;token=%s",
+			"token=%s", "caps=custom:digger;token=%s", "token=%s;version=V3", "token=\"%s\"", " token = %s ;concurrency=0", "token=%s;token=%[1]s", "caps=a>b;token=%s",
 			"token=%s;desc=" + strings.Repeat("x", 300), "token=%s;auth=S1:0000:00000000", "token=%s;auth=bad", "TOKEN=%s", "desc=" + strings.Repeat("x", 180) + ";token=%s",
 		} {
 			line := connected(t, a.V5Addr())

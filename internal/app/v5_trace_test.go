@@ -83,7 +83,7 @@ func tracing(t *testing.T, cfg config.Config) {
 		PID                      *int
 		ParentID                 *string `json:"parent_id"`
 	}
-	all := get[struct{ Lines []line }](t, c, "/api/v1/tasks/"+tasks[0].ID+"/lines").Lines
+	all := get[struct{ Messages []line }](t, c, "/api/v1/tasks/"+tasks[0].ID+"/messages").Messages
 	require.Len(t, all, 25, "R, A, R, 20 U, E, A")
 	require.Equal(t, "call=dig;keep", all[0].Data)
 	accepted := slices.IndexFunc(all, func(l line) bool { return l.Type == "A" }) // its worker may have been told before

@@ -52,7 +52,7 @@ func (h *textHand) line(ctx context.Context) {
 	}
 	defer line.close()
 	defer context.AfterFunc(ctx, line.close)()
-	if line.send(fmt.Sprintf("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=job;places=%d;token=%s", h.places, h.token)) != nil {
+	if line.send(fmt.Sprintf("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=job;concurrency=%d;token=%s", h.places, h.token)) != nil {
 		return
 	}
 	for {

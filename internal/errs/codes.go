@@ -1,7 +1,7 @@
 package errs
 
 // Code names one way a request can fail. It is stable: clients match on it.
-type Code string
+type Code string // @name ProblemCode
 
 // The codes. The comment gives the rule's source where a document names it.
 const (

@@ -14,20 +14,20 @@ import (
 	"comet/models"
 )
 
-// visitorKey is under which a request's context has who makes it.
-type visitorKey struct{}
+// identityKey is under which a request's context has who makes it.
+type identityKey struct{}
 
-// visitor is who makes a request.
-type visitor struct {
+// identity is who makes a request.
+type identity struct {
 	principal models.Principal
-	secret    secret
+	token     tokenHash
 }
 
-// authenticated lets requests through whose token may call tools.
-func (d *Handler) authenticated(next http.Handler) http.Handler {
+// authenticate lets requests through whose token may call tools.
+func (d *Handler) authenticate(next http.Handler) http.Handler {
 	// The SDK wants to know the token from its own reader of it; here it is verified already.
 	known := sdkauth.RequireBearerToken(func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
-		v, ok := ctx.Value(visitorKey{}).(visitor)
+		v, ok := ctx.Value(identityKey{}).(identity)
 		if !ok {
 			return nil, sdkauth.ErrInvalidToken
 		}
@@ -35,7 +35,7 @@ func (d *Handler) authenticated(next http.Handler) http.Handler {
 	}, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, ok := bearerOf(r)
+		token, ok := bearerToken(r)
 		if !ok {
 			d.challenge(w, r, http.StatusUnauthorized, errs.Unauthenticated, "the request has no token, or more than one: send Authorization: Bearer and the token, once")
 			return
@@ -47,28 +47,28 @@ func (d *Handler) authenticated(next http.Handler) http.Handler {
 			d.challenge(w, r, http.StatusUnauthorized, code, errs.From(err).Detail)
 			return
 		default:
-			d.g.log.Warn("a token cannot be verified", "error", err)
+			d.server.log.Warn("a token cannot be verified", "error", err)
 			w.Header().Set("Retry-After", "5")
-			refuse(w, http.StatusServiceUnavailable, nil, errs.Unavailable, "tokens cannot be verified at the moment; try again in some seconds")
+			writeHTTPError(w, http.StatusServiceUnavailable, nil, errs.Unavailable, "tokens cannot be verified at the moment; try again in some seconds")
 			return
 		}
 		if err := auth.Require(p, models.ScopeToolsCall); err != nil {
 			d.challenge(w, r, http.StatusForbidden, errs.MissingScope, errs.From(err).Detail)
 			return
 		}
-		if !d.admitted(w, r, p) {
+		if !d.checkRateLimit(w, r, p) {
 			return
 		}
-		known.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, visitor{p, sha256.Sum256([]byte(token))})))
+		known.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, identity{p, sha256.Sum256([]byte(token))})))
 	})
 }
 
-// admitted counts a request towards its token's limit, and answers it where that is reached.
-func (d *Handler) admitted(w http.ResponseWriter, r *http.Request, p models.Principal) bool {
-	if d.opts.Admit == nil {
+// checkRateLimit counts a request towards its token's limit, and answers it where that is reached.
+func (d *Handler) checkRateLimit(w http.ResponseWriter, r *http.Request, p models.Principal) bool {
+	if d.opts.RateLimit == nil {
 		return true
 	}
-	err := d.opts.Admit(w, r, p.TokenID)
+	err := d.opts.RateLimit(w, r, p.TokenID)
 	if err == nil {
 		return true
 	}
@@ -76,19 +76,19 @@ func (d *Handler) admitted(w http.ResponseWriter, r *http.Request, p models.Prin
 	if seconds, ok := e.Meta["retry_after"]; ok {
 		w.Header().Set("Retry-After", fmt.Sprint(seconds))
 	}
-	refuse(w, http.StatusTooManyRequests, nil, e.Code, e.Detail)
+	writeHTTPError(w, http.StatusTooManyRequests, nil, e.Code, e.Detail)
 	return false
 }
 
 // challenge refuses a token and says where a client learns how to get another (RFC 6750 §3,
 // RFC 9728 §5.1).
 func (d *Handler) challenge(w http.ResponseWriter, r *http.Request, status int, code errs.Code, sentence string) {
-	w.Header().Add("WWW-Authenticate", fmt.Sprintf("Bearer resource_metadata=%q, scope=%q", d.base(r)+metadataPath+Path, models.ScopeToolsCall))
-	refuse(w, status, nil, code, sentence)
+	w.Header().Add("WWW-Authenticate", fmt.Sprintf("Bearer resource_metadata=%q, scope=%q", d.baseURL(r)+metadataPath+Path, models.ScopeToolsCall))
+	writeHTTPError(w, status, nil, code, sentence)
 }
 
-// bearerOf is the token of a request.
-func bearerOf(r *http.Request) (token string, ok bool) {
+// bearerToken is the token of a request.
+func bearerToken(r *http.Request) (token string, ok bool) {
 	all := r.Header.Values("Authorization")
 	if len(all) != 1 { // of two, nobody knows which is meant
 		return "", false

@@ -7,9 +7,9 @@ import (
 	"github.com/go-chi/cors"
 )
 
-// shared lets web pages of other origins read what they are answered (CORS), and answers the
+// allowOrigins lets web pages of other origins read what they are answered (CORS), and answers the
 // question that their browsers ask first, which has no token. Nobody else's is answered.
-func shared(origins []string, next http.Handler) http.Handler {
+func allowOrigins(origins []string, next http.Handler) http.Handler {
 	if len(origins) == 0 {
 		return next
 	}

@@ -42,7 +42,7 @@ func openHouse(t *testing.T, change func(*Handler)) *house {
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
 	})
-	g.mcp.AddReceivingMiddleware(seated)
+	g.mcp.AddReceivingMiddleware(bindSession)
 	g.mcp.AddTool(&mcp.Tool{Name: "ping", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "pong"}}}, nil
 	})
@@ -119,7 +119,7 @@ func TestTheDoor(t *testing.T) {
 
 	t.Run("has no more sessions than it may, and takes the places back", func(t *testing.T) {
 		t.Parallel()
-		h := openHouse(t, func(d *Handler) { d.most, d.each = 3, 2 })
+		h := openHouse(t, func(d *Handler) { d.maxTotal, d.maxPerToken = 3, 2 })
 		one, two := h.token(t), h.token(t)
 		first := h.begin(t, one)
 		h.begin(t, one)
@@ -132,7 +132,7 @@ func TestTheDoor(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 		require.Contains(t, body, `"code":"BUSY"`)
 
-		for s := range h.door.g.mcp.Sessions() { // as its idling ends it
+		for s := range h.door.server.mcp.Sessions() { // as its idling ends it
 			if s.ID() == first {
 				require.NoError(t, s.Close())
 			}
@@ -145,7 +145,7 @@ func TestTheDoor(t *testing.T) {
 
 	t.Run("gives no place to what begins no session", func(t *testing.T) {
 		t.Parallel()
-		h := openHouse(t, func(d *Handler) { d.most, d.each = 1, 1 })
+		h := openHouse(t, func(d *Handler) { d.maxTotal, d.maxPerToken = 1, 1 })
 		token := h.token(t)
 		for range 5 {
 			h.ask(t, token, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
@@ -155,7 +155,7 @@ func TestTheDoor(t *testing.T) {
 
 	t.Run("drops a client that does not read, while others are answered", func(t *testing.T) {
 		t.Parallel()
-		h := openHouse(t, func(d *Handler) { d.patience = 2 * time.Second })
+		h := openHouse(t, func(d *Handler) { d.writeTimeout = 2 * time.Second })
 		token := h.token(t)
 		deaf, well := h.begin(t, token), h.begin(t, token)
 		uri := "file:///" + strings.Repeat("x", 1<<20)
@@ -176,7 +176,7 @@ func TestTheDoor(t *testing.T) {
 		go func() {
 			defer close(flooded)
 			for h.door.streams() > 0 { // until it is dropped
-				_ = h.door.g.mcp.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri})
+				_ = h.door.server.mcp.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri})
 			}
 		}()
 		for ended := false; !ended; {
@@ -193,10 +193,10 @@ func TestTheDoor(t *testing.T) {
 }
 
 // streams is how many streams are open.
-func (g *guests) streams() (n int) {
+func (g *sessions) streams() (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, who := range g.by {
+	for _, who := range g.holders {
 		n += len(who.streams)
 	}
 	return n
@@ -234,7 +234,7 @@ func TestASubscriptionOfAClientThatVanished(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		require.NoError(t, ups.Subscribe(t.Context(), "library", uri))
-		require.True(t, g.subs.enter(s))
+		require.True(t, g.subs.reserve(s))
 		require.True(t, g.subs.add(uri, s, func(ctx context.Context) { _ = ups.Unsubscribe(ctx, "library", uri) }))
 		return s
 	}
@@ -242,31 +242,31 @@ func TestASubscriptionOfAClientThatVanished(t *testing.T) {
 	gone := subscribed("lib://a")
 	subscribed("lib://b")
 	g.subs.sweep(t.Context())
-	require.Len(t, g.subs.by, 2, "who is there stays")
+	require.Len(t, g.subs.byURI, 2, "who is there stays")
 
 	require.NoError(t, gone.Close())
 	g.subs.sweep(t.Context())
 	require.Equal(t, "lib://a", <-unsubscribed)
-	require.Contains(t, g.subs.by, "lib://b")
-	require.NotContains(t, g.subs.by, "lib://a")
+	require.Contains(t, g.subs.byURI, "lib://b")
+	require.NotContains(t, g.subs.byURI, "lib://a")
 	require.Empty(t, unsubscribed)
 }
 
 // TestAGuestWhoIsForgotten: what ends after everything else of its guest has ended hurts nobody.
 func TestAGuestWhoIsForgotten(t *testing.T) {
 	t.Parallel()
-	g := newGuests(func(context.Context, []secret) ([]secret, error) { return nil, nil }, slog.New(slog.DiscardHandler))
-	var who secret
+	g := newSessions(func(context.Context, []tokenHash) ([]tokenHash, error) { return nil, nil }, slog.New(slog.DiscardHandler))
+	var who tokenHash
 	ended := 0
-	stream := g.stream(who, func() { ended++ })
-	other, err := g.enter(who)
+	stream := g.addStream(who, func() { ended++ })
+	other, err := g.reserve(who)
 	require.NoError(t, err)
-	g.end(who)
+	g.endToken(who)
 	require.Equal(t, 1, ended)
-	other.leave()
-	require.Empty(t, g.by)
-	stream.leave()
-	stream.leave()
-	require.Empty(t, g.by)
-	require.Zero(t, g.taken)
+	other.release()
+	require.Empty(t, g.holders)
+	stream.release()
+	stream.release()
+	require.Empty(t, g.holders)
+	require.Zero(t, g.used)
 }

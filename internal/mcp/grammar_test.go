@@ -10,9 +10,9 @@ import (
 )
 
 // wrongValues are values of JSON that a shape does not take, each with the path to it.
-func wrongValues(s *shape, wrap func(string) string, visit func(string)) {
-	examples := map[kind]string{isText: `"x"`, isTruth: "true", isNumber: "1", isList: "[]", isObject: "{}"}
-	if s.kind == isAnything {
+func wrongValues(s *schema, wrap func(string) string, visit func(string)) {
+	examples := map[jsonKind]string{kindString: `"x"`, kindBool: "true", kindNumber: "1", kindArray: "[]", kindObject: "{}"}
+	if s.kind == kindAny {
 		return
 	}
 	for k, example := range examples {
@@ -20,14 +20,14 @@ func wrongValues(s *shape, wrap func(string) string, visit func(string)) {
 			visit(wrap(example))
 		}
 	}
-	for name, member := range s.members {
+	for name, member := range s.properties {
 		wrongValues(member, func(v string) string { return wrap(fmt.Sprintf(`{%q:%s}`, name, v)) }, visit)
 	}
 	switch {
-	case s.each != nil && s.kind == isList:
-		wrongValues(s.each, func(v string) string { return wrap("[" + v + "]") }, visit)
-	case s.each != nil:
-		wrongValues(s.each, func(v string) string { return wrap(`{"k":` + v + `}`) }, visit)
+	case s.items != nil && s.kind == kindArray:
+		wrongValues(s.items, func(v string) string { return wrap("[" + v + "]") }, visit)
+	case s.items != nil:
+		wrongValues(s.items, func(v string) string { return wrap(`{"k":` + v + `}`) }, visit)
 	}
 }
 
@@ -35,20 +35,20 @@ func wrongValues(s *shape, wrap func(string) string, visit func(string)) {
 // refused before the SDK reads it, in a sentence that says where.
 func TestTheGrammarKnowsEveryParameter(t *testing.T) {
 	t.Parallel()
-	g := newGrammar()
+	g := newRequestSchemas()
 	tried := 0
 	for method, params := range g {
 		wrongValues(params, func(v string) string { return v }, func(wrong string) {
 			tried++
 			msg, err := jsonrpc.DecodeMessage(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, wrong))
 			require.NoError(t, err)
-			problem := g.judge(msg.(*jsonrpc.Request))
+			problem := g.check(msg.(*jsonrpc.Request))
 			require.NotNil(t, problem, "%s %s", method, wrong)
 			require.True(t, strings.HasPrefix(problem.Message, "params"), problem.Message)
 		})
 	}
 	require.Greater(t, tried, 400)
-	for _, method := range methods() {
+	for _, method := range knownMethods() {
 		require.Equal(t, !strings.HasPrefix(method, "notifications/"), g[method] != nil, method)
 	}
 }
@@ -56,7 +56,7 @@ func TestTheGrammarKnowsEveryParameter(t *testing.T) {
 // TestTheGrammarTakesWhatIsRight, as real clients say it.
 func TestTheGrammarTakesWhatIsRight(t *testing.T) {
 	t.Parallel()
-	g := newGrammar()
+	g := newRequestSchemas()
 	for _, text := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"ping"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":null}`,
@@ -72,7 +72,7 @@ func TestTheGrammarTakesWhatIsRight(t *testing.T) {
 	} {
 		msg, err := jsonrpc.DecodeMessage([]byte(text))
 		require.NoError(t, err)
-		require.Nil(t, g.judge(msg.(*jsonrpc.Request)), text)
+		require.Nil(t, g.check(msg.(*jsonrpc.Request)), text)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestWhatIsUnreadableHasTheIDThatItHas(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"id":7,"method":"ping"}`: "7", `{"id":"a","method":5}`: `"a"`, `{"id":[],"method":"ping"}`: "", `{"id":null}`: "", `[`: "", ``: "",
 	} {
-		id, problem := unreadable([]byte(text))
+		id, problem := decodeError([]byte(text))
 		require.NotNil(t, problem)
 		require.Equal(t, want, string(id), text)
 	}

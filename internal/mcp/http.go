@@ -39,40 +39,40 @@ type HandlerOptions struct {
 	AuthorizationServers []string
 	// MaxBody is the longest request in bytes, default 4 MiB.
 	MaxBody int64
-	// Admit counts a request of a token, and may refuse it; nil admits all.
-	Admit func(w http.ResponseWriter, r *http.Request, tokenID string) error
+	// RateLimit counts a request of a token, and may refuse it; nil admits all.
+	RateLimit func(w http.ResponseWriter, r *http.Request, tokenID string) error
 }
 
 // Handler is the gateway over HTTP: Streamable HTTP of all revisions on one path. As a
 // lifecycle.Service it ends what is open in the name of tokens that are no longer accepted; it
 // is stopped when no requests come any more.
 type Handler struct {
-	*guests
-	g       *Server
+	*sessions
+	server  *Server
 	tokens  *auth.Auth
 	opts    HandlerOptions
-	grammar grammar
-	// patience is for how long a client may take nothing of what it is told.
-	patience time.Duration
-	handler  http.Handler
-	drained  context.Context
-	close    context.CancelFunc
+	schemas requestSchemas
+	// writeTimeout is for how long a client may take nothing of what it is told.
+	writeTimeout time.Duration
+	handler      http.Handler
+	draining     context.Context
+	startDrain   context.CancelFunc
 }
 
 // NewHandler returns the HTTP door. The 2026-07-28 revision has no sessions and those before it
 // have: each is a handler of its own, chosen by what the request says it speaks.
 func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, error) {
-	d := &Handler{g: g, tokens: tokens, guests: newGuests(tokens.Lapsed, g.log), grammar: newGrammar(), patience: takenWithin}
+	d := &Handler{server: g, tokens: tokens, sessions: newSessions(tokens.Lapsed, g.log), schemas: newRequestSchemas(), writeTimeout: defaultWriteTimeout}
 	if opts != nil {
 		d.opts = *opts
 	}
-	d.drained, d.close = context.WithCancel(context.Background())
+	d.draining, d.startDrain = context.WithCancel(context.Background())
 	server := func(*http.Request) *mcp.Server { return g.mcp }
 	without := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Stateless: true, Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true, DisableLocalhostProtection: true,
+		Stateless: true, Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true, DisableLocalhostProtection: true,
 	})
 	with := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Logger: quiet(g.log), MaxRequestBodyBytes: d.opts.MaxBody, SessionTimeout: sessionIdle, DisableLocalhostProtection: true,
+		Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, SessionTimeout: sessionIdleTimeout, DisableLocalhostProtection: true,
 	})
 	pages := http.NewCrossOriginProtection()
 	for _, origin := range d.opts.Origins {
@@ -81,17 +81,17 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 		}
 	}
 	pages.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusForbidden, nil, "", "a web page of "+clip(r.Header.Get("Origin"))+" may not call this server; mcp.origins names those that may")
+		writeHTTPError(w, http.StatusForbidden, nil, "", "a web page of "+clip(r.Header.Get("Origin"))+" may not call this server; mcp.origins names those that may")
 	}))
-	d.handler = shared(d.opts.Origins, pages.Handler(d.authenticated(d.wellFormed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a, ok := w.(*answer); ok {
-			a.calm() // the request has come
+	d.handler = allowOrigins(d.opts.Origins, pages.Handler(d.authenticate(d.validateMessages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a, ok := w.(*resultFilter); ok {
+			a.clearReadDeadline() // the request has come
 		}
-		if r.Header.Get("Mcp-Protocol-Version") >= stateless {
-			d.stay(w, r, without)
+		if r.Header.Get("Mcp-Protocol-Version") >= statelessVersion {
+			d.serveLimited(w, r, without)
 			return
 		}
-		d.stay(w, r, with)
+		d.serveLimited(w, r, with)
 	})))))
 	return d, nil
 }
@@ -103,15 +103,15 @@ func IsStreaming(r *http.Request) bool { return r.URL.Path == Path }
 func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A call takes as long as its tool, a stream as long as its client; but who has not said
 	// what he wants, and who he is, does not hold the connection.
-	a := &answer{patient: newPatient(w, d.patience), r: r}
+	a := &resultFilter{deadlineWriter: newDeadlineWriter(w, d.writeTimeout), r: r}
 	defer a.finish()
-	a.hurry()
-	if !d.named(r) {
-		refuse(a, http.StatusForbidden, nil, errs.InvalidHeader, "the server does not go by the name "+clip(r.Host)+"; behind a proxy that says so, mcp.hosts has to name it")
+	a.limitRequest()
+	if !d.knowsHost(r) {
+		writeHTTPError(a, http.StatusForbidden, nil, errs.InvalidHeader, "the server does not go by the name "+clip(r.Host)+"; behind a proxy that says so, mcp.hosts has to name it")
 		return
 	}
 	if r.URL.Path != Path {
-		d.metadata(a, r)
+		d.serveMetadata(a, r)
 		return
 	}
 	d.handler.ServeHTTP(a, r)
@@ -120,14 +120,14 @@ func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Drain ends the streams and sessions, which the server waits for when it stops. It may be
 // called twice.
 func (d *Handler) Drain() {
-	d.close()
-	d.guests.drain()
+	d.startDrain()
+	d.sessions.drain()
 }
 
-// named reports whether the server goes by the name that a request has for it. Without a list
+// knowsHost reports whether the server goes by the name that a request has for it. Without a list
 // those are refused that are not of this machine at an address that is: a name of another's
 // leads there by a trick (DNS rebinding).
-func (d *Handler) named(r *http.Request) bool {
+func (d *Handler) knowsHost(r *http.Request) bool {
 	host := r.Host
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -135,13 +135,13 @@ func (d *Handler) named(r *http.Request) bool {
 	}
 	if len(d.opts.Hosts) == 0 {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		return at == nil || !loopback(at.String()) || loopback(name)
+		return at == nil || !isLoopback(at.String()) || isLoopback(name)
 	}
 	return slices.ContainsFunc(d.opts.Hosts, func(h string) bool { return strings.EqualFold(h, host) || strings.EqualFold(h, name) })
 }
 
-// loopback reports whether an address, with a port or without, is of this machine only.
-func loopback(address string) bool {
+// isLoopback reports whether an address, with a port or without, is of this machine only.
+func isLoopback(address string) bool {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host
 	}
@@ -150,8 +150,8 @@ func loopback(address string) bool {
 	return strings.EqualFold(address, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// metadata says what the resource is and how it wants to be asked (RFC 9728).
-func (d *Handler) metadata(w http.ResponseWriter, r *http.Request) {
+// serveMetadata says what the resource is and how it wants to be asked (RFC 9728).
+func (d *Handler) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodOptions { // the browser of any page may ask, and says its revision with it
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		w.Header().Set("Access-Control-Allow-Methods", "GET, OPTIONS")
@@ -160,14 +160,14 @@ func (d *Handler) metadata(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	sdkauth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
-		Resource: d.base(r) + Path, AuthorizationServers: d.opts.AuthorizationServers,
+		Resource: d.baseURL(r) + Path, AuthorizationServers: d.opts.AuthorizationServers,
 		ScopesSupported: []string{string(models.ScopeToolsCall)}, BearerMethodsSupported: []string{"header"},
-		ResourceName: "comet", ResourceDocumentation: d.base(r) + "/docs",
+		ResourceName: "comet", ResourceDocumentation: d.baseURL(r) + "/docs",
 	}).ServeHTTP(w, r)
 }
 
-// base is how the client reached the server.
-func (d *Handler) base(r *http.Request) string {
+// baseURL is how the client reached the server.
+func (d *Handler) baseURL(r *http.Request) string {
 	if d.opts.PublicURL != "" {
 		return strings.TrimSuffix(d.opts.PublicURL, "/")
 	}

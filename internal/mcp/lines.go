@@ -10,9 +10,9 @@ import (
 // maxLine is how long a message of a client over stdio may be, in bytes.
 const maxLine = 16 << 20
 
-// linesOf cuts what a client says into lines of at most so many bytes. A longer one is left
+// boundedLines cuts what a client says into lines of at most so many bytes. A longer one is left
 // out; tooLong hears of it when it has begun.
-func linesOf(in io.Reader, most int, tooLong func()) *bufio.Scanner {
+func boundedLines(in io.Reader, most int, tooLong func()) *bufio.Scanner {
 	lines, skipping := bufio.NewScanner(in), false
 	lines.Buffer(nil, most+2) // a line that is just long enough, and what shows that it is longer
 	lines.Split(func(data []byte, atEOF bool) (advance int, line []byte, err error) {
@@ -40,5 +40,5 @@ func linesOf(in io.Reader, most int, tooLong func()) *bufio.Scanner {
 	return lines
 }
 
-// lineTooLong is what is said of a line that was left out.
-func lineTooLong() string { return fmt.Sprintf("a message may have %d bytes", maxLine) }
+// lineTooLongText is what is said of a line that was left out.
+func lineTooLongText() string { return fmt.Sprintf("a message may have %d bytes", maxLine) }

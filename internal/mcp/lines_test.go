@@ -26,7 +26,7 @@ func TestALineThatIsTooLong(t *testing.T) {
 	} {
 		tooLong := 0
 		in := strings.NewReader(text)
-		lines := linesOf(iotest.HalfReader(in), most, func() { tooLong++ })
+		lines := boundedLines(iotest.HalfReader(in), most, func() { tooLong++ })
 		var got []string
 		for lines.Scan() {
 			got = append(got, lines.Text())

@@ -12,60 +12,60 @@ import (
 	"comet/internal/tools"
 )
 
-// fresh is for how long a client may keep a list (MCP 2026-07-28, cache hints): another token
+// cacheHints is for how long a client may keep a list (MCP 2026-07-28, cache hints): another token
 // sees another one, so it is the client's own.
-func fresh() mcp.Cacheable {
+func cacheHints() mcp.Cacheable {
 	return mcp.Cacheable{TTLMs: int((5 * time.Second).Milliseconds()), CacheScope: "private"}
 }
 
 // listTools answers tools/list.
 func (g *Server) listTools(ctx context.Context, by tools.Caller, p *mcp.ListToolsParams) (*mcp.ListToolsResult, error) {
-	list, err := g.hub.Offers(ctx, by)
+	list, err := g.tools.MCPTools(ctx, by)
 	if err != nil {
-		return nil, protocolError(err)
+		return nil, toRPCError(err)
 	}
-	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.Offer) string { return o.Place })
+	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.MCPTool) string { return o.Position })
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.ListToolsResult{Tools: each(page, func(o tools.Offer) *mcp.Tool { return o.Tool }), NextCursor: next, Cacheable: fresh()}, nil
+	return &mcp.ListToolsResult{Tools: mapSlice(page, func(o tools.MCPTool) *mcp.Tool { return o.Tool }), NextCursor: next, Cacheable: cacheHints()}, nil
 }
 
 // listResources answers resources/list: those of all upstreams, in the order of the servers.
 func (g *Server) listResources(ctx context.Context, by tools.Caller, p *mcp.ListResourcesParams) (*mcp.ListResourcesResult, error) {
-	list, err := g.hub.Resources(ctx, by)
+	list, err := g.tools.Resources(ctx, by)
 	if err != nil {
-		return nil, protocolError(err)
+		return nil, toRPCError(err)
 	}
-	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.Owned[*mcp.Resource]) string { return o.Server + " " + o.It.URI })
-	return &mcp.ListResourcesResult{Resources: bare(page), NextCursor: next, Cacheable: fresh()}, err
+	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.Resource]) string { return o.Server + " " + o.Item.URI })
+	return &mcp.ListResourcesResult{Resources: itemsOf(page), NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 // listTemplates answers resources/templates/list.
 func (g *Server) listTemplates(ctx context.Context, by tools.Caller, p *mcp.ListResourceTemplatesParams) (*mcp.ListResourceTemplatesResult, error) {
-	list, err := g.hub.ResourceTemplates(ctx, by)
+	list, err := g.tools.ResourceTemplates(ctx, by)
 	if err != nil {
-		return nil, protocolError(err)
+		return nil, toRPCError(err)
 	}
-	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.Owned[*mcp.ResourceTemplate]) string { return o.Server + " " + o.It.URITemplate })
-	return &mcp.ListResourceTemplatesResult{ResourceTemplates: bare(page), NextCursor: next, Cacheable: fresh()}, err
+	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.ResourceTemplate]) string { return o.Server + " " + o.Item.URITemplate })
+	return &mcp.ListResourceTemplatesResult{ResourceTemplates: itemsOf(page), NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 // listPrompts answers prompts/list.
 func (g *Server) listPrompts(ctx context.Context, by tools.Caller, p *mcp.ListPromptsParams) (*mcp.ListPromptsResult, error) {
-	list, err := g.hub.Prompts(ctx, by)
+	list, err := g.tools.Prompts(ctx, by)
 	if err != nil {
-		return nil, protocolError(err)
+		return nil, toRPCError(err)
 	}
-	page, next, err := pageOf(list, p.Cursor, g.opts.PageSize, func(o tools.Owned[*mcp.Prompt]) string { return o.Server + " " + o.It.Name })
-	return &mcp.ListPromptsResult{Prompts: bare(page), NextCursor: next, Cacheable: fresh()}, err
+	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.Prompt]) string { return o.Server + " " + o.Item.Name })
+	return &mcp.ListPromptsResult{Prompts: itemsOf(page), NextCursor: next, Cacheable: cacheHints()}, err
 }
 
-func bare[T any](list []tools.Owned[T]) []T {
-	return each(list, func(o tools.Owned[T]) T { return o.It })
+func itemsOf[T any](list []tools.ServerItem[T]) []T {
+	return mapSlice(list, func(o tools.ServerItem[T]) T { return o.Item })
 }
 
-func each[T, U any](list []T, of func(T) U) []U {
+func mapSlice[T, U any](list []T, of func(T) U) []U {
 	out := make([]U, 0, len(list))
 	for _, v := range list {
 		out = append(out, of(v))
@@ -76,14 +76,14 @@ func each[T, U any](list []T, of func(T) U) []U {
 // cursorMark begins every cursor, which tells them from words that happen to be base64.
 const cursorMark = 1
 
-// pageOf cuts one page out of a list, which it puts in the order of its keys. A cursor names
+// paginate cuts one page out of a list, which it puts in the order of its keys. A cursor names
 // the last of the page before, so that a list that changes repeats nothing.
-func pageOf[T any](list []T, cursor string, size int, key func(T) string) (page []T, next string, err error) {
+func paginate[T any](list []T, cursor string, size int, key func(T) string) (page []T, next string, err error) {
 	slices.SortStableFunc(list, func(a, b T) int { return strings.Compare(key(a), key(b)) })
 	if cursor != "" {
 		after, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil || len(after) > 4096 || len(after) == 0 || after[0] != cursorMark {
-			return nil, "", invalid("the cursor %q was not given by this server", clip(cursor))
+			return nil, "", invalidParams("the cursor %q was not given by this server", clip(cursor))
 		}
 		first, found := slices.BinarySearchFunc(list, string(after[1:]), func(v T, k string) int { return strings.Compare(key(v), k) })
 		if found {

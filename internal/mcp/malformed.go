@@ -17,10 +17,10 @@ import (
 // defaultMaxBody is the longest request in bytes where nothing else is said: what the SDK has.
 const defaultMaxBody = 4 << 20
 
-// wellFormed answers what is no JSON, no message of JSON-RPC, or no request of MCP, with the
+// validateMessages answers what is no JSON, no message of JSON-RPC, or no request of MCP, with the
 // errors that the document names (AgentCards, “Codes d'erreur”: PARSE_ERROR, INVALID_REQUEST,
 // INVALID_PARAMS). The SDK says some of it in plain text, and some in the words of its library.
-func (d *Handler) wellFormed(next http.Handler) http.Handler {
+func (d *Handler) validateMessages(next http.Handler) http.Handler {
 	most := d.opts.MaxBody
 	if most <= 0 {
 		most = defaultMaxBody
@@ -34,13 +34,13 @@ func (d *Handler) wellFormed(next http.Handler) http.Handler {
 		var long *http.MaxBytesError
 		switch {
 		case errors.As(err, &long):
-			refuse(w, http.StatusRequestEntityTooLarge, nil, errs.BodyTooLarge, fmt.Sprintf("the request has more than %d bytes, which is as many as it may", most))
+			writeHTTPError(w, http.StatusRequestEntityTooLarge, nil, errs.BodyTooLarge, fmt.Sprintf("the request has more than %d bytes, which is as many as it may", most))
 			return
 		case err != nil:
-			refuse(w, http.StatusBadRequest, nil, errs.InvalidRequest, "the request ended before all of it had come")
+			writeHTTPError(w, http.StatusBadRequest, nil, errs.InvalidRequest, "the request ended before all of it had come")
 			return
 		}
-		if d.judged(w, r, body) {
+		if d.rejectInvalid(w, r, body) {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -48,54 +48,54 @@ func (d *Handler) wellFormed(next http.Handler) http.Handler {
 	})
 }
 
-// judged answers a body that is not what it should be.
-func (d *Handler) judged(w http.ResponseWriter, r *http.Request, body []byte) bool {
+// rejectInvalid answers a body that is not what it should be.
+func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' && json.Valid(trimmed) {
-		return d.judgedBatch(w, r, trimmed)
+		return d.rejectInvalidBatch(w, r, trimmed)
 	}
 	msg, err := jsonrpc.DecodeMessage(body)
 	if err != nil {
-		id, problem := unreadable(body)
-		answerError(w, http.StatusBadRequest, rawID(id), problem)
+		id, problem := decodeError(body)
+		writeRPCError(w, http.StatusBadRequest, rawID(id), problem)
 		return true
 	}
 	if said, ok := msg.(*jsonrpc.Response); ok && said.Result == nil && said.Error == nil {
-		answerError(w, http.StatusBadRequest, said.ID.Raw(), badMessage("the message has no method, and no result or error of a request that it answers"))
+		writeRPCError(w, http.StatusBadRequest, said.ID.Raw(), invalidRequest("the message has no method, and no result or error of a request that it answers"))
 		return true
 	}
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok {
 		return false
 	}
-	if a, ok := w.(*answer); ok && req.IsCall() {
+	if a, ok := w.(*resultFilter); ok && req.IsCall() {
 		a.id = req.ID.Raw()
 	}
 	revision := r.Header.Get("Mcp-Protocol-Version")
-	newest := revision >= stateless
-	if !newest && revision != "" && !slices.Contains(revisions(), revision) {
+	newest := revision >= statelessVersion
+	if !newest && revision != "" && !slices.Contains(protocolVersions(), revision) {
 		return false // which is the SDK's to say
 	}
-	if !newest && outOfPlace(w, r, req) {
+	if !newest && rejectMisplaced(w, r, req) {
 		return true
 	}
-	if problem := d.grammar.judge(req); problem != nil {
+	if problem := d.schemas.check(req); problem != nil {
 		status := http.StatusOK // an answer of the protocol
 		if newest || !req.IsCall() || problem.Code == jsonrpc.CodeInvalidRequest {
 			status = http.StatusBadRequest
 		}
-		answerError(w, status, req.ID.Raw(), problem)
+		writeRPCError(w, status, req.ID.Raw(), problem)
 		return true
 	}
 	return false
 }
 
-// judgedBatch answers a batch in which something is not what it should be: none of it is done.
+// rejectInvalidBatch answers a batch in which something is not what it should be: none of it is done.
 // Only the oldest revision of the path has batches.
-func (d *Handler) judgedBatch(w http.ResponseWriter, r *http.Request, body []byte) bool {
+func (d *Handler) rejectInvalidBatch(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	if v := r.Header.Get("Mcp-Protocol-Version"); v > lastWithBatches { // the SDK refuses it
 		return false
 	}
-	answers := d.grammar.judgeBatch(body)
+	answers := d.schemas.checkBatch(body)
 	if answers == nil {
 		return false
 	}

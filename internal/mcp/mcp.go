@@ -19,27 +19,27 @@ import (
 	"comet/models"
 )
 
-// stateless is the first revision of the protocol without sessions.
-const stateless = "2026-07-28"
+// statelessVersion is the first revision of the protocol without sessions.
+const statelessVersion = "2026-07-28"
 
 // Names of what the SDK's server is given so that it knows there are tools, prompts and
 // resources, and tells its clients when they change. No list shows them.
 const (
-	everyTool     = "comet-every-tool"
-	everyPrompt   = "comet-every-prompt"
-	everyResource = "comet:every-resource"
+	dispatchTool        = "comet-every-tool"
+	placeholderPrompt   = "comet-every-prompt"
+	placeholderResource = "comet:every-resource"
 )
 
 // principalKey is under which name the principal travels with a verified token.
 const principalKey = "principal"
 
-// newServer returns the MCP server: the SDK speaks the protocol, and what is asked of tools,
+// newSDKServer returns the MCP server: the SDK speaks the protocol, and what is asked of tools,
 // prompts and resources is answered here, each time for who asks. fixed is who that is on a
 // connection without tokens; nil has it read from the token of the request.
-func (g *Server) newServer(fixed *models.Principal) *mcp.Server {
+func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "comet", Title: "comet", Version: g.opts.Version}, &mcp.ServerOptions{
 		Instructions: instructions,
-		Logger:       quiet(g.log),
+		Logger:       sdkLogger(g.log),
 		Capabilities: &mcp.ServerCapabilities{
 			Completions: &mcp.CompletionCapabilities{},
 			Prompts:     &mcp.PromptCapabilities{ListChanged: true},
@@ -49,27 +49,27 @@ func (g *Server) newServer(fixed *models.Principal) *mcp.Server {
 		SubscribeHandler:   g.subscribe,
 		UnsubscribeHandler: g.unsubscribe,
 		CompletionHandler: func(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
-			res, err := g.hub.Complete(ctx, callerOf(fixed, r, r.Session.ID()), r.Params)
-			return res, protocolError(err)
+			res, err := g.tools.Complete(ctx, callerOf(fixed, r, r.Session.ID()), r.Params)
+			return res, toRPCError(err)
 		},
 	})
-	s.AddTool(&mcp.Tool{Name: everyTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.answerCall)
-	s.AddReceivingMiddleware(g.answer(fixed), seated)
+	s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
+	s.AddReceivingMiddleware(g.dispatch(fixed), bindSession)
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	g.servers = append(g.servers, s)
 	return s
 }
 
-// everyServer returns the servers that speak with clients.
-func (g *Server) everyServer() []*mcp.Server {
+// sdkServers returns the servers that speak with clients.
+func (g *Server) sdkServers() []*mcp.Server {
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	return slices.Clone(g.servers)
 }
 
-// drop has a server no longer hear of changes.
-func (g *Server) drop(s *mcp.Server) {
+// removeSDKServer has a server no longer hear of changes.
+func (g *Server) removeSDKServer(s *mcp.Server) {
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	g.servers = slices.DeleteFunc(g.servers, func(other *mcp.Server) bool { return other == s })
@@ -78,17 +78,17 @@ func (g *Server) drop(s *mcp.Server) {
 // ServeStream speaks with one client over a connection that is its own, such as stdio, on
 // behalf of by, until the client goes or ctx ends.
 func (g *Server) ServeStream(ctx context.Context, by models.Principal, in io.Reader, out io.WriteCloser) error {
-	s := g.newServer(&by)
-	defer g.drop(s)
-	return s.Run(ctx, overStream(in, out))
+	s := g.newSDKServer(&by)
+	defer g.removeSDKServer(s)
+	return s.Run(ctx, newStreamTransport(in, out))
 }
 
 const instructions = `comet is a gateway to the tools of many MCP servers and to other agents. Few tools are listed. ` +
 	`Say what you want to do to agentcards:search_tools and it names the tools that can; run code over several of them with agentcards:execute_code, ` +
 	`which keeps intermediate results out of the conversation; hand work to an agent with comet:submit_task.`
 
-// answer takes what is asked about tools, prompts and resources before the SDK does.
-func (g *Server) answer(fixed *models.Principal) mcp.Middleware {
+// dispatch takes what is asked about tools, prompts and resources before the SDK does.
+func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 			defer func() {
@@ -101,58 +101,58 @@ func (g *Server) answer(fixed *models.Principal) mcp.Middleware {
 			if s := req.GetSession(); s != nil {
 				session = s.ID()
 			}
-			if method == "subscriptions/listen" && revisionOf(req) < stateless { // the SDK takes it, and never ends it
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "subscriptions/listen is of " + stateless}
+			if method == "subscriptions/listen" && protocolVersionOf(req) < statelessVersion { // the SDK takes it, and never ends it
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "subscriptions/listen is of " + statelessVersion}
 			}
 			by := callerOf(fixed, req, session)
 			ctx = context.WithValue(ctx, callerKey{}, by)
 			switch p := req.GetParams().(type) {
 			case *mcp.CallToolParamsRaw:
 				if p.Name == "" {
-					return nil, invalid("params.name must say which tool to call")
+					return nil, invalidParams("params.name must say which tool to call")
 				}
 				// The SDK calls the one tool it knows, which finds here what was meant.
 				r := *req.(*mcp.CallToolRequest)
 				params := *p
-				params.Name = everyTool
+				params.Name = dispatchTool
 				r.Params = &params
-				return next(context.WithValue(ctx, meantKey{}, meant{by, p.Name}), method, &r)
+				return next(context.WithValue(ctx, callTargetKey{}, callTarget{by, p.Name}), method, &r)
 			case *mcp.ListToolsParams:
-				return g.listTools(ctx, by, orNew(p))
+				return g.listTools(ctx, by, paramsOrZero(p))
 			case *mcp.ListPromptsParams:
-				return g.listPrompts(ctx, by, orNew(p))
+				return g.listPrompts(ctx, by, paramsOrZero(p))
 			case *mcp.ListResourcesParams:
-				return g.listResources(ctx, by, orNew(p))
+				return g.listResources(ctx, by, paramsOrZero(p))
 			case *mcp.ListResourceTemplatesParams:
-				return g.listTemplates(ctx, by, orNew(p))
+				return g.listTemplates(ctx, by, paramsOrZero(p))
 			case *mcp.GetPromptParams:
-				res, err := g.hub.Prompt(ctx, by, p)
+				res, err := g.tools.Prompt(ctx, by, p)
 				if err != nil {
-					return nil, protocolError(err)
+					return nil, toRPCError(err)
 				}
-				return wholePrompt(revisionOf(req), res), nil
+				return promptResult(protocolVersionOf(req), res), nil
 			case *mcp.ReadResourceParams:
-				res, err := g.hub.ReadResource(ctx, by, p.URI)
+				res, err := g.tools.ReadResource(ctx, by, p.URI)
 				if err != nil {
-					return nil, protocolError(err)
+					return nil, toRPCError(err)
 				}
-				return wholeResource(revisionOf(req), res), nil
+				return resourceResult(protocolVersionOf(req), res), nil
 			}
 			return next(ctx, method, req)
 		}
 	}
 }
 
-// revisionOf is the revision in which a request was made, "" where nobody said.
-func revisionOf(req mcp.Request) string {
+// protocolVersionOf is the revision in which a request was made, "" where nobody said.
+func protocolVersionOf(req mcp.Request) string {
 	if r, ok := req.(interface{ ProtocolVersion() string }); ok {
 		return r.ProtocolVersion()
 	}
 	return ""
 }
 
-// orNew is the parameters of a request that may have none.
-func orNew[T any](p *T) *T {
+// paramsOrZero is the parameters of a request that may have none.
+func paramsOrZero[T any](p *T) *T {
 	if p == nil {
 		return new(T)
 	}
@@ -163,64 +163,64 @@ func orNew[T any](p *T) *T {
 // of one that say nothing of it.
 type callerKey struct{}
 
-type meantKey struct{}
+type callTargetKey struct{}
 
-// meant is what a call to everyTool is really for.
-type meant struct {
+// callTarget is what a call to everyTool is really for.
+type callTarget struct {
 	by   tools.Caller
 	name string
 }
 
-// answerCall makes a call of a client.
-func (g *Server) answerCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	m, ok := ctx.Value(meantKey{}).(meant)
+// handleToolCall makes a call of a client.
+func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	m, ok := ctx.Value(callTargetKey{}).(callTarget)
 	if !ok {
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "a call without a name"}
 	}
-	res, err := g.callFor(ctx, m.by, m.name, req)
+	res, err := g.callTool(ctx, m.by, m.name, req)
 	var failed *tools.Error
 	if errors.As(err, &failed) {
-		if failed.Parameters {
-			return nil, protocolError(failed)
+		if failed.InvalidParameters {
+			return nil, toRPCError(failed)
 		}
 		return failed.Result(), nil
 	}
 	return res, err
 }
 
-// callFor makes a call in the way in which its client can be asked back.
-func (g *Server) callFor(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+// callTool makes a call in the way in which its client can be asked back.
+func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	opts := tools.CallOptions{}
 	if token := req.Params.GetProgressToken(); token != nil {
-		news := upstream.TellLatest(func(p upstream.Progress) {
+		news := upstream.NewLatestProgress(func(p upstream.Progress) {
 			told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
 			if err := req.Session.NotifyProgress(ctx, told); err != nil {
 				g.log.Debug("a client does not hear of progress", "error", err)
 			}
 		})
 		defer news.Close()
-		opts.Progress = news.Put
+		opts.Progress = news.Update
 	}
 	caps := req.ClientCapabilities()
 	asks := caps != nil && caps.Elicitation != nil
 	switch {
 	case req.Params.RequestState != "":
-		return g.parked.resume(ctx, by.Principal.TokenID, name, req.Params.RequestState, req.Params.InputResponses)
-	case asks && req.ProtocolVersion() >= stateless:
-		w := g.parked.run(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error) {
+		return g.suspended.resume(ctx, by.Principal.TokenID, name, req.Params.RequestState, req.Params.InputResponses)
+	case asks && req.ProtocolVersion() >= statelessVersion:
+		w := g.suspended.start(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error) {
 			opts.Elicit = ask
-			return g.hub.Call(ctx, by, name, req.Params.Arguments, &opts)
+			return g.tools.Call(ctx, by, name, req.Params.Arguments, &opts)
 		})
-		return g.parked.next(ctx, w)
+		return g.suspended.next(ctx, w)
 	case asks:
 		opts.Elicit = req.Session.Elicit
 	}
-	return g.hub.Call(ctx, by, name, req.Params.Arguments, &opts)
+	return g.tools.Call(ctx, by, name, req.Params.Arguments, &opts)
 }
 
 // callerOf is who makes a request: the holder of its token, or fixed.
 func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Caller {
-	by := tools.Caller{Door: tools.DoorMCP, Session: session}
+	by := tools.Caller{Via: tools.ViaMCP, Session: session}
 	if fixed != nil {
 		by.Principal = *fixed
 	}
@@ -234,14 +234,14 @@ func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Ca
 	if extra.Header != nil {
 		by.TraceID = telemetry.TraceID(extra.Header.Get("traceparent"))
 	}
-	if inMeta, ok := metaOf(req)["traceparent"].(string); ok && by.TraceID == "" { // where there are no headers
+	if inMeta, ok := requestMeta(req)["traceparent"].(string); ok && by.TraceID == "" { // where there are no headers
 		by.TraceID = telemetry.TraceID(inMeta)
 	}
 	return by
 }
 
-// metaOf is the _meta of a request, nil for none.
-func metaOf(req mcp.Request) mcp.Meta {
+// requestMeta is the _meta of a request, nil for none.
+func requestMeta(req mcp.Request) mcp.Meta {
 	if p := req.GetParams(); p != nil && !reflect.ValueOf(p).IsNil() {
 		return p.GetMeta()
 	}

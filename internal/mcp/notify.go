@@ -9,8 +9,8 @@ import (
 	"comet/internal/tools"
 )
 
-// Changed hears from the tools what clients are to be told; it does not block.
-func (g *Server) Changed(c tools.Change) {
+// OnChange hears from the tools what clients are to be told; it does not block.
+func (g *Server) OnChange(c tools.Change) {
 	switch c.Kind {
 	case tools.ToolsChanged:
 		g.notifyTools()
@@ -19,29 +19,29 @@ func (g *Server) Changed(c tools.Change) {
 	case tools.ResourcesChanged:
 		g.notifyResources()
 	case tools.ResourceUpdated:
-		g.subs.tell(c.URI)
+		g.subs.resourceUpdated(c.URI)
 	}
 }
 
 // notifyTools, notifyPrompts and notifyResources have the SDK tell its clients that a list
 // changed: it does when it is given something.
 func (g *Server) notifyTools() {
-	for _, s := range g.everyServer() {
-		s.AddTool(&mcp.Tool{Name: everyTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.answerCall)
+	for _, s := range g.sdkServers() {
+		s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
 	}
 }
 
 func (g *Server) notifyPrompts() {
-	for _, s := range g.everyServer() {
-		s.AddPrompt(&mcp.Prompt{Name: everyPrompt}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-			return nil, invalid("there is no such prompt")
+	for _, s := range g.sdkServers() {
+		s.AddPrompt(&mcp.Prompt{Name: placeholderPrompt}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return nil, invalidParams("there is no such prompt")
 		})
 	}
 }
 
 func (g *Server) notifyResources() {
-	for _, s := range g.everyServer() {
-		s.AddResource(&mcp.Resource{URI: everyResource, Name: everyResource}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	for _, s := range g.sdkServers() {
+		s.AddResource(&mcp.Resource{URI: placeholderResource, Name: placeholderResource}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			return nil, mcp.ResourceNotFoundError(r.Params.URI)
 		})
 	}

@@ -23,17 +23,17 @@ func asking(ctx context.Context, ask askFunc) (*mcp.CallToolResult, error) {
 
 func TestParkedCalls(t *testing.T) {
 	t.Parallel()
-	yes := mcp.InputResponseMap{askName: &mcp.ElicitResult{Action: "accept"}}
-	begin := func(t *testing.T, p *parked, token string) (state string) {
+	yes := mcp.InputResponseMap{questionName: &mcp.ElicitResult{Action: "accept"}}
+	begin := func(t *testing.T, p *suspendedCalls, token string) (state string) {
 		t.Helper()
-		res, err := p.next(t.Context(), p.run(t.Context(), token, "fs:write", asking))
+		res, err := p.next(t.Context(), p.start(t.Context(), token, "fs:write", asking))
 		require.NoError(t, err)
 		require.NotEmpty(t, res.InputRequests)
 		return res.RequestState
 	}
-	setup := func(t *testing.T) *parked {
+	setup := func(t *testing.T) *suspendedCalls {
 		t.Helper()
-		p := newParked(time.Now)
+		p := newSuspendedCalls(time.Now)
 		t.Cleanup(p.stop)
 		return p
 	}
@@ -63,22 +63,22 @@ func TestParkedCalls(t *testing.T) {
 	t.Run("one token takes a part of the places", func(t *testing.T) {
 		t.Parallel()
 		p := setup(t)
-		for range maxParkedEach {
+		for range maxSuspendedPerToken {
 			begin(t, p, "token")
 		}
-		_, err := p.next(t.Context(), p.run(t.Context(), "token", "fs:write", asking))
+		_, err := p.next(t.Context(), p.start(t.Context(), "token", "fs:write", asking))
 		require.ErrorContains(t, err, "too many")
 		begin(t, p, "other")
 	})
 
 	t.Run("a stop ends them and waits for their end", func(t *testing.T) {
 		t.Parallel()
-		p := newParked(time.Now)
+		p := newSuspendedCalls(time.Now)
 		var ended sync.WaitGroup
 		ended.Add(2)
 		begin(t, p, "token")
 		for range 2 { // of whose clients nobody has heard
-			p.run(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
+			p.start(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
 				<-ctx.Done()
 				ended.Done()
 				return nil, ctx.Err()
@@ -95,7 +95,7 @@ func TestParkedCalls(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		over := make(chan struct{})
-		_, err := p.next(gone, p.run(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
+		_, err := p.next(gone, p.start(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
 			<-ctx.Done()
 			close(over)
 			return nil, ctx.Err()

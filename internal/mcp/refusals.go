@@ -13,96 +13,96 @@ import (
 // The codes of refusals that are about HTTP and not about the message: what servers of the
 // TypeScript SDK say.
 const (
-	codeRefused   = -32000
+	codeHTTPError = -32000
 	codeNoSession = -32001
 )
 
-// mostRefusal is how much of a refusal of the SDK's is read, in bytes.
-const mostRefusal = 1024
+// maxSDKError is how much of a refusal of the SDK's is read, in bytes.
+const maxSDKError = 1024
 
-// answer is an answer whose refusals are messages of JSON-RPC, so that a client can tell them
+// resultFilter is an answer whose refusals are messages of JSON-RPC, so that a client can tell them
 // from those of a proxy. The SDK refuses in plain text; that is kept back until the SDK is
 // done, and said anew. Everything else, streams above all, goes its way.
-type answer struct {
-	*patient
+type resultFilter struct {
+	*deadlineWriter
 	r *http.Request
 	// id is that of the request, once it was read; nil for none.
 	id any
 
 	status int    // of a refusal that is kept back, 0 for none
-	said   []byte // in it
+	body   []byte // in it
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *answer) WriteHeader(status int) {
+func (a *resultFilter) WriteHeader(status int) {
 	kind := a.Header().Get("Content-Type")
 	if status >= http.StatusBadRequest && !strings.HasPrefix(kind, "application/json") {
 		a.status = status
 		return
 	}
-	a.patient.WriteHeader(status)
+	a.deadlineWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
-func (a *answer) Write(b []byte) (int, error) {
+func (a *resultFilter) Write(b []byte) (int, error) {
 	if a.status == 0 {
-		return a.patient.Write(b)
+		return a.deadlineWriter.Write(b)
 	}
-	a.said = append(a.said, b[:min(len(b), mostRefusal-len(a.said))]...)
+	a.body = append(a.body, b[:min(len(b), maxSDKError-len(a.body))]...)
 	return len(b), nil
 }
 
 // Flush implements http.Flusher.
-func (a *answer) Flush() {
+func (a *resultFilter) Flush() {
 	if a.status == 0 {
-		a.patient.Flush()
+		a.deadlineWriter.Flush()
 	}
 }
 
 // finish says what was kept back.
-func (a *answer) finish() {
-	defer a.last()
+func (a *resultFilter) finish() {
+	defer a.extendWriteDeadline()
 	if a.status == 0 {
 		return
 	}
-	status, said := a.status, strings.TrimSpace(string(a.said))
+	status, said := a.status, strings.TrimSpace(string(a.body))
 	a.status = 0
 	for _, header := range []string{"Content-Length", "Cache-Control", "Connection"} {
 		a.Header().Del(header)
 	}
-	c, sentence := inOwnWords(a.r, status, said)
+	c, sentence := explainSDKError(a.r, status, said)
 	id := a.id
 	if status == http.StatusNotFound { // of the session: a client that finds its own id here takes it for an answer
 		id = nil
 	}
-	refuse(a, status, id, c, sentence)
+	writeHTTPError(a, status, id, c, sentence)
 }
 
-// refuse answers a request that is not taken. code is what is wrong, "" where that has no name.
-func refuse(w http.ResponseWriter, status int, id any, code errs.Code, sentence string) {
-	rpc := int64(codeRefused)
+// writeHTTPError answers a request that is not taken. code is what is wrong, "" where that has no name.
+func writeHTTPError(w http.ResponseWriter, status int, id any, code errs.Code, sentence string) {
+	rpc := int64(codeHTTPError)
 	switch status {
 	case http.StatusNotFound:
 		rpc = codeNoSession
 	case http.StatusBadRequest:
 		rpc = jsonrpc.CodeInvalidRequest
 	}
-	answerError(w, status, id, &jsonrpc.Error{Code: rpc, Message: sentence, Data: refusalData(status, code)})
+	writeRPCError(w, status, id, &jsonrpc.Error{Code: rpc, Message: sentence, Data: errorData(status, code)})
 }
 
-// refusalData is what a program reads of a refusal: the status, which libraries keep to
+// errorData is what a program reads of a refusal: the status, which libraries keep to
 // themselves, and the code as the errors of this door are written.
-func refusalData(status int, code errs.Code) []byte {
+func errorData(status int, code errs.Code) []byte {
 	if code == "" {
 		return fmt.Appendf(nil, `{"status":%d}`, status)
 	}
 	return fmt.Appendf(nil, `{"code":%q,"status":%d}`, strings.ToUpper(strings.ReplaceAll(string(code), "-", "_")), status)
 }
 
-// inOwnWords is what a refusal of the SDK's means: what is wrong, and what to do about it.
-func inOwnWords(r *http.Request, status int, said string) (code errs.Code, sentence string) {
-	for _, w := range sdkWords() {
-		if w.status == status && strings.Contains(said, w.said) {
+// explainSDKError is what a refusal of the SDK's means: what is wrong, and what to do about it.
+func explainSDKError(r *http.Request, status int, said string) (code errs.Code, sentence string) {
+	for _, w := range sdkErrors() {
+		if w.status == status && strings.Contains(said, w.contains) {
 			return w.code, w.sentence
 		}
 	}
@@ -110,7 +110,7 @@ func inOwnWords(r *http.Request, status int, said string) (code errs.Code, sente
 	case http.StatusNotFound:
 		return errs.NotFound, "the session is not known: it has ended, or the server was started again; begin one with initialize"
 	case http.StatusMethodNotAllowed:
-		if r.Header.Get("Mcp-Protocol-Version") >= stateless {
+		if r.Header.Get("Mcp-Protocol-Version") >= statelessVersion {
 			return errs.MethodNotAllowed, "this revision has no sessions and knows only POST"
 		}
 		return errs.MethodNotAllowed, "POST brings a message, GET opens the stream of a session, DELETE ends a session; there is nothing else here"
@@ -127,19 +127,19 @@ func inOwnWords(r *http.Request, status int, said string) (code errs.Code, sente
 	return errs.InvalidRequest, "the request is none that this door knows (MCP, Streamable HTTP)"
 }
 
-// sdkWord is a refusal of the SDK's by a part of its text.
-type sdkWord struct {
+// sdkError is a refusal of the SDK's by a part of its text.
+type sdkError struct {
 	status   int
-	said     string
+	contains string
 	code     errs.Code
 	sentence string
 }
 
-func sdkWords() []sdkWord {
+func sdkErrors() []sdkError {
 	const wrong = http.StatusBadRequest
-	return []sdkWord{
+	return []sdkError{
 		{http.StatusForbidden, "session user mismatch", errs.ForeignAgent, "the session is another token's; begin one with initialize"},
-		{wrong, "Unsupported protocol version", errs.InvalidHeader, "Mcp-Protocol-Version names a revision that comet does not speak; it speaks " + strings.Join(revisions(), ", ")},
+		{wrong, "Unsupported protocol version", errs.InvalidHeader, "Mcp-Protocol-Version names a revision that comet does not speak; it speaks " + strings.Join(protocolVersions(), ", ")},
 		{wrong, "Accept must contain both", errs.NotAcceptable, "the answer may be JSON or a stream: send Accept: application/json, text/event-stream"},
 		{wrong, "for GET requests", errs.NotAcceptable, "the answer is a stream: send Accept: text/event-stream"},
 		{wrong, "GET requires", errs.InvalidHeader, "the stream is that of a session: send its Mcp-Session-Id"},
@@ -150,7 +150,7 @@ func sdkWords() []sdkWord {
 	}
 }
 
-// revisions are those that comet speaks, the newest first.
-func revisions() []string {
-	return []string{stateless, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
+// protocolVersions are those that comet speaks, the newest first.
+func protocolVersions() []string {
+	return []string{statelessVersion, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 }

@@ -19,7 +19,7 @@ func TestAnAnswer(t *testing.T) {
 	serve := func(fn http.HandlerFunc) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, Path, nil)
-		a := &answer{patient: newPatient(w, time.Minute), r: r, id: json.RawMessage("5")}
+		a := &resultFilter{deadlineWriter: newDeadlineWriter(w, time.Minute), r: r, id: json.RawMessage("5")}
 		fn(a, r)
 		a.finish()
 		return w
@@ -29,7 +29,7 @@ func TestAnAnswer(t *testing.T) {
 		t.Parallel()
 		w := serve(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", "POST")
-			http.Error(w, strings.Repeat("x", 10*mostRefusal), http.StatusMethodNotAllowed)
+			http.Error(w, strings.Repeat("x", 10*maxSDKError), http.StatusMethodNotAllowed)
 		})
 		require.Equal(t, http.StatusMethodNotAllowed, w.Code)
 		require.Equal(t, "POST", w.Header().Get("Allow"))
@@ -50,7 +50,7 @@ func TestAnAnswer(t *testing.T) {
 	t.Run("that is a stream goes its way at once", func(t *testing.T) {
 		t.Parallel()
 		w := httptest.NewRecorder()
-		a := &answer{patient: newPatient(w, time.Minute), r: httptest.NewRequest(http.MethodPost, Path, nil)}
+		a := &resultFilter{deadlineWriter: newDeadlineWriter(w, time.Minute), r: httptest.NewRequest(http.MethodPost, Path, nil)}
 		a.Header().Set("Content-Type", "text/event-stream")
 		_, err := a.Write([]byte("data: 1\n\n"))
 		require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestAStreamEndsInOrder(t *testing.T) {
 	t.Parallel()
 	over := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := &answer{patient: newPatient(w, 10*time.Millisecond), r: r}
+		a := &resultFilter{deadlineWriter: newDeadlineWriter(w, 10*time.Millisecond), r: r}
 		defer a.finish()
 		a.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(a, "data: 1\n\n")

@@ -11,139 +11,139 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// kind is what a value of a message may be.
-type kind uint8
+// jsonKind is what a value of a message may be.
+type jsonKind uint8
 
 const (
-	isAnything kind = iota
-	isText
-	isTruth
-	isNumber
-	isList
-	isObject
+	kindAny jsonKind = iota
+	kindString
+	kindBool
+	kindNumber
+	kindArray
+	kindObject
 )
 
-// says is the kind in a sentence: “params.name must be a text”.
-func (k kind) says() string {
+// describe is the kind in a sentence: “params.name must be a text”.
+func (k jsonKind) describe() string {
 	return [...]string{"anything", "a text", "true or false", "a number", "a list", "an object"}[k]
 }
 
 // kindOf is what a valid value of JSON is; null has none.
-func kindOf(raw json.RawMessage) (k kind, null bool) {
+func kindOf(raw json.RawMessage) (k jsonKind, null bool) {
 	switch raw[0] {
 	case 'n':
-		return isAnything, true
+		return kindAny, true
 	case '"':
-		return isText, false
+		return kindString, false
 	case 't', 'f':
-		return isTruth, false
+		return kindBool, false
 	case '[':
-		return isList, false
+		return kindArray, false
 	case '{':
-		return isObject, false
+		return kindObject, false
 	}
-	return isNumber, false
+	return kindNumber, false
 }
 
-// shape is what a value has to look like so that the SDK can read it. What it cannot read it
+// schema is what a value has to look like so that the SDK can read it. What it cannot read it
 // refuses in the words of its library, which are about Go and not about the message.
-type shape struct {
-	kind kind
-	// members are those of an object that have a shape of their own; others may be anything.
-	members map[string]*shape
-	// each is what is in a list, or in an object whose members have no names of their own.
-	each *shape
-	// needs are the members that have to be there.
-	needs []string
-	// words are the only texts that there may be; nil for any.
-	words []string
+type schema struct {
+	kind jsonKind
+	// properties are those of an object that have a shape of their own; others may be anything.
+	properties map[string]*schema
+	// items is what is in a list, or in an object whose members have no names of their own.
+	items *schema
+	// required are the members that have to be there.
+	required []string
+	// enum are the only texts that there may be; nil for any.
+	enum []string
 }
 
-// shapeOf is the shape of what the SDK reads into a type.
-func shapeOf(t reflect.Type) *shape {
+// schemaOf is the shape of what the SDK reads into a type.
+func schemaOf(t reflect.Type) *schema {
 	switch t {
 	case reflect.TypeFor[json.RawMessage]():
-		return &shape{}
+		return &schema{}
 	case reflect.TypeFor[mcp.InputResponse](): // it is told by its members which one it is
-		s := shapeOf(reflect.TypeFor[mcp.ElicitResult]())
-		root := &shape{kind: isObject, members: map[string]*shape{"_meta": {kind: isObject}, "uri": {kind: isText}, "name": {kind: isText}}}
-		s.members["roots"] = &shape{kind: isList, each: root}
-		return s.with("action")
+		s := schemaOf(reflect.TypeFor[mcp.ElicitResult]())
+		root := &schema{kind: kindObject, properties: map[string]*schema{"_meta": {kind: kindObject}, "uri": {kind: kindString}, "name": {kind: kindString}}}
+		s.properties["roots"] = &schema{kind: kindArray, items: root}
+		return s.require("action")
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return shapeOf(t.Elem())
+		return schemaOf(t.Elem())
 	case reflect.String:
-		return &shape{kind: isText}
+		return &schema{kind: kindString}
 	case reflect.Bool:
-		return &shape{kind: isTruth}
+		return &schema{kind: kindBool}
 	case reflect.Int, reflect.Int64, reflect.Float64:
-		return &shape{kind: isNumber}
+		return &schema{kind: kindNumber}
 	case reflect.Slice:
-		return &shape{kind: isList, each: shapeOf(t.Elem())}
+		return &schema{kind: kindArray, items: schemaOf(t.Elem())}
 	case reflect.Map:
-		return &shape{kind: isObject, each: shapeOf(t.Elem())}
+		return &schema{kind: kindObject, items: schemaOf(t.Elem())}
 	case reflect.Struct:
-		s := &shape{kind: isObject, members: map[string]*shape{}}
-		s.addMembers(t)
+		s := &schema{kind: kindObject, properties: map[string]*schema{}}
+		s.addProperties(t)
 		return s
 	}
-	return &shape{}
+	return &schema{}
 }
 
-func (s *shape) addMembers(t reflect.Type) {
+func (s *schema) addProperties(t reflect.Type) {
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			s.addMembers(f.Type)
+			s.addProperties(f.Type)
 		case f.IsExported() && name != "" && name != "-":
-			s.members[name] = shapeOf(f.Type)
+			s.properties[name] = schemaOf(f.Type)
 		}
 	}
 }
 
-// with is the shape of an object that has to have some members.
-func (s *shape) with(needs ...string) *shape {
-	s.needs = needs
+// require is the shape of an object that has to have some members.
+func (s *schema) require(needs ...string) *schema {
+	s.required = needs
 	return s
 }
 
-// wrong is what is wrong with a value, in a sentence that names where; "" for nothing. null is
+// check is what is wrong with a value, in a sentence that names where; "" for nothing. null is
 // the same as nothing. A member that comes twice has to be right twice.
-func (s *shape) wrong(at string, raw json.RawMessage) string {
+func (s *schema) check(at string, raw json.RawMessage) string {
 	is, null := kindOf(raw)
 	switch {
-	case null || s.kind == isAnything:
+	case null || s.kind == kindAny:
 		return ""
 	case is != s.kind:
-		return fmt.Sprintf("%s must be %s", at, s.kind.says())
-	case s.kind == isText && s.words != nil:
+		return fmt.Sprintf("%s must be %s", at, s.kind.describe())
+	case s.kind == kindString && s.enum != nil:
 		var word string
-		if err := json.Unmarshal(raw, &word); err != nil || !slices.Contains(s.words, word) {
-			return fmt.Sprintf("%s must be one of %s", at, strings.Join(s.words, ", "))
+		if err := json.Unmarshal(raw, &word); err != nil || !slices.Contains(s.enum, word) {
+			return fmt.Sprintf("%s must be one of %s", at, strings.Join(s.enum, ", "))
 		}
-	case s.kind == isList && s.each.kind != isAnything:
-		return s.wrongInList(at, raw)
-	case s.kind == isObject && (s.members != nil || s.each != nil && s.each.kind != isAnything):
-		return s.wrongInObject(at, raw)
+	case s.kind == kindArray && s.items.kind != kindAny:
+		return s.checkArray(at, raw)
+	case s.kind == kindObject && (s.properties != nil || s.items != nil && s.items.kind != kindAny):
+		return s.checkObject(at, raw)
 	}
 	return ""
 }
 
-func (s *shape) wrongInList(at string, raw json.RawMessage) string {
+func (s *schema) checkArray(at string, raw json.RawMessage) string {
 	var values []json.RawMessage
 	_ = json.Unmarshal(raw, &values) // it is a list
 	for i, value := range values {
-		if problem := s.each.wrong(fmt.Sprintf("%s[%d]", at, i), value); problem != "" {
+		if problem := s.items.check(fmt.Sprintf("%s[%d]", at, i), value); problem != "" {
 			return problem
 		}
 	}
 	return ""
 }
 
-func (s *shape) wrongInObject(at string, raw json.RawMessage) string {
-	missing := slices.Clone(s.needs)
+func (s *schema) checkObject(at string, raw json.RawMessage) string {
+	missing := slices.Clone(s.required)
 	values := json.NewDecoder(bytes.NewReader(raw))
 	_, _ = values.Token() // the brace; all of it is valid
 	for values.More() {
@@ -153,14 +153,14 @@ func (s *shape) wrongInObject(at string, raw json.RawMessage) string {
 		if values.Decode(&value) != nil {
 			return at + " cannot be read"
 		}
-		of := s.each
-		if s.members != nil {
-			of = s.members[name]
+		of := s.items
+		if s.properties != nil {
+			of = s.properties[name]
 		}
 		if of == nil {
 			continue
 		}
-		if problem := of.wrong(at+"."+clip(strings.ToValidUTF8(name, "?")), value); problem != "" {
+		if problem := of.check(at+"."+clip(strings.ToValidUTF8(name, "?")), value); problem != "" {
 			return problem
 		}
 		if string(value) != "null" {

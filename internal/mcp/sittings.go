@@ -4,67 +4,67 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sitting is a session that has a place. The SDK throws away the answers to the calls that are
+// openSession is a session that has a place. The SDK throws away the answers to the calls that are
 // under way in a session which it closes, so one is closed when there are none.
-type sitting struct {
-	session *mcp.ServerSession
-	calls   int
-	ending  bool
+type openSession struct {
+	sdk      *mcp.ServerSession
+	inFlight int
+	closing  bool
 }
 
-// seat gives the place to a session, which has it until it ends, however that comes about. A
+// bind gives the place to a session, which has it until it ends, however that comes about. A
 // session whose client is gone already has one too.
-func (p *place) seat(session *mcp.ServerSession) {
-	g := p.of
+func (p *slot) bind(session *mcp.ServerSession) {
+	g := p.table
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stopped {
 		return // it ends with the process
 	}
-	s := &sitting{session: session}
-	held := g.take(p.secret, p.left)
-	if !p.left {
-		s.calls, p.handed = 1, s
+	s := &openSession{sdk: session}
+	held := g.newSlot(p.token, p.released)
+	if !p.released {
+		s.inFlight, p.boundTo = 1, s
 	}
-	p.left, held.counts = true, true // it is handed on
-	who := g.by[p.secret]
+	p.released, held.counted = true, true // it is handed on
+	who := g.holders[p.token]
 	who.sessions[s] = true
-	g.sittings[session.ID()] = s
+	g.byID[session.ID()] = s
 	g.running.Go(func() {
 		_ = session.Wait()
 		g.mu.Lock()
 		delete(who.sessions, s)
-		delete(g.sittings, session.ID())
+		delete(g.byID, session.ID())
 		g.mu.Unlock()
-		held.leave()
+		held.release()
 	})
 }
 
-// asks notes that a request is under way in a session, until done is called.
-func (g *guests) asks(id string) (done func()) {
+// beginRequest notes that a request is under way in a session, until done is called.
+func (g *sessions) beginRequest(id string) (done func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.sittings[id]
+	s := g.byID[id]
 	if s == nil {
 		return func() {}
 	}
-	s.calls++
+	s.inFlight++
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.answered(s)
+		g.endRequest(s)
 	}
 }
 
-// answered notes the end of a request; g.mu is held.
-func (g *guests) answered(s *sitting) {
-	s.calls--
-	g.closeIdle(s)
+// endRequest notes the end of a request; g.mu is held.
+func (g *sessions) endRequest(s *openSession) {
+	s.inFlight--
+	g.closeIfIdle(s)
 }
 
-// closeIdle closes a session that is to end and in which no call is under way; g.mu is held.
-func (g *guests) closeIdle(s *sitting) {
-	if s.ending && s.calls == 0 && !g.stopped {
-		g.running.Go(func() { _ = s.session.Close() })
+// closeIfIdle closes a session that is to end and in which no call is under way; g.mu is held.
+func (g *sessions) closeIfIdle(s *openSession) {
+	if s.closing && s.inFlight == 0 && !g.stopped {
+		g.running.Go(func() { _ = s.sdk.Close() })
 	}
 }

@@ -9,67 +9,67 @@ import (
 	"comet/internal/errs"
 )
 
-// placeKey is under which the context of a session's first request has its place.
-type placeKey struct{}
+// slotKey is under which the context of a session's first request has its place.
+type slotKey struct{}
 
-// stay serves a request that may last or begin what lasts. A stream ends with the server, and
+// serveLimited serves a request that may last or begin what lasts. A stream ends with the server, and
 // when its token does; a call is answered.
-func (d *Handler) stay(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	who, _ := r.Context().Value(visitorKey{}).(visitor)
-	listens := r.Header.Get("Mcp-Protocol-Version") >= stateless && r.Header.Get("Mcp-Method") == "subscriptions/listen"
+func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	who, _ := r.Context().Value(identityKey{}).(identity)
+	listens := r.Header.Get("Mcp-Protocol-Version") >= statelessVersion && r.Header.Get("Mcp-Method") == "subscriptions/listen"
 	switch {
 	case r.Method == http.MethodGet:
-		ctx, cancel := d.ending(r.Context())
+		ctx, cancel := d.untilDrained(r.Context())
 		defer cancel()
-		defer d.guests.stream(who.secret, cancel).leave()
+		defer d.sessions.addStream(who.token, cancel).release()
 		r = r.WithContext(ctx)
-	case r.Method == http.MethodPost && (listens || r.Header.Get("Mcp-Protocol-Version") < stateless && r.Header.Get("Mcp-Session-Id") == ""):
-		p, err := d.guests.enter(who.secret)
+	case r.Method == http.MethodPost && (listens || r.Header.Get("Mcp-Protocol-Version") < statelessVersion && r.Header.Get("Mcp-Session-Id") == ""):
+		p, err := d.sessions.reserve(who.token)
 		if err != nil {
-			d.turnAway(w, err)
+			d.writeLimitReached(w, err)
 			return
 		}
-		defer p.leave()
+		defer p.release()
 		ctx, cancel := r.Context(), context.CancelFunc(func() {})
 		if listens {
-			ctx, cancel = d.ending(ctx)
-			p.listen(cancel)
+			ctx, cancel = d.untilDrained(ctx)
+			p.cancelOnRevoke(cancel)
 		}
 		defer cancel()
-		r = r.WithContext(context.WithValue(ctx, placeKey{}, p))
-	case r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") < stateless:
-		defer d.guests.asks(r.Header.Get("Mcp-Session-Id"))()
+		r = r.WithContext(context.WithValue(ctx, slotKey{}, p))
+	case r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") < statelessVersion:
+		defer d.sessions.beginRequest(r.Header.Get("Mcp-Session-Id"))()
 	}
 	next.ServeHTTP(w, r)
 }
 
-// ending is a context that ends with the server.
-func (d *Handler) ending(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilDrained is a context that ends with the server.
+func (d *Handler) untilDrained(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(d.drained, cancel)
+	stop := context.AfterFunc(d.draining, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// turnAway answers a request for which there is no place.
-func (d *Handler) turnAway(w http.ResponseWriter, err error) {
+// writeLimitReached answers a request for which there is no place.
+func (d *Handler) writeLimitReached(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", "60")
 	var id any
-	if a, ok := w.(*answer); ok {
+	if a, ok := w.(*resultFilter); ok {
 		id = a.id
 	}
-	refuse(w, http.StatusServiceUnavailable, id, errs.CodeOf(err), errs.From(err).Detail)
+	writeHTTPError(w, http.StatusServiceUnavailable, id, errs.CodeOf(err), errs.From(err).Detail)
 }
 
-// seated gives a session the place that its first request has taken.
-func seated(next mcp.MethodHandler) mcp.MethodHandler {
+// bindSession gives a session the place that its first request has taken.
+func bindSession(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
 		if method != "initialize" || err != nil {
 			return res, err
 		}
-		p, ok := ctx.Value(placeKey{}).(*place)
+		p, ok := ctx.Value(slotKey{}).(*slot)
 		if session, is := req.GetSession().(*mcp.ServerSession); ok && is {
-			p.seat(session)
+			p.bind(session)
 		}
 		return res, nil
 	}

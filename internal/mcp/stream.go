@@ -12,63 +12,63 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// stream is a client's own connection, such as stdio, a message a line. The SDK's ends at the
+// streamConn is a client's own connection, such as stdio, a message a line. The SDK's ends at the
 // first line that is no message, and at the end of the input forgets what it was asked; here
 // such a line is answered, and the end waits for the answers.
-type stream struct {
-	lines *bufio.Scanner
-	out   io.WriteCloser
-	gone  chan struct{} // by Close
-	close sync.Once
+type streamConn struct {
+	lines  *bufio.Scanner
+	out    io.WriteCloser
+	closed chan struct{} // by Close
+	close  sync.Once
 
-	next    []byte        // of the line that the SDK reads
-	writing sync.Mutex    // one line to the client at a time
-	open    int           // requests that are not answered yet; under writing
-	idle    chan struct{} // has one when there may be none
-	batches bool          // the client's revision has them
-	grammar grammar
+	pending    []byte        // of the line that the SDK reads
+	writing    sync.Mutex    // one line to the client at a time
+	unanswered int           // requests that are not answered yet; under writing
+	idle       chan struct{} // has one when there may be none
+	batches    bool          // the client's revision has them
+	schemas    requestSchemas
 }
 
-// overStream is the transport of a connection of one client.
-func overStream(in io.Reader, out io.WriteCloser) mcp.Transport {
-	s := &stream{out: out, gone: make(chan struct{}), idle: make(chan struct{}, 1), batches: true, grammar: newGrammar()}
-	s.lines = linesOf(in, maxLine, func() {
+// newStreamTransport is the transport of a connection of one client.
+func newStreamTransport(in io.Reader, out io.WriteCloser) mcp.Transport {
+	s := &streamConn{out: out, closed: make(chan struct{}), idle: make(chan struct{}, 1), batches: true, schemas: newRequestSchemas()}
+	s.lines = boundedLines(in, maxLine, func() {
 		s.writing.Lock()
 		defer s.writing.Unlock()
-		s.refuse(errorMessage(nil, badMessage("%s", lineTooLong())))
+		s.reject(errorResponse(nil, invalidRequest("%s", lineTooLongText())))
 	})
 	return &mcp.IOTransport{Reader: io.NopCloser(s), Writer: streamWriter{s}}
 }
 
 // Read implements io.Reader: lines that are messages, until there are no more and all that
 // was asked is answered.
-func (s *stream) Read(p []byte) (int, error) {
-	for len(s.next) == 0 {
+func (s *streamConn) Read(p []byte) (int, error) {
+	for len(s.pending) == 0 {
 		if !s.lines.Scan() {
 			s.drain()
 			return 0, io.EOF // a client that is gone is no failure
 		}
-		if line := bytes.TrimSpace(s.lines.Bytes()); len(line) > 0 && s.takes(line) {
-			s.next = append(bytes.Clone(line), '\n')
+		if line := bytes.TrimSpace(s.lines.Bytes()); len(line) > 0 && s.accept(line) {
+			s.pending = append(bytes.Clone(line), '\n')
 		}
 	}
-	n := copy(p, s.next)
-	s.next = s.next[n:]
+	n := copy(p, s.pending)
+	s.pending = s.pending[n:]
 	return n, nil
 }
 
-// takes reports whether a line can be read as messages; the client is told what is wrong.
-func (s *stream) takes(line []byte) bool {
+// accept reports whether a line can be read as messages; the client is told what is wrong.
+func (s *streamConn) accept(line []byte) bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	list := []json.RawMessage{line}
 	if line[0] == '[' && json.Unmarshal(line, &list) == nil {
 		if !s.batches {
-			s.refuse(errorMessage(nil, badMessage("this revision has no batches: one message a line")))
+			s.reject(errorResponse(nil, invalidRequest("this revision has no batches: one message a line")))
 			return false
 		}
-		if answers := s.grammar.judgeBatch(line); answers != nil {
-			s.refuse(answers)
+		if answers := s.schemas.checkBatch(line); answers != nil {
+			s.reject(answers)
 			return false
 		}
 	}
@@ -76,39 +76,39 @@ func (s *stream) takes(line []byte) bool {
 	for _, raw := range list {
 		msg, err := jsonrpc.DecodeMessage(raw)
 		if err != nil {
-			id, problem := unreadable(raw)
-			s.refuse(errorMessage(rawID(id), problem))
+			id, problem := decodeError(raw)
+			s.reject(errorResponse(rawID(id), problem))
 			return false
 		}
 		req, ok := msg.(*jsonrpc.Request)
 		if !ok || !req.IsCall() {
 			continue
 		}
-		if problem := s.grammar.judge(req); problem != nil {
-			s.refuse(errorMessage(req.ID.Raw(), problem))
+		if problem := s.schemas.check(req); problem != nil {
+			s.reject(errorResponse(req.ID.Raw(), problem))
 			return false
 		}
 		if req.Method != "subscriptions/listen" { // which lasts
 			asked++
 		}
 	}
-	s.open += asked
+	s.unanswered += asked
 	return len(list) > 0
 }
 
-// refuse answers a line; s.writing is held.
-func (s *stream) refuse(answer any) {
+// reject answers a line; s.writing is held.
+func (s *streamConn) reject(answer any) {
 	text, _ := json.Marshal(answer) // of what came as JSON
 	_, _ = s.out.Write(append(text, '\n'))
 }
 
 // drain waits until what was asked is answered.
-func (s *stream) drain() {
-	late := time.NewTimer(lastAnswers)
+func (s *streamConn) drain() {
+	late := time.NewTimer(drainTimeout)
 	defer late.Stop()
 	for {
 		s.writing.Lock()
-		answered := s.open <= 0
+		answered := s.unanswered <= 0
 		s.writing.Unlock()
 		if answered {
 			return
@@ -117,14 +117,14 @@ func (s *stream) drain() {
 		case <-s.idle:
 		case <-late.C:
 			return
-		case <-s.gone:
+		case <-s.closed:
 			return
 		}
 	}
 }
 
 // streamWriter is where the SDK writes.
-type streamWriter struct{ *stream }
+type streamWriter struct{ *streamConn }
 
 // Write implements io.Writer: a line, which is one message or a batch of them.
 func (w streamWriter) Write(line []byte) (int, error) {
@@ -136,13 +136,13 @@ func (w streamWriter) Write(line []byte) (int, error) {
 		list = []json.RawMessage{line}
 	}
 	for _, raw := range list {
-		w.said(raw)
+		w.noteResponse(raw)
 	}
 	return n, err
 }
 
-// said takes note of a message to the client.
-func (w streamWriter) said(raw json.RawMessage) {
+// noteResponse takes note of a message to the client.
+func (w streamWriter) noteResponse(raw json.RawMessage) {
 	var m struct {
 		ID     json.RawMessage `json:"id"`
 		Method string          `json:"method"`
@@ -156,7 +156,7 @@ func (w streamWriter) said(raw json.RawMessage) {
 	if v := m.Result.ProtocolVersion; v != "" {
 		w.batches = v < "2025-06-18"
 	}
-	if w.open--; w.open <= 0 {
+	if w.unanswered--; w.unanswered <= 0 {
 		select {
 		case w.idle <- struct{}{}:
 		default:
@@ -166,6 +166,6 @@ func (w streamWriter) said(raw json.RawMessage) {
 
 // Close implements io.Closer.
 func (w streamWriter) Close() error {
-	w.stream.close.Do(func() { close(w.gone) })
+	w.streamConn.close.Do(func() { close(w.closed) })
 	return w.out.Close()
 }

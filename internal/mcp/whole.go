@@ -11,25 +11,25 @@ import (
 // keeps that in a field that only its reader of JSON can fill. For others than the client
 // nothing may be kept: another token may see less.
 
-// wholeResource is an upstream's answer to resources/read for a client of the revision.
-func wholeResource(revision string, r *mcp.ReadResourceResult) *mcp.ReadResourceResult {
+// resourceResult is an upstream's answer to resources/read for a client of the revision.
+func resourceResult(revision string, r *mcp.ReadResourceResult) *mcp.ReadResourceResult {
 	out := &mcp.ReadResourceResult{}
-	whole(revision, out)
+	markComplete(revision, out)
 	out.Meta, out.Contents = r.Meta, r.Contents
 	out.Cacheable = mcp.Cacheable{TTLMs: max(r.TTLMs, 0), CacheScope: "private"}
 	return out
 }
 
-// wholePrompt is an upstream's answer to prompts/get for a client of the revision.
-func wholePrompt(revision string, r *mcp.GetPromptResult) *mcp.GetPromptResult {
+// promptResult is an upstream's answer to prompts/get for a client of the revision.
+func promptResult(revision string, r *mcp.GetPromptResult) *mcp.GetPromptResult {
 	out := &mcp.GetPromptResult{}
-	whole(revision, out)
+	markComplete(revision, out)
 	out.Meta, out.Description, out.Messages = r.Meta, r.Description, r.Messages
 	return out
 }
 
-func whole(revision string, out any) {
-	if revision >= stateless {
+func markComplete(revision string, out any) {
+	if revision >= statelessVersion {
 		_ = json.Unmarshal([]byte(`{"resultType":"complete"}`), out) // of a constant
 	}
 }

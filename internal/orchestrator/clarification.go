@@ -135,7 +135,7 @@ func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error
 		return err
 	}
 	op.wakeAfterCommit(WakeInbox, t.AgentID)
-	return op.emitTaskEvent(models.EventTaskAnswered, *t, func(d *models.TaskChanged) { d.Answer = answer })
+	return op.emitTaskEvent(models.EventTaskReplied, *t, func(d *models.TaskChanged) { d.Reply = answer })
 }
 
 // maxQuestions limits how many open questions of a session are listed.
@@ -189,13 +189,13 @@ func (o *Orchestrator) OpenQuestion(ctx context.Context, t models.Task) (OpenQue
 // LastReply returns the last reply that a task's agent received, or errs.NotFound if there was
 // none or its event was purged.
 func (o *Orchestrator) LastReply(ctx context.Context, t models.Task) (string, error) {
-	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskAnswered)
+	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskReplied)
 	if err != nil {
 		return "", err
 	}
 	var data models.TaskChanged
 	err = json.Unmarshal(event.Data, &data)
-	return data.Answer, err
+	return data.Reply, err
 }
 
 // TaskAwaitingReply returns the task that waits for a reply: t, or else the first of its

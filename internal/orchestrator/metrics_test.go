@@ -120,7 +120,7 @@ func TestMetrics(t *testing.T) {
 	withHarness(t, "TheLengthOfTheLinesAndThePlacesAreAsTheyAreNow", func(t *testing.T, h *harness) {
 		m := h.meter(t)
 		const open, workers = "comet_tasks_open", "comet_worker"
-		none := map[string]float64{"comet_tasks_open result": 0, "comet_tasks_open agent": 0, "comet_tasks_open retry": 0, "comet_tasks_open answer": 0}
+		none := map[string]float64{"comet_tasks_open result": 0, "comet_tasks_open worker": 0, "comet_tasks_open retry": 0, "comet_tasks_open reply": 0}
 		m.require(none, open)
 		h.worker(t, "a", 3, "work")
 		h.worker(t, "b", 2, "else")
@@ -128,12 +128,12 @@ func TestMetrics(t *testing.T) {
 		for range 6 {
 			ids = append(ids, h.submit(t, "work", nil).ID)
 		}
-		m.require(map[string]float64{"comet_tasks_open result": 3, "comet_tasks_open agent": 3, "comet_tasks_open retry": 0, "comet_tasks_open answer": 0}, open)
+		m.require(map[string]float64{"comet_tasks_open result": 3, "comet_tasks_open worker": 3, "comet_tasks_open retry": 0, "comet_tasks_open reply": 0}, open)
 		_, err := h.Clarify(t.Context(), "a", ids[0], orchestrator.Question{Text: "which?"})
 		require.NoError(t, err)
 		_, err = h.Complete(t.Context(), "a", ids[1], orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
-		m.require(map[string]float64{"comet_tasks_open result": 2, "comet_tasks_open agent": 2, "comet_tasks_open retry": 1, "comet_tasks_open answer": 1}, open)
+		m.require(map[string]float64{"comet_tasks_open result": 2, "comet_tasks_open worker": 2, "comet_tasks_open retry": 1, "comet_tasks_open reply": 1}, open)
 		crew := map[string]float64{
 			"comet_workers online": 2, "comet_workers busy": 0, "comet_workers offline": 0, "comet_worker_places taken": 3, "comet_worker_places free": 2,
 			"comet_worker_breakers closed": 2, "comet_worker_breakers open": 0, "comet_worker_breakers half_open": 0,

@@ -316,7 +316,7 @@ func (m *model) rows() (out []string) {
 			deadline = t.deadline.UnixMicro()
 		}
 		out = append(out, fmt.Sprintf("%s %d %d %s %d %d %s %d", t.id, number(string(t.state), "new", "running", "done", "failed", "cancelled"),
-			number(string(t.waits), "", "agent", "retry", "answer"), t.agent, t.tokens, t.questions, t.failure, deadline))
+			number(string(t.waits), "", "worker", "retry", "reply"), t.agent, t.tokens, t.questions, t.failure, deadline))
 		for n, a := range t.attempts {
 			held[a.agent] += a.held
 			attempts = append(attempts, fmt.Sprintf("%s %d %s %d %s %d", t.id, n+1, a.agent,

@@ -161,7 +161,7 @@ func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set fun
 		version = t.Version
 	}
 	data := models.TaskChanged{
-		TaskID: t.ID, SessionID: t.SessionID, State: t.State, Waits: t.WaitingFor, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
+		TaskID: t.ID, SessionID: t.SessionID, State: t.State, WaitingFor: t.WaitingFor, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
 		Progress: t.Progress, Version: version,
 	}
 	if set != nil {

@@ -142,7 +142,7 @@ func requireLegalEvents(t *testing.T, h *harness) {
 	type open = map[models.EventType][]models.EventType
 	const none = models.EventType("")
 	created, waiting, assigned, started := models.EventTaskCreated, models.EventTaskWaiting, models.EventTaskAssigned, models.EventTaskStarted
-	progress, question, answered, retried := models.EventTaskProgress, models.EventTaskQuestion, models.EventTaskAnswered, models.EventTaskRetried
+	progress, question, answered, retried := models.EventTaskProgress, models.EventTaskQuestion, models.EventTaskReplied, models.EventTaskRetried
 	completed, failed, cancelled := models.EventTaskCompleted, models.EventTaskFailed, models.EventTaskCancelled
 	follow := open{
 		none: {created}, created: {waiting, assigned, retried, failed, started}, // started: one that several do

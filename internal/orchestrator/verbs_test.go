@@ -84,9 +84,9 @@ func TestEachVerbInEachState(t *testing.T) {
 	over, gone := string(errs.TaskState), string(errs.NotFound)
 	for situation, want := range map[string][]string{
 		//               Accept      Progress   Succeed  Fail      FailForNow   Clarify          Answer     Cancel
-		"assigned":     {"running", "running", "done", "failed", "new/retry", "running/answer", over, "cancelled"},
-		"running":      {"running", "running", "done", "failed", "new/retry", "running/answer", over, "cancelled"},
-		"asking":       {"running/answer", "running/answer", "done", "failed", "new/retry", "running/answer", "running", "cancelled"},
+		"assigned":     {"running", "running", "done", "failed", "new/retry", "running/reply", over, "cancelled"},
+		"running":      {"running", "running", "done", "failed", "new/retry", "running/reply", over, "cancelled"},
+		"asking":       {"running/reply", "running/reply", "done", "failed", "new/retry", "running/reply", "running", "cancelled"},
 		"inLine":       {gone, gone, gone, gone, gone, gone, over, "cancelled"},
 		"retry":        {over, over, "done", "=", "=", over, over, "cancelled"},
 		"failedForNow": {over, over, "=", "=", "=", over, over, "cancelled"},

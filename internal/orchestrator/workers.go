@@ -220,7 +220,7 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 		return nil
 	}
 	return op.tx.Emit(models.EventWorkerChanged, w.AgentID, models.WorkerChanged{
-		AgentID: w.AgentID, State: w.State, Was: was, Dialect: w.Protocol, Link: w.Transport, Places: w.Concurrency,
+		AgentID: w.AgentID, State: w.State, PreviousState: was, Protocol: w.Protocol, Transport: w.Transport, Concurrency: w.Concurrency,
 	})
 }
 

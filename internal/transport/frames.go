@@ -24,8 +24,8 @@ type hello struct {
 	AgentID   string `json:"agent_id"`
 	AgentType string `json:"agent_type"`
 	Version   string `json:"version"`
-	// Window is how many task assignments may be unacknowledged.
-	Window           int       `json:"window"`
+	// Concurrency is how many task assignments may be unacknowledged.
+	Concurrency      int       `json:"concurrency"`
 	HeartbeatSeconds float64   `json:"heartbeat_seconds"`
 	ServerTime       time.Time `json:"server_time"`
 }
@@ -33,7 +33,7 @@ type hello struct {
 // helloFrame returns the first frame of a connection.
 func helloFrame(s *Server, c *connection, agent models.Agent, version string) frame {
 	return frame{Hello: &hello{
-		AgentID: c.agentID, AgentType: agent.Type, Version: version, Window: c.concurrency,
+		AgentID: c.agentID, AgentType: agent.Type, Version: version, Concurrency: c.concurrency,
 		HeartbeatSeconds: s.opts.Heartbeat.Seconds(), ServerTime: s.opts.Clock().UTC().Truncate(time.Millisecond),
 	}}
 }

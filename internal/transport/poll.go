@@ -40,13 +40,13 @@ type inboxMessages struct {
 //
 //	@Summary		Poll the inbox
 //	@Description	Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				askInbox
+//	@ID				pollInbox
 //	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth
 //	@Param			wait		query	int		false	"How many seconds to wait for a message"	minimum(0)	maximum(60)	default(0)	example(30)
 //	@Param			limit		query	int		false	"The maximum number of messages to return"	minimum(1)	maximum(1000)	default(100)
-//	@Param			places		query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
 //	@Param			versions	query	string	false	"The protocol versions that the agent supports, separated by commas; the lowest common version is used"	example(1.0,2.0)
 //	@Success		200	{object}	schema.InboxMessages	"The messages; empty if none arrived in time"
 //	@Failure		400	"5003: a parameter is unknown or malformed, or the agent has no type"
@@ -55,9 +55,9 @@ type inboxMessages struct {
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox [get]
 func (s *Server) getInbox(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
-	q := parseQuery(r, "wait", "limit", "places", "versions")
+	q := parseQuery(r, "wait", "limit", "concurrency", "versions")
 	wait := time.Duration(q.intParam("wait", 0, int(maxWait/time.Second), 0)) * time.Second
-	limit, concurrency := q.intParam("limit", 1, maxInboxMessages, 100), q.intParam("places", 1, orchestrator.MaxConcurrency, 1)
+	limit, concurrency := q.intParam("limit", 1, maxInboxMessages, 100), q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
 	if q.err != nil {
 		return q.err
 	}

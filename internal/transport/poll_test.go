@@ -35,7 +35,7 @@ func inboxNotes(t *testing.T, a response) []note {
 func TestAnInboxThatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	runCase(t, "makes the agent one that takes work", nil, func(t *testing.T, h *fixture) {
-		require.Empty(t, h.poll(t, h.agent(t, "ada"), "?places=4"))
+		require.Empty(t, h.poll(t, h.agent(t, "ada"), "?concurrency=4"))
 		w := h.CachedWorker("ada")
 		require.Equal(t, []any{models.WorkerOnline, "notes", transport.Poll, 4}, []any{w.State, w.Protocol, w.Transport, w.Concurrency})
 	})
@@ -152,7 +152,7 @@ func TestAnInboxThatIsAskedFor(t *testing.T) {
 	})
 	runCase(t, "refuses what it cannot read", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		for _, query := range []string{"?wait=61", "?wait=x", "?limit=0", "?limit=1001", "?places=0", "?places=1001", "?what=1", "?wait=1&wait=2", "?%zz"} {
+		for _, query := range []string{"?wait=61", "?wait=x", "?limit=0", "?limit=1001", "?concurrency=0", "?concurrency=1001", "?what=1", "?wait=1&wait=2", "?%zz"} {
 			require.Equal(t, http.StatusBadRequest, h.do(t, "GET", "/api/agent/inbox"+query, token, "").StatusCode, query)
 		}
 		require.Equal(t, http.StatusUnprocessableEntity, h.do(t, "GET", "/api/agent/inbox?versions=9.0", token, "").StatusCode)

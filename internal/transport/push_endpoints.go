@@ -24,13 +24,13 @@ type pushDraft struct {
 	// fragment.
 	URL string `json:"url" validate:"required" format:"uri" example:"https://agent.example/in"`
 	// How many tasks the agent runs at a time, 1 by default.
-	Places *int `json:"places,omitzero" minimum:"1" maximum:"1000" example:"2"`
+	Concurrency *int `json:"concurrency,omitzero" minimum:"1" maximum:"1000" example:"2"`
 }
 
 // pushRegistration is the response, which GET returns without the secret.
 type pushRegistration struct {
-	URL    string `json:"url" format:"uri" example:"https://agent.example/in"`
-	Places int    `json:"places" example:"2"`
+	URL         string `json:"url" format:"uri" example:"https://agent.example/in"`
+	Concurrency int    `json:"concurrency" example:"2"`
 	// The bearer token that comet sends with each push. Only the response to PUT has it.
 	Secret    string    `json:"secret,omitzero" example:"5f0c1d7e9b3a48d2a6c4e8f01b27d935"`
 	CreatedAt time.Time `json:"created_at" example:"2026-01-19T04:21:04Z"`
@@ -38,7 +38,7 @@ type pushRegistration struct {
 }
 
 func registrationOf(t models.PushTarget) pushRegistration {
-	return pushRegistration{URL: t.URL, Places: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
+	return pushRegistration{URL: t.URL, Concurrency: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }
 
 // putPush registers the address to which an agent's messages are pushed. It replaces an earlier
@@ -46,7 +46,7 @@ func registrationOf(t models.PushTarget) pushRegistration {
 //
 //	@Summary		Register a push address
 //	@Description	From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				registerPush
+//	@ID				putPushRegistration
 //	@Tags			agent connections
 //	@Accept			json
 //	@Produce		json
@@ -67,11 +67,11 @@ func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from caller, ag
 		return err
 	}
 	t := models.PushTarget{AgentID: agentID, URL: in.URL, Dialect: s.defaultProtocol.Name(), Places: 1, Secret: auth.NewSecret(), Owner: from.TokenID}
-	if in.Places != nil {
-		t.Places = *in.Places
+	if in.Concurrency != nil {
+		t.Places = *in.Concurrency
 	}
 	if t.Places < 1 || t.Places > orchestrator.MaxConcurrency {
-		return errs.New(errs.InvalidRequest, "places must be 1 to %d, not %d", orchestrator.MaxConcurrency, t.Places)
+		return errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", orchestrator.MaxConcurrency, t.Places)
 	}
 	if err := s.checkPushURL(t.URL); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from caller, ag
 //
 //	@Summary		Get the push address
 //	@Description	Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				getPush
+//	@ID				getPushRegistration
 //	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth
@@ -113,7 +113,7 @@ func (s *Server) getPush(w http.ResponseWriter, r *http.Request, _ caller, agent
 //
 //	@Summary		Delete the push address
 //	@Description	The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				endPush
+//	@ID				deletePushRegistration
 //	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth

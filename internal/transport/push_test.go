@@ -100,7 +100,7 @@ func shortIntervals() *transport.Options {
 // register has an agent's messages pushed to the mailbox and returns the secret.
 func (h *fixture) registerPush(t *testing.T, token string, m *pushReceiver) string {
 	t.Helper()
-	a := h.do(t, "PUT", pushPath, token, `{"url":"`+m.URL+`/in?key=1","places":2}`)
+	a := h.do(t, "PUT", pushPath, token, `{"url":"`+m.URL+`/in?key=1","concurrency":2}`)
 	require.Equal(t, http.StatusOK, a.StatusCode, a.body)
 	var out map[string]any
 	require.NoError(t, json.Unmarshal([]byte(a.body), &out))
@@ -135,7 +135,7 @@ func TestAPushTargetIsRegistered(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, h.do(t, "GET", pushPath, token, "").StatusCode)
 		first := h.registerPush(t, token, m)
 		shown := h.do(t, "GET", pushPath, token, "")
-		require.JSONEq(t, `{"url":"`+m.URL+`/in?key=1","places":2,"created_at":"2026-01-10T15:30:00Z","updated_at":"2026-01-10T15:30:00Z"}`, shown.body)
+		require.JSONEq(t, `{"url":"`+m.URL+`/in?key=1","concurrency":2,"created_at":"2026-01-10T15:30:00Z","updated_at":"2026-01-10T15:30:00Z"}`, shown.body)
 		require.NotEqual(t, first, h.registerPush(t, token, m), "and a new one each time")
 		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", pushPath, token, "").StatusCode)
 		require.Equal(t, http.StatusNotFound, h.do(t, "DELETE", pushPath, token, "").StatusCode)
@@ -143,17 +143,17 @@ func TestAPushTargetIsRegistered(t *testing.T) {
 	runCase(t, "where comet may connect to, and nowhere else", &transport.Options{HTTPSOnly: true}, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
 		for body, want := range map[string]string{
-			`{"url":"https://127.0.0.1/in"}`:                  "address-refused",
-			`{"url":"https://localhost/in"}`:                  "address-refused",
-			`{"url":"http://agent.example/in"}`:               "invalid-request",
-			`{"url":"ftp://agent.example/in"}`:                "invalid-request",
-			`{"url":"https://user:pw@agent.example/"}`:        "invalid-request",
-			`{"url":"https://agent.example/#x"}`:              "invalid-request",
-			`{"url":"https://agent.example:0/"}`:              "invalid-request",
-			`{"url":""}`:                                      "invalid-request",
-			`{"url":"https://agent.example/","places":0}`:     "invalid-request",
-			`{"url":"https://agent.example/","what":1}`:       "invalid-request",
-			`{"url":"https://agent.example/","places":"two"}`: "invalid-request",
+			`{"url":"https://127.0.0.1/in"}`:                       "address-refused",
+			`{"url":"https://localhost/in"}`:                       "address-refused",
+			`{"url":"http://agent.example/in"}`:                    "invalid-request",
+			`{"url":"ftp://agent.example/in"}`:                     "invalid-request",
+			`{"url":"https://user:pw@agent.example/"}`:             "invalid-request",
+			`{"url":"https://agent.example/#x"}`:                   "invalid-request",
+			`{"url":"https://agent.example:0/"}`:                   "invalid-request",
+			`{"url":""}`:                                           "invalid-request",
+			`{"url":"https://agent.example/","concurrency":0}`:     "invalid-request",
+			`{"url":"https://agent.example/","what":1}`:            "invalid-request",
+			`{"url":"https://agent.example/","concurrency":"two"}`: "invalid-request",
 		} {
 			require.Contains(t, h.do(t, "PUT", pushPath, token, body).body, want, body)
 		}

@@ -30,7 +30,7 @@ type sseConnection struct {
 //	@Tags			agent connections
 //	@Produce		text/event-stream
 //	@Security		BearerAuth
-//	@Param			places		query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
 //	@Param			versions	query	string	false	"The protocol versions that the agent supports, separated by commas; the lowest common version is used"	example(1.0,2.0)
 //	@Success		200	{string}	string	"The stream"
 //	@Header			200	{string}	Cache-Control
@@ -40,8 +40,8 @@ type sseConnection struct {
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/stream [get]
 func (s *Server) streamInbox(w http.ResponseWriter, r *http.Request, from caller, agentID string) error {
-	q := parseQuery(r, "places", "versions")
-	concurrency := q.intParam("places", 1, orchestrator.MaxConcurrency, 1)
+	q := parseQuery(r, "concurrency", "versions")
+	concurrency := q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
 	if q.err != nil {
 		return q.err
 	}

@@ -79,10 +79,10 @@ func TestAStream(t *testing.T) {
 	t.Parallel()
 	runCase(t, "begins with a hello and hands over what comes", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		l := h.openStream(t, token, "?places=2&versions=1.0")
+		l := h.openStream(t, token, "?concurrency=2&versions=1.0")
 		hello := l.nextEvent()
 		require.Equal(t, "hello", hello.name)
-		require.Contains(t, hello.data, `"window":2`)
+		require.Contains(t, hello.data, `"concurrency":2`)
 		w := h.waitForWorker(t, "ada", online)
 		require.Equal(t, []any{transport.SSE, 2}, []any{w.Transport, w.Concurrency})
 		h.submit(t, "ada")

@@ -96,10 +96,10 @@ func TestATokenOverTCP(t *testing.T) {
 	runV5Case(t, "names the agent, and goes no further", transport.Options{Logger: logger}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
 		token := h.firstAgent(t, "ada")
 		g, _ := h.dialTCP(t)
-		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";caps=custom:ada;places=2")
+		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|token=" + token + ";caps=custom:ada;concurrency=2")
 		said := g.next()
 		require.Contains(t, said, "registered;id=W1")
-		require.True(t, h.protocol.received("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;places=2"), "%q", h.protocol.lines)
+		require.True(t, h.protocol.received("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;concurrency=2"), "%q", h.protocol.lines)
 		w := h.waitForWorker(t, "ada", online)
 		require.Equal(t, []any{transport.TCP, 2}, []any{w.Transport, w.Concurrency})
 		require.NotContains(t, said, token)

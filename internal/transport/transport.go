@@ -62,6 +62,7 @@ type Core struct {
 	Bus *bus.Bus
 }
 
+// Options configures New; nil is the zero value.
 type Options struct {
 	// Heartbeat is how often a connection must show that it is alive, default 15 s.
 	Heartbeat time.Duration
@@ -188,6 +189,7 @@ func New(core Core, opts *Options) *Server {
 	return s
 }
 
+// Start implements lifecycle.Service.
 func (s *Server) Start(ctx context.Context) error { return s.loop.Start(ctx) }
 
 // Drain closes every connection, rejects new ones and ends waiting requests early with what is

@@ -27,14 +27,14 @@ func TestAPlainLine(t *testing.T) {
 		g.nextOfType("U")
 		require.Equal(t, v5.Name, h.waitForWorker(t, "ada", online).Protocol)
 	})
-	runV5Transports(t, "hands over as much work as places= says", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
+	runV5Transports(t, "hands over as much work as concurrency= says", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
 		token := h.firstAgent(t, "ada")
-		wide := h.joinOver(t, way, token, ";places=3")
+		wide := h.joinOver(t, way, token, ";concurrency=3")
 		for range 3 {
 			h.submit(t, "ada")
 		}
 		h.waitForInbox(t, "ada", 3)
-		narrow := h.joinOver(t, way, token, ";places=1")
+		narrow := h.joinOver(t, way, token, ";concurrency=1")
 		require.LessOrEqual(t, len(wide.readUntilClosed()), 3, "it is replaced")
 		tid, session := narrow.nextOfType("R")
 		h.enqueue(t, "ada", 1)
@@ -158,7 +158,7 @@ func TestAPlainLine(t *testing.T) {
 		g := h.dialOver(t, transport.WebSocket, h.firstAgent(t, "ada"))
 		const n = 20
 		for i := range n {
-			g.sendLine(fmt.Sprintf("M%d|W1>O1|J|T%d|-|-|-|0|S1|-|places=%d", i+1, i+1, i+2))
+			g.sendLine(fmt.Sprintf("M%d|W1>O1|J|T%d|-|-|-|0|S1|-|concurrency=%d", i+1, i+1, i+2))
 		}
 		for i := range n {
 			require.Contains(t, g.next(), fmt.Sprintf("|A|T%d|-|D|-|0|S1|-|registered;id=W1", i+1))

@@ -30,7 +30,7 @@ func (h *v5Fixture) joinV4Over(t *testing.T, way, token, data string) *v5Client 
 func TestALineOfAWorkerOfV4(t *testing.T) {
 	t.Parallel()
 	runV5Transports(t, "gives it one task at a time, in V4", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
-		g := h.joinV4Over(t, way, h.firstAgent(t, "ada"), ";places=9")
+		g := h.joinV4Over(t, way, h.firstAgent(t, "ada"), ";concurrency=9")
 		one := h.submit(t, "ada")
 		first := g.next()
 		require.Regexp(t, `^M\d+\|O1>W1\|R\|T1\|P\d\|N\|-\|`, first)
@@ -73,7 +73,7 @@ func TestALineOfAWorkerOfV4(t *testing.T) {
 		require.Empty(t, h.waitForWorker(t, "ada", online).ProtocolVersion)
 	})
 	runV5Transports(t, "takes another J, with another version", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
-		g := h.joinOver(t, way, h.firstAgent(t, "ada"), ";places=3")
+		g := h.joinOver(t, way, h.firstAgent(t, "ada"), ";concurrency=3")
 		g.sendLine("M2|W1>O1|J|T0|-|-|-|0|S0|-|version=V4")
 		require.Contains(t, g.next(), "|0|S0|-|registered;id=W1;status=active;version=V4;mode=compat")
 		h.waitForWorker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "V4" && w.Concurrency == 1 })

@@ -21,14 +21,14 @@ import (
 // connectWebSocket upgrades a request to a WebSocket. The HTTP request ends with that.
 //
 //	@Summary		Open a WebSocket
-//	@Description	Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
+//	@Description	Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 //	@Description
 //	@Description	The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				connectAgent
 //	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth
-//	@Param			places		query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
 //	@Param			versions	query	string	false	"The protocol versions that the agent supports, separated by commas; the lowest common version is used"	example(1.0,2.0)
 //	@Success		101	"The connection is a WebSocket from now on"
 //	@Header			101	{string}	Upgrade					"websocket"
@@ -40,8 +40,8 @@ import (
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/connect [get]
 func (s *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, from caller, agentID string) error {
-	q := parseQuery(r, "places", "versions")
-	concurrency := q.intParam("places", 1, orchestrator.MaxConcurrency, 1)
+	q := parseQuery(r, "concurrency", "versions")
+	concurrency := q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
 	if q.err != nil {
 		return q.err
 	}
@@ -143,6 +143,7 @@ const (
 // smallBufferWriter replaces the buffers of a hijacked connection by small ones.
 type smallBufferWriter struct{ http.ResponseWriter }
 
+// Hijack implements http.Hijacker.
 func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, large, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {

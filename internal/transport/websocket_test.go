@@ -26,14 +26,14 @@ import (
 func TestAWebSocketBegins(t *testing.T) {
 	t.Parallel()
 	runCase(t, "with a hello that says on what terms", &transport.Options{Heartbeat: 7 * time.Second}, func(t *testing.T, h *fixture) {
-		c, err := h.dial(t, h.agent(t, "ada"), "?places=3&versions=1.0,2.0", "other.v1", "notes.v1")
+		c, err := h.dial(t, h.agent(t, "ada"), "?concurrency=3&versions=1.0,2.0", "other.v1", "notes.v1")
 		require.NoError(t, err)
 		require.Equal(t, "notes.v1", c.conn.Subprotocol())
 		hello := c.next().Hello
 		require.Equal(t, "ada", hello["agent_id"])
 		require.Equal(t, "infra", hello["agent_type"])
 		require.Equal(t, "1.0", hello["version"])
-		require.EqualValues(t, 3, hello["window"])
+		require.EqualValues(t, 3, hello["concurrency"])
 		require.EqualValues(t, 7, hello["heartbeat_seconds"])
 		at, err := time.Parse(time.RFC3339, hello["server_time"].(string))
 		require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestAWebSocketBegins(t *testing.T) {
 func TestAWebSocketHandsOver(t *testing.T) {
 	t.Parallel()
 	runCase(t, "what comes, once, until it is acknowledged", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "?places=2")
+		c := h.connect(t, h.agent(t, "ada"), "?concurrency=2")
 		task := h.submit(t, "ada")
 		got := c.next()
 		require.Equal(t, "assign", got.Do)
@@ -138,12 +138,12 @@ func TestAWebSocketHandsOver(t *testing.T) {
 	})
 	runCase(t, "no more work than it has places, and the rest once there is room", nil, func(t *testing.T, h *fixture) {
 		token := h.agent(t, "ada")
-		wide := h.connect(t, token, "?places=3")
+		wide := h.connect(t, token, "?concurrency=3")
 		for range 3 {
 			h.submit(t, "ada")
 		}
 		h.waitForInbox(t, "ada", 3)
-		narrow := h.connect(t, token, "?places=1")
+		narrow := h.connect(t, token, "?concurrency=1")
 		_, code := wide.readUntilClosed()
 		require.Equal(t, websocket.StatusNormalClosure, code)
 		first := narrow.next()

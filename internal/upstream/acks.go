@@ -7,14 +7,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// acks hears which resources an upstream has begun to watch. The zero value is ready.
-type acks struct {
+// subscriptionAcks hears which resources an upstream has begun to watch. The zero value is ready.
+type subscriptionAcks struct {
 	mu      sync.Mutex
 	waiting map[string]chan struct{}
 }
 
 // expect returns a channel that is closed when the resource is watched.
-func (a *acks) expect(uri string) (acknowledged <-chan struct{}, forget func()) {
+func (a *subscriptionAcks) expect(uri string) (acknowledged <-chan struct{}, forget func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting == nil {
@@ -31,17 +31,17 @@ func (a *acks) expect(uri string) (acknowledged <-chan struct{}, forget func()) 
 	}
 }
 
-// listen is middleware: the SDK has no handler for this.
-func (a *acks) listen(next mcp.MethodHandler) mcp.MethodHandler {
+// middleware is middleware: the SDK has no handler for this.
+func (a *subscriptionAcks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if p, ok := req.GetParams().(*mcp.SubscriptionsAcknowledgedParams); ok && p != nil {
-			a.hear(p.Notifications.ResourceSubscriptions)
+			a.acknowledge(p.Notifications.ResourceSubscriptions)
 		}
 		return next(ctx, method, req)
 	}
 }
 
-func (a *acks) hear(uris []string) {
+func (a *subscriptionAcks) acknowledge(uris []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, uri := range uris {

@@ -11,10 +11,10 @@ import (
 
 // calls are the requests that run in a session.
 type calls struct {
-	mu      sync.Mutex
-	last    int
-	running map[string]*call // by progress token
-	asked   int              // questions that are being put
+	mu            sync.Mutex
+	last          int
+	running       map[string]*call // by progress token
+	openQuestions int              // questions that are being put
 }
 
 // call is one of them.
@@ -26,13 +26,13 @@ type call struct {
 	cancel  context.CancelFunc
 	stop    []func() bool // what would cancel it
 
-	mu      sync.Mutex
-	timer   *time.Timer
-	left    time.Duration // while the clock stands
-	began   time.Time     // of the clock
-	paused  int
-	expired bool
-	done    bool
+	mu        sync.Mutex
+	timer     *time.Timer
+	remaining time.Duration // while the clock stands
+	startedAt time.Time     // of the clock
+	paused    int
+	expired   bool
+	done      bool
 }
 
 // begin registers a request. runs is its context: it ends with ctx, with the session and
@@ -40,22 +40,22 @@ type call struct {
 // be read to its end to be of use again.
 func (s *session) begin(ctx context.Context, o *CallOptions) (c *call, runs context.Context, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, fail(KindCancelled, s.launch.ID, "was not asked: the caller has gone").because(err)
+		return nil, nil, newError(KindCancelled, s.launch.ID, "was not asked: the caller has gone").withCause(err)
 	}
 	c = &call{session: s, timeout: s.launch.timeout()}
 	if o != nil {
 		c.CallOptions = *o
-		c.timeout = orElse(o.Timeout, c.timeout)
+		c.timeout = defaultDuration(o.Timeout, c.timeout)
 	}
 	if !s.calls.add(c) {
-		return nil, nil, fail(KindBusy, s.launch.ID, "has %d requests running", MaxCalls)
+		return nil, nil, newError(KindBusy, s.launch.ID, "has %d requests running", MaxCalls)
 	}
 	runs, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = []func() bool{context.AfterFunc(ctx, c.cancel), context.AfterFunc(s.life, c.cancel)}
-	c.left = c.timeout
+	c.remaining = c.timeout
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.start()
+	c.startTimer()
 	return c, runs, nil
 }
 
@@ -74,10 +74,10 @@ func (t *calls) add(c *call) bool {
 	return true
 }
 
-// start lets the clock run; c.mu is held.
-func (c *call) start() {
-	c.began = time.Now()
-	c.timer = time.AfterFunc(c.left, c.expire)
+// startTimer lets the clock run; c.mu is held.
+func (c *call) startTimer() {
+	c.startedAt = time.Now()
+	c.timer = time.AfterFunc(c.remaining, c.expire)
 }
 
 func (c *call) expire() {
@@ -96,18 +96,18 @@ func (c *call) pause() (resume func()) {
 	defer c.mu.Unlock()
 	if c.paused++; c.paused == 1 {
 		c.timer.Stop()
-		c.left = max(c.left-time.Since(c.began), time.Second)
+		c.remaining = max(c.remaining-time.Since(c.startedAt), time.Second)
 	}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.paused--; c.paused == 0 && !c.done {
-			c.start()
+			c.startTimer()
 		}
 	}
 }
 
-func (c *call) late() bool {
+func (c *call) hasExpired() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.expired
@@ -127,7 +127,7 @@ func (c *call) finish(lingers bool) {
 		stop()
 	}
 	if lingers {
-		time.AfterFunc(drain, c.cancel)
+		time.AfterFunc(drainTimeout, c.cancel)
 	} else {
 		c.cancel()
 	}
@@ -135,7 +135,7 @@ func (c *call) finish(lingers bool) {
 
 // meta is what goes along with each round of the request.
 func (c *call) meta() mcp.Meta {
-	meta := passable(c.Meta)
+	meta := forwardableMeta(c.Meta)
 	if c.Progress != nil {
 		meta["progressToken"] = c.token
 	}

@@ -35,10 +35,10 @@ func (c *catalogue) warnings() []string {
 	return slices.Concat(c.tools.warnings, c.resources.warnings, c.templates.warnings, c.prompts.warnings)
 }
 
-// read returns a catalogue in which the lists of the kinds are new and the others those
+// readCatalogue returns a catalogue in which the lists of the kinds are new and the others those
 // of old. An upstream that says that it has no list is not asked for it, and one whose
 // list of anything but tools fails is used without it.
-func (s *session) read(ctx context.Context, old *catalogue, kinds map[ChangeKind]bool) (*catalogue, error) {
+func (s *session) readCatalogue(ctx context.Context, old *catalogue, kinds map[ChangeKind]bool) (*catalogue, error) {
 	out := *old
 	has := s.client.InitializeResult().Capabilities
 	if has == nil {
@@ -55,17 +55,17 @@ func (s *session) read(ctx context.Context, old *catalogue, kinds map[ChangeKind
 		}
 	}
 	if kinds[Resources] && has.Resources != nil {
-		out.resources = optional(readList(ctx, s, "resource", s.resourcePage, func(r *mcp.Resource) string { return r.URI }, nil))
-		out.templates = optional(readList(ctx, s, "resource template", s.templatePage,
+		out.resources = orWarning(readList(ctx, s, "resource", s.resourcePage, func(r *mcp.Resource) string { return r.URI }, nil))
+		out.templates = orWarning(readList(ctx, s, "resource template", s.templatePage,
 			func(r *mcp.ResourceTemplate) string { return r.URITemplate }, nil))
 	}
 	if kinds[Prompts] && has.Prompts != nil {
-		out.prompts = optional(readList(ctx, s, "prompt", s.promptPage, func(p *mcp.Prompt) string { return p.Name }, nil))
+		out.prompts = orWarning(readList(ctx, s, "prompt", s.promptPage, func(p *mcp.Prompt) string { return p.Name }, nil))
 	}
 	return &out, ctx.Err()
 }
 
-func optional[T any](l list[T], err error) list[T] {
+func orWarning[T any](l list[T], err error) list[T] {
 	if err != nil {
 		l.warnings = append(l.warnings, err.Error())
 	}
@@ -112,7 +112,7 @@ func (s *session) promptPage(ctx context.Context, cursor string) ([]*mcp.Prompt,
 func readList[T any](ctx context.Context, s *session, what string, page func(context.Context, string) ([]*T, string, error),
 	name func(*T) string, check func(*T) error,
 ) (list[*T], error) {
-	c := &collector[T]{what: what, name: name, check: check, hide: s.launch.secrets.hide, seen: map[string]bool{}}
+	c := &collector[T]{what: what, name: name, check: check, hide: s.launch.secrets.mask, seen: map[string]bool{}}
 	for cursor, pages := "", 0; ; pages++ {
 		if pages == MaxPages {
 			c.warn("the list of %ss has more than %d pages; the others were left out", what, MaxPages)
@@ -126,7 +126,7 @@ func readList[T any](ctx context.Context, s *session, what string, page func(con
 			return items, err
 		})
 		if err != nil {
-			return list[*T]{}, fmt.Errorf("the list of %ss cannot be read: %s", what, s.launch.secrets.hide(err.Error()))
+			return list[*T]{}, fmt.Errorf("the list of %ss cannot be read: %s", what, s.launch.secrets.mask(err.Error()))
 		}
 		if !c.add(items) || next == "" {
 			break
@@ -142,22 +142,22 @@ func readList[T any](ctx context.Context, s *session, what string, page func(con
 
 // collector takes what a list may have and says what it left out.
 type collector[T any] struct {
-	what     string
-	name     func(*T) string
-	check    func(*T) error
-	hide     func(string) string
-	seen     map[string]bool
-	items    []*T
-	size     int
-	warnings []string
-	more     int // warnings that are not told one by one
+	what       string
+	name       func(*T) string
+	check      func(*T) error
+	hide       func(string) string
+	seen       map[string]bool
+	items      []*T
+	size       int
+	warnings   []string
+	suppressed int // warnings that are not told one by one
 }
 
 const maxWarnings = 20
 
 func (c *collector[T]) warn(format string, args ...any) {
 	if len(c.warnings) == maxWarnings {
-		c.more++
+		c.suppressed++
 		return
 	}
 	c.warnings = append(c.warnings, c.hide(fmt.Sprintf(format, args...)))
@@ -170,8 +170,8 @@ func (c *collector[T]) add(items []*T) bool {
 			c.warn("a %s that is null was left out", c.what)
 			continue
 		}
-		name, size := c.name(item), sizeOf(reflect.ValueOf(item))
-		switch err := c.judge(name, item, size); {
+		name, size := c.name(item), approximateSize(reflect.ValueOf(item))
+		switch err := c.checkItem(name, item, size); {
 		case len(c.items) == MaxTools:
 			c.warn("there are more than %d %ss; the others were left out", MaxTools, c.what)
 			return false
@@ -189,7 +189,7 @@ func (c *collector[T]) add(items []*T) bool {
 	return true
 }
 
-func (c *collector[T]) judge(name string, item *T, size int) error {
+func (c *collector[T]) checkItem(name string, item *T, size int) error {
 	switch {
 	case name == "":
 		return errors.New("it has no name")
@@ -207,8 +207,8 @@ func (c *collector[T]) judge(name string, item *T, size int) error {
 
 func (c *collector[T]) list() list[*T] {
 	slices.SortStableFunc(c.items, func(a, b *T) int { return cmp.Compare(c.name(a), c.name(b)) })
-	if c.more > 0 {
-		c.warnings = append(c.warnings, fmt.Sprintf("and %d more like these", c.more))
+	if c.suppressed > 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("and %d more like these", c.suppressed))
 	}
 	return list[*T]{c.items, c.warnings}
 }

@@ -32,26 +32,26 @@ type Change struct {
 // maxPending is how many different changes wait to be told.
 const maxPending = 10_000
 
-// teller tells changes from a goroutine of its own, so that whoever listens holds up
+// changeNotifier tells changes from a goroutine of its own, so that whoever listens holds up
 // nothing. Equal ones that wait are told once, at the place of the last, so that what is
 // told last is how things are.
-type teller struct {
+type changeNotifier struct {
 	*lifecycle.Loop
-	tell func(Change)
-	wake chan struct{}
+	notify func(Change)
+	wake   chan struct{}
 
 	mu      sync.Mutex
 	seq     int
 	pending map[Change]int
 }
 
-func newTeller(tell func(Change)) *teller {
-	t := &teller{tell: tell, wake: make(chan struct{}, 1), pending: map[Change]int{}}
+func newChangeNotifier(tell func(Change)) *changeNotifier {
+	t := &changeNotifier{notify: tell, wake: make(chan struct{}, 1), pending: map[Change]int{}}
 	t.Loop = lifecycle.NewLoop(t.run)
 	return t
 }
 
-func (t *teller) add(c Change) {
+func (t *changeNotifier) enqueue(c Change) {
 	t.mu.Lock()
 	if _, waits := t.pending[c]; waits || len(t.pending) < maxPending || c.Kind != ResourceUpdated {
 		t.seq++
@@ -65,7 +65,7 @@ func (t *teller) add(c Change) {
 }
 
 // run ends with its context, after what has been added before.
-func (t *teller) run(ctx context.Context) {
+func (t *changeNotifier) run(ctx context.Context) {
 	for {
 		select {
 		case <-t.wake:
@@ -77,7 +77,7 @@ func (t *teller) run(ctx context.Context) {
 	}
 }
 
-func (t *teller) flush() {
+func (t *changeNotifier) flush() {
 	t.mu.Lock()
 	pending := t.pending
 	t.pending = map[Change]int{}
@@ -88,6 +88,6 @@ func (t *teller) flush() {
 	}
 	slices.SortFunc(changes, func(a, b Change) int { return pending[a] - pending[b] })
 	for _, c := range changes {
-		t.tell(c)
+		t.notify(c)
 	}
 }

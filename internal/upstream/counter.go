@@ -10,15 +10,15 @@ import (
 // maxSample is how much of something that is no message is shown, in bytes.
 const maxSample = 120
 
-// counter counts what an upstream sent that is no message of the protocol, and keeps the
+// invalidMessages counts what an upstream sent that is no message of the protocol, and keeps the
 // beginning of the first.
-type counter struct {
+type invalidMessages struct {
 	mu     sync.Mutex
 	n      int64
 	sample string
 }
 
-func (c *counter) add(sample string) {
+func (c *invalidMessages) add(sample string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n++; c.sample == "" {
@@ -27,7 +27,7 @@ func (c *counter) add(sample string) {
 }
 
 // warning is a sentence for a person, "" where there was nothing.
-func (c *counter) warning(s *secrets) string {
+func (c *invalidMessages) warning(s *secrets) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n == 0 {
@@ -38,7 +38,7 @@ func (c *counter) warning(s *secrets) string {
 		text = "a line or an event that is no message of the protocol was dropped"
 	}
 	if c.sample != "" {
-		text += ", the first began with " + words.Quote(s.hide(c.sample))
+		text += ", the first began with " + words.Quote(s.mask(c.sample))
 	}
 	return text
 }

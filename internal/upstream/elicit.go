@@ -24,17 +24,17 @@ func (s *session) elicitation(ctx context.Context, r *mcp.ElicitRequest) (*mcp.E
 	if r.Params == nil {
 		return nil, errors.New("the question is empty")
 	}
-	c, reason := s.calls.askable()
+	c, reason := s.calls.soleRequest()
 	if c == nil {
 		return declined(reason), nil
 	}
-	defer s.calls.answered()
+	defer s.calls.endQuestion()
 	return c.elicit(ctx, r.Params)
 }
 
-// askable returns the one request that runs if its caller can be asked, else why nobody
+// soleRequest returns the one request that runs if its caller can be asked, else why nobody
 // is. With several, the question would perhaps be put to the wrong person.
-func (t *calls) askable() (*call, string) {
+func (t *calls) soleRequest() (*call, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -42,20 +42,20 @@ func (t *calls) askable() (*call, string) {
 		return nil, "no request is running"
 	case len(t.running) > 1:
 		return nil, "several requests are running, and which of them the question belongs to cannot be told"
-	case t.asked >= maxQuestions:
+	case t.openQuestions >= maxQuestions:
 		return nil, "too many questions wait for an answer"
 	}
 	for _, c := range t.running {
-		t.asked++
+		t.openQuestions++
 		return c, ""
 	}
 	return nil, ""
 }
 
-func (t *calls) answered() {
+func (t *calls) endQuestion() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.asked--
+	t.openQuestions--
 }
 
 // declined is an answer that says why in a place where programs look that know comet.
@@ -85,21 +85,21 @@ func (c *call) elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResu
 // round is one of the rounds of a request since 2026-07-28: what the upstream wants to
 // know before it answers, and what it is told.
 type round struct {
-	needed    bool
-	questions mcp.InputRequestMap
-	answers   mcp.InputResponseMap
-	state     string
+	needsInput bool
+	questions  mcp.InputRequestMap
+	answers    mcp.InputResponseMap
+	state      string
 }
 
-// rounds repeats a request until the upstream has what it needs. The SDK could do it, but
+// runRounds repeats a request until the upstream has what it needs. The SDK could do it, but
 // would not know which call a question belongs to.
-func rounds[T any](ctx context.Context, c *call, send func(round) (T, round, error)) (T, error) {
+func runRounds[T any](ctx context.Context, c *call, send func(round) (T, round, error)) (T, error) {
 	var none T
 	var r round
 	busy := 0
 	for range maxRounds {
 		out, asked, err := send(r)
-		if err != nil || !asked.needed && len(asked.questions) == 0 {
+		if err != nil || !asked.needsInput && len(asked.questions) == 0 {
 			return out, err
 		}
 		if len(asked.questions) == 0 {

@@ -66,12 +66,12 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-func fail(kind Kind, server, format string, args ...any) *Error {
+func newError(kind Kind, server, format string, args ...any) *Error {
 	return &Error{Kind: kind, Server: server, Detail: fmt.Sprintf("upstream %q ", server) + fmt.Sprintf(format, args...)}
 }
 
-// because keeps a cause for errors.Is; the sentence does not show it.
-func (e *Error) because(cause error) *Error {
+// withCause keeps a cause for errors.Is; the sentence does not show it.
+func (e *Error) withCause(cause error) *Error {
 	e.cause = cause
 	return e
 }

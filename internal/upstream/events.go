@@ -8,15 +8,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// events passes a stream of server-sent events on, one at a time: those that hold a
+// eventFilter passes a stream of server-sent events on, one at a time: those that hold a
 // message, and those of other names. An event over the limit becomes the answer that it
 // was too large, where it was an answer.
-type events struct {
+type eventFilter struct {
 	io.Closer
 	in      *lineReader
 	limit   int
-	garbage *counter
-	aside   aside
+	invalid *invalidMessages
+	hook    messageHook
 	// resumes is that the SDK looks at the id of an event without data. Its reader for
 	// 2024-11-05 takes any event for a message, and gives up at one that is none.
 	resumes bool
@@ -34,15 +34,15 @@ type event struct {
 	over            *envelope
 }
 
-func newEvents(body io.ReadCloser, limit int, garbage *counter, aside aside, resumes bool) *events {
+func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, aside messageHook, resumes bool) *eventFilter {
 	// A line has the name of its field before the message. Every answer is a stream of its
 	// own, mostly of one short line: the buffer is small.
 	in := &lineReader{r: bufio.NewReader(body), limit: limit + len("data: ")}
-	return &events{Closer: body, in: in, limit: limit, garbage: garbage, aside: aside, resumes: resumes}
+	return &eventFilter{Closer: body, in: in, limit: limit, invalid: garbage, hook: aside, resumes: resumes}
 }
 
 // Read implements io.Reader.
-func (e *events) Read(p []byte) (int, error) {
+func (e *eventFilter) Read(p []byte) (int, error) {
 	for len(e.out) == 0 {
 		if e.err != nil {
 			return 0, e.err
@@ -68,9 +68,9 @@ func (e *events) Read(p []byte) (int, error) {
 
 // tooLong takes a line over the limit. The envelope has seen "data: " before the object,
 // which it takes for nothing.
-func (e *events) tooLong(over *envelope) { e.next.over, e.next.data = over, nil }
+func (e *eventFilter) tooLong(over *envelope) { e.next.over, e.next.data = over, nil }
 
-func (e *events) field(line []byte) {
+func (e *eventFilter) field(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
@@ -85,7 +85,7 @@ func (e *events) field(line []byte) {
 	}
 }
 
-func (e *events) data(value []byte) {
+func (e *eventFilter) data(value []byte) {
 	next := &e.next
 	switch {
 	case next.over != nil:
@@ -104,23 +104,23 @@ func (e *events) data(value []byte) {
 }
 
 // dispatch ends an event.
-func (e *events) dispatch() {
+func (e *eventFilter) dispatch() {
 	next := e.next
 	e.next = event{}
 	isMessage := len(next.name) == 0 || string(next.name) == "message"
 	if next.over != nil {
 		next.data, next.hasData = nil, false
 		if id, ok := next.over.answers(); ok {
-			next.data, next.hasData = errorMessage(id, tooLarge(e.limit)), true
+			next.data, next.hasData = errorResponse(id, tooLarge(e.limit)), true
 		} else {
-			e.garbage.add("")
+			e.invalid.add("")
 		}
 	} else if isMessage && len(next.data) > 0 {
 		msg, err := jsonrpc.DecodeMessage(next.data)
 		if err != nil {
-			e.garbage.add(string(next.data[:min(len(next.data), maxSample)]))
+			e.invalid.add(string(next.data[:min(len(next.data), maxSample)]))
 		}
-		if err != nil || e.aside(msg) {
+		if err != nil || e.hook(msg) {
 			next.data, next.hasData = nil, false
 		}
 	}

@@ -10,53 +10,53 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// doubtful is how long the answer may take that clears a doubt, at most.
-const doubtful = 10 * time.Second
+// checkTimeout is how long the answer may take that clears a doubt, at most.
+const checkTimeout = 10 * time.Second
 
 // follow keeps the lists up to date until the session ends, and says why it did.
 func (u *upstream) follow(ctx context.Context, r *ready) error {
 	s := r.session
-	relist := time.NewTicker(u.opts.Relist)
+	relist := time.NewTicker(u.opts.RelistInterval)
 	defer relist.Stop()
 	var settled <-chan time.Time
-	wait := u.opts.Settle
+	wait := u.opts.ChangeDelay
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.ended:
-			return s.why(errors.New("the connection was lost"))
+			return s.describeEnd(errors.New("the connection was lost"))
 		case <-u.restart:
 			return errors.New("it is started again because somebody asked for it")
-		case <-s.suspect:
+		case <-s.checkRequested:
 			if err := s.check(ctx); err != nil {
-				return s.why(err)
+				return s.describeEnd(err)
 			}
 		case <-relist.C:
-			s.stale.mark(s.untold()...)
-			if s.web != nil {
-				s.doubt() // the end of an address is not told
+			s.staleLists.mark(s.unannouncedLists()...)
+			if s.http != nil {
+				s.requestCheck() // the end of an address is not told
 			}
-		case <-s.stale.wake:
+		case <-s.staleLists.wake:
 			if settled == nil {
 				settled = time.After(wait)
 			}
 		case <-settled:
 			settled = nil
 			began := time.Now()
-			r = u.reread(ctx, r)
-			wait = max(u.opts.Settle, 5*time.Since(began)) // an upstream that changes all the time is read a sixth of it
+			r = u.refresh(ctx, r)
+			wait = max(u.opts.ChangeDelay, 5*time.Since(began)) // an upstream that changes all the time is read a sixth of it
 		}
 	}
 }
 
-// untold are the lists of whose changes the upstream does not tell.
-func (s *session) untold() []ChangeKind {
+// unannouncedLists are the lists of whose changes the upstream does not tell.
+func (s *session) unannouncedLists() []ChangeKind {
 	has := s.client.InitializeResult().Capabilities
 	if has == nil {
 		return nil
 	}
-	deaf := s.deaf.Load()
+	deaf := s.notificationsLost.Load()
 	var kinds []ChangeKind
 	if has.Tools != nil && (deaf || !has.Tools.ListChanged) {
 		kinds = append(kinds, Tools)
@@ -70,13 +70,13 @@ func (s *session) untold() []ChangeKind {
 	return kinds
 }
 
-// reread reads the lists that have changed. One that cannot be read stays as it was.
-func (u *upstream) reread(ctx context.Context, old *ready) *ready {
-	stale := old.stale.take()
-	fresh, err := old.read(ctx, old.catalogue, stale)
+// refresh reads the lists that have changed. One that cannot be read stays as it was.
+func (u *upstream) refresh(ctx context.Context, old *ready) *ready {
+	stale := old.staleLists.take()
+	fresh, err := old.readCatalogue(ctx, old.catalogue, stale)
 	if err != nil {
 		u.opts.Logger.Warn("an upstream's lists cannot be read again", "upstream", u.server.ID, "error", err)
-		old.doubt()
+		old.requestCheck()
 		return old
 	}
 	var changed []ChangeKind
@@ -94,14 +94,14 @@ func (u *upstream) reread(ctx context.Context, old *ready) *ready {
 		return old
 	}
 	next := &ready{old.session, fresh}
-	u.set(Ready, next, changed)
+	u.setState(Ready, next, changed)
 	return next
 }
 
 // check asks a session that is in doubt for a sign of life. Any answer is one: the newest
 // revision has no ping.
 func (s *session) check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, min(doubtful, s.launch.timeout()))
+	ctx, cancel := context.WithTimeout(ctx, min(checkTimeout, s.launch.timeout()))
 	defer cancel()
 	_, err := guard(func() (struct{}, error) { return struct{}{}, s.client.Ping(ctx, nil) })
 	var rpc *jsonrpc.Error

@@ -135,7 +135,7 @@ func TestHeadersGoToTheirAddressOnly(t *testing.T) {
 	def := upstream.Server{Bearer: "${TOKEN}", Headers: map[string]string{"x-key": "key-${env:TOKEN}"}}
 	near, away := def, def
 	near.ID, near.URL, away.ID, away.URL = "near", server.URL+"/near", "away", server.URL+"/away"
-	b := setup(t, upstream.Options{Lookup: lookup}, near, away)
+	b := setup(t, upstream.Options{LookupEnv: lookup}, near, away)
 	b.ready(t, "near")
 	require.Equal(t, "{}", b.call(t, "near", "echo", ""))
 	tokens.Range(func(k, _ any) bool {

@@ -2,25 +2,25 @@ package upstream
 
 import "sync"
 
-// Latest hands progress on from a goroutine of its own, the newest where several came
+// LatestProgress hands progress on from a goroutine of its own, the newest where several came
 // meanwhile: who makes progress waits for nobody who is told of it.
-type Latest struct {
-	news chan Progress // has the newest that was not told
-	over chan struct{}
-	done sync.WaitGroup
+type LatestProgress struct {
+	pending chan Progress // has the newest that was not told
+	closed  chan struct{}
+	running sync.WaitGroup
 }
 
-// TellLatest returns what has tell told, until it is closed.
-func TellLatest(tell func(Progress)) *Latest {
-	l := &Latest{news: make(chan Progress, 1), over: make(chan struct{})}
-	l.done.Go(func() {
+// NewLatestProgress returns what has tell told, until it is closed.
+func NewLatestProgress(tell func(Progress)) *LatestProgress {
+	l := &LatestProgress{pending: make(chan Progress, 1), closed: make(chan struct{})}
+	l.running.Go(func() {
 		for {
 			select {
-			case p := <-l.news:
+			case p := <-l.pending:
 				tell(p)
-			case <-l.over:
+			case <-l.closed:
 				select {
-				case p := <-l.news: // the last word
+				case p := <-l.pending: // the last word
 					tell(p)
 				default:
 				}
@@ -31,20 +31,20 @@ func TellLatest(tell func(Progress)) *Latest {
 	return l
 }
 
-// Put takes the place of what was not told yet. One goroutine at a time may call it.
-func (l *Latest) Put(p Progress) {
+// Update takes the place of what was not told yet. One goroutine at a time may call it.
+func (l *LatestProgress) Update(p Progress) {
 	select {
-	case <-l.news:
+	case <-l.pending:
 	default:
 	}
 	select {
-	case l.news <- p:
+	case l.pending <- p:
 	default:
 	}
 }
 
 // Close waits until all has been told.
-func (l *Latest) Close() {
-	close(l.over)
-	l.done.Wait()
+func (l *LatestProgress) Close() {
+	close(l.closed)
+	l.running.Wait()
 }

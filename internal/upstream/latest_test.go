@@ -10,20 +10,20 @@ func TestLatest(t *testing.T) {
 	t.Parallel()
 	var told []float64
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	l := TellLatest(func(p Progress) {
+	l := NewLatestProgress(func(p Progress) {
 		told = append(told, p.Progress)
 		if len(told) == 1 {
 			close(begun)
 			<-goOn
 		}
 	})
-	l.Put(Progress{Progress: 1})
+	l.Update(Progress{Progress: 1})
 	<-begun
 	for n := range 100 { // nobody is waited for
-		l.Put(Progress{Progress: float64(n)})
+		l.Update(Progress{Progress: float64(n)})
 	}
 	close(goOn)
 	l.Close()
 	require.Equal(t, []float64{1, 99}, told, "the last word is told")
-	l.Put(Progress{Progress: 7}) // somebody who comes late hurts nobody
+	l.Update(Progress{Progress: 7}) // somebody who comes late hurts nobody
 }

@@ -40,13 +40,13 @@ func ParseServers(file []byte) (servers []Server, warnings []string, err error) 
 	p := &parser{file: file, lines: map[string]int{}}
 	for _, top := range p.members(file, 0) {
 		if top.name == "mcpServers" || top.name == "servers" {
-			p.all(top)
+			p.readServers(top)
 		}
 	}
-	if !p.found && len(p.mistakes) == 0 {
-		p.mistake(member{}, "required", "there is no object mcpServers")
+	if !p.found && len(p.violations) == 0 {
+		p.addViolation(member{}, "required", "there is no object mcpServers")
 	}
-	if err := p.mistakes.All(); err != nil {
+	if err := p.violations.All(); err != nil {
 		return nil, nil, err
 	}
 	return p.servers, p.warnings, nil
@@ -64,12 +64,12 @@ type member struct {
 func (m member) kind() jsontext.Kind { return m.raw.Kind() }
 
 type parser struct {
-	file     []byte
-	servers  []Server
-	lines    map[string]int // of the servers
-	warnings []string
-	mistakes errs.Violations
-	found    bool
+	file       []byte
+	servers    []Server
+	lines      map[string]int // of the servers
+	warnings   []string
+	violations errs.Violations
+	found      bool
 }
 
 // members takes an object apart; the file is known to be valid. What is no object has
@@ -97,19 +97,19 @@ func (p *parser) members(object []byte, at int) []member {
 	return all
 }
 
-// all reads the servers of one object.
-func (p *parser) all(list member) {
+// readServers reads the servers of one object.
+func (p *parser) readServers(list member) {
 	p.found = true
 	list.path = "/" + list.name
 	if list.kind() != '{' {
-		p.mistake(list, "type", "%s must be an object whose names are the servers' ids", list.name)
+		p.addViolation(list, "type", "%s must be an object whose names are the servers' ids", list.name)
 		return
 	}
 	for _, m := range p.members(list.raw, list.at) {
 		m.path = list.path + "/" + m.name
-		id := idOf(m.name)
+		id := idFromName(m.name)
 		if first, twice := p.lines[id]; twice {
-			p.mistake(m, "duplicate_key", "server %s is defined twice, on line %d and here", words.Quote(id), first)
+			p.addViolation(m, "duplicate_key", "server %s is defined twice, on line %d and here", words.Quote(id), first)
 			continue
 		}
 		p.lines[id] = m.line
@@ -117,16 +117,16 @@ func (p *parser) all(list member) {
 			p.warnings = append(p.warnings, fmt.Sprintf("server %s (line %d) is called %s here: ids have letters, digits and hyphens", words.Quote(m.name), m.line, id))
 		}
 		if len(p.servers) == MaxServers {
-			p.mistake(m, "max", "there are more than %d servers", MaxServers)
+			p.addViolation(m, "max", "there are more than %d servers", MaxServers)
 			return
 		}
-		p.server(m, id)
+		p.readServer(m, id)
 	}
 }
 
-// idOf is the id of a server for its name in a file: clients take any, as "My Server" or
+// idFromName is the id of a server for its name in a file: clients take any, as "My Server" or
 // brave_search.
-func idOf(name string) string {
+func idFromName(name string) string {
 	other := regexp.MustCompile(`[^A-Za-z0-9-]+`)
 	if id := strings.Trim(other.ReplaceAllString(name, "-"), "-"); id != "" && other.MatchString(name) {
 		return id
@@ -134,20 +134,20 @@ func idOf(name string) string {
 	return name
 }
 
-// server reads one server.
-func (p *parser) server(m member, id string) {
+// readServer reads one server.
+func (p *parser) readServer(m member, id string) {
 	if m.kind() != '{' {
-		p.mistake(m, "type", "server %s must be an object", words.Quote(m.name))
+		p.addViolation(m, "type", "server %s must be an object", words.Quote(m.name))
 		return
 	}
 	e := &entry{parser: p, server: Server{ID: id}, keys: map[string]member{}}
-	before := len(p.mistakes)
+	before := len(p.violations)
 	for _, key := range p.members(m.raw, m.at) {
 		key.path = m.path + "/" + key.name
 		e.keys[key.name] = key
-		e.read(key)
+		e.readKey(key)
 	}
-	if len(p.mistakes) > before {
+	if len(p.violations) > before {
 		return
 	}
 	if b := e.server.check(); b != nil {
@@ -155,18 +155,18 @@ func (p *parser) server(m member, id string) {
 		if key, ok := e.keys[b.key]; ok {
 			at = key
 		}
-		p.mistake(at, "rule", "server %s: %s %s", words.Quote(m.name), b.key, b.detail)
+		p.addViolation(at, "rule", "server %s: %s %s", words.Quote(m.name), b.key, b.detail)
 		return
 	}
 	p.servers = append(p.servers, e.server)
 }
 
-func (p *parser) mistake(at member, rule, format string, args ...any) {
+func (p *parser) addViolation(at member, rule, format string, args ...any) {
 	detail := fmt.Sprintf(format, args...)
 	if at.line > 0 {
 		detail += fmt.Sprintf(" (line %d)", at.line)
 	}
-	p.mistakes = append(p.mistakes, errs.Violation{Code: errs.InvalidRequest, Field: errs.Field{
+	p.violations = append(p.violations, errs.Violation{Code: errs.InvalidRequest, Field: errs.Field{
 		Pointer: words.Pointer(at.path), Rule: rule, Detail: detail, Line: at.line,
 	}})
 }

@@ -33,7 +33,7 @@ func TestParseServers(t *testing.T) {
 	require.Equal(t, []upstream.Server{
 		{
 			ID: "filesystem", Command: "npx", Args: []string{"-y", "@modelcontextprotocol/server-filesystem", "/data"},
-			Env: map[string]string{"DEBUG": "1"}, Notes: []string{`"alwaysAllow" means nothing to comet and is left out`}, Dir: "/tmp", Disabled: true,
+			Env: map[string]string{"DEBUG": "1"}, Warnings: []string{`"alwaysAllow" means nothing to comet and is left out`}, Dir: "/tmp", Disabled: true,
 		},
 		{
 			ID: "github", Transport: upstream.HTTP, URL: "https://api.githubcopilot.com/mcp/", Headers: map[string]string{"X-Key": "${KEY}"},

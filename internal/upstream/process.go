@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// lastWords is how long the outputs of a program are read that has ended: another
+	// outputTimeout is how long the outputs of a program are read that has ended: another
 	// one that left its group may hold them open.
-	lastWords = time.Second
-	// unkillable is how long the end of a killed program is waited for.
-	unkillable = 10 * time.Second
+	outputTimeout = time.Second
+	// killTimeout is how long the end of a killed program is waited for.
+	killTimeout = 10 * time.Second
 )
 
 // process is a program in a process group of its own.
@@ -30,7 +30,7 @@ type process struct {
 
 // startProcess starts the program of l. It is killed when this process ends, however it
 // ends, where the system knows how (Linux).
-func startProcess(l *launch, lookup func(string) (string, bool)) (*process, error) {
+func startProcess(l *resolvedServer, lookup func(string) (string, bool)) (*process, error) {
 	path, err := findProgram(l)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (p *process) run(started chan<- error) {
 		return
 	}
 	reap(p.cmd)
-	until := time.Now().Add(lastWords)
+	until := time.Now().Add(outputTimeout)
 	_ = p.stdout.SetReadDeadline(until)
 	_ = p.stderr.SetReadDeadline(until)
 }
@@ -108,7 +108,7 @@ func (p *process) stop(grace time.Duration) {
 	for _, next := range []struct {
 		wait time.Duration
 		then func(int) error
-	}{{grace, terminateGroup}, {grace, killGroup}, {unkillable, nil}} {
+	}{{grace, terminateGroup}, {grace, killGroup}, {killTimeout, nil}} {
 		timer := time.NewTimer(next.wait)
 		select {
 		case <-p.exited:
@@ -122,8 +122,8 @@ func (p *process) stop(grace time.Duration) {
 	}
 }
 
-// end says how the program ended, which it has.
-func (p *process) end() error {
+// exitError says how the program ended, which it has.
+func (p *process) exitError() error {
 	return fmt.Errorf("the program ended (%s)", p.cmd.ProcessState)
 }
 
@@ -146,7 +146,7 @@ func environment(own map[string]string, lookup func(string) (string, bool)) []st
 }
 
 // findProgram looks the program up in the PATH it will have itself.
-func findProgram(l *launch) (string, error) {
+func findProgram(l *resolvedServer) (string, error) {
 	path, own := l.Env["PATH"]
 	if !own || strings.ContainsRune(l.Command, filepath.Separator) {
 		found, err := exec.LookPath(l.Command)
@@ -164,7 +164,7 @@ func findProgram(l *launch) (string, error) {
 }
 
 // startError is a sentence that says what was to be started, as far as that is no secret.
-func (l *launch) startError(err error) error {
+func (l *resolvedServer) startError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -174,5 +174,5 @@ func (l *launch) startError(err error) error {
 			inner = known
 		}
 	}
-	return fmt.Errorf("the program %s could not be started: %w", words.Quote(l.secrets.hide(l.Command)), inner)
+	return fmt.Errorf("the program %s could not be started: %w", words.Quote(l.secrets.mask(l.Command)), inner)
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// aside looks at a message in the order in which an upstream sent it, and reports whether it
+// messageHook looks at a message in the order in which an upstream sent it, and reports whether it
 // has taken it: the SDK hears no more of that.
-type aside func(jsonrpc.Message) (taken bool)
+type messageHook func(jsonrpc.Message) (taken bool)
 
 // progress tells a call how far it is. The SDK would do that on a goroutine of its own, which
 // the answer to the call overtakes; here what was said before the answer is told before it.

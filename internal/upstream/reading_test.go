@@ -80,7 +80,7 @@ func TestEventsThatAreNoMessage(t *testing.T) {
 	for resumes, want := range map[bool]string{true: "id: 7\n\n", false: ""} {
 		for _, in := range []string{"event: message\nid: 7\ndata: <html>\n\n", "id: 7\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n\n"} {
 			all := func(jsonrpc.Message) bool { return true }
-			got, err := io.ReadAll(newEvents(io.NopCloser(strings.NewReader(in)), 100, &counter{}, all, resumes))
+			got, err := io.ReadAll(newEventFilter(io.NopCloser(strings.NewReader(in)), 100, &invalidMessages{}, all, resumes))
 			require.NoError(t, err)
 			require.Equal(t, want, string(got), in)
 		}
@@ -107,8 +107,8 @@ func TestEvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var dropped counter
-			got, err := io.ReadAll(newEvents(io.NopCloser(iotest.HalfReader(strings.NewReader(c.in))), 60, &dropped, func(jsonrpc.Message) bool { return false }, true))
+			var dropped invalidMessages
+			got, err := io.ReadAll(newEventFilter(io.NopCloser(iotest.HalfReader(strings.NewReader(c.in))), 60, &dropped, func(jsonrpc.Message) bool { return false }, true))
 			require.NoError(t, err)
 			require.Equal(t, c.want, string(got))
 			require.Equal(t, c.dropped, dropped.n)

@@ -16,30 +16,30 @@ const maxSecretFile = 64 << 10
 // resolver replaces the references in a definition by what they mean and remembers what
 // that was, to hide it.
 type resolver struct {
-	lookup    func(string) (string, bool)
-	protected func(path string) bool
-	secrets   *secrets
-	err       error // the first
+	lookupEnv   func(string) (string, bool)
+	isProtected func(path string) bool
+	secrets     *secrets
+	err         error // the first
 }
 
-// launch is a definition whose references are resolved. It is kept for one start only
+// resolvedServer is a definition whose references are resolved. It is kept for one start only
 // and never shown.
-type launch struct {
+type resolvedServer struct {
 	Server
 	secrets *secrets
 }
 
 // resolve looks everything up that s refers to.
-func (s Server) resolve(lookup func(string) (string, bool), protected func(path string) bool) (*launch, error) {
-	r := &resolver{lookup: lookup, protected: protected, secrets: &secrets{}}
+func (s Server) resolve(lookup func(string) (string, bool), protected func(path string) bool) (*resolvedServer, error) {
+	r := &resolver{lookupEnv: lookup, isProtected: protected, secrets: &secrets{}}
 	out := s
-	out.Command, out.Dir, out.URL = r.text("command", s.Command), r.text("cwd", s.Dir), r.text("url", s.URL)
+	out.Command, out.Dir, out.URL = r.expand("command", s.Command), r.expand("cwd", s.Dir), r.expand("url", s.URL)
 	out.Args = make([]string, len(s.Args))
 	for i, arg := range s.Args {
-		out.Args[i] = r.text(fmt.Sprintf("args[%d]", i), arg)
+		out.Args[i] = r.expand(fmt.Sprintf("args[%d]", i), arg)
 	}
-	out.Env, out.Headers = r.values("env", s.Env), r.values("headers", s.Headers)
-	if out.Bearer = r.text("comet.bearer", s.Bearer); out.Bearer != "" {
+	out.Env, out.Headers = r.expandAll("env", s.Env), r.expandAll("headers", s.Headers)
+	if out.Bearer = r.expand("comet.bearer", s.Bearer); out.Bearer != "" {
 		r.secrets.add(out.Bearer)
 	}
 	if r.err != nil {
@@ -50,32 +50,32 @@ func (s Server) resolve(lookup func(string) (string, bool), protected func(path 
 			return nil, fmt.Errorf("%s %s", b.key, b.detail)
 		}
 	}
-	r.secrets.ready()
-	return &launch{Server: out, secrets: r.secrets}, nil
+	r.secrets.build()
+	return &resolvedServer{Server: out, secrets: r.secrets}, nil
 }
 
-// values resolves an object whose values are all taken for secrets.
-func (r *resolver) values(key string, in map[string]string) map[string]string {
+// expandAll resolves an object whose values are all taken for secrets.
+func (r *resolver) expandAll(key string, in map[string]string) map[string]string {
 	out := make(map[string]string, len(in))
 	for name, value := range in {
-		out[name] = r.text(key+"."+words.Clip(name), value)
+		out[name] = r.expand(key+"."+words.Clip(name), value)
 		r.secrets.add(out[name])
 	}
 	return out
 }
 
-// reference is ${…}, and $${ which stands for ${ itself.
-func reference() *regexp.Regexp { return regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`) }
+// referencePattern is ${…}, and $${ which stands for ${ itself.
+func referencePattern() *regexp.Regexp { return regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`) }
 
-func (r *resolver) text(key, in string) string {
+func (r *resolver) expand(key, in string) string {
 	if !strings.Contains(in, "${") {
 		return in
 	}
-	return reference().ReplaceAllStringFunc(in, func(ref string) string {
+	return referencePattern().ReplaceAllStringFunc(in, func(ref string) string {
 		if ref == "$${" {
 			return "${"
 		}
-		value, err := r.one(ref)
+		value, err := r.resolveReference(ref)
 		if err != nil && r.err == nil {
 			r.err = fmt.Errorf("in %s, %w", key, err) // no "name: …", which would be taken for a secret
 		}
@@ -83,14 +83,14 @@ func (r *resolver) text(key, in string) string {
 	})
 }
 
-// one resolves one reference.
-func (r *resolver) one(ref string) (string, error) {
+// resolveReference resolves one reference.
+func (r *resolver) resolveReference(ref string) (string, error) {
 	inner, closed := strings.CutSuffix(strings.TrimPrefix(ref, "${"), "}")
 	if !closed {
 		return "", fmt.Errorf("%s has no closing brace", words.Quote(ref))
 	}
 	if path, ok := strings.CutPrefix(inner, "file:"); ok {
-		if r.protected(path) {
+		if r.isProtected(path) {
 			return "", fmt.Errorf("the file %s is in comet's data directory; keep secrets elsewhere", words.Quote(path))
 		}
 		value, err := readSecret(path)
@@ -101,7 +101,7 @@ func (r *resolver) one(ref string) (string, error) {
 	if name == "" || strings.ContainsAny(name, ": ") {
 		return "", fmt.Errorf("%s is no reference to a variable or a file", words.Quote(ref))
 	}
-	value, set := r.lookup(name)
+	value, set := r.lookupEnv(name)
 	switch {
 	case set && value != "":
 		r.secrets.add(value)

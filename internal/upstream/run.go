@@ -17,26 +17,26 @@ const healthy = time.Minute
 // upstream keeps one session with one server.
 type upstream struct {
 	*lifecycle.Loop
-	server  Server
-	source  string
-	opts    *Options
-	tell    func(Change)
-	before  *upstream     // what had the id, and must have ended first
-	settled chan struct{} // closed when the first start has come to an end
-	restart chan struct{}
+	server       Server
+	source       string
+	opts         *Options
+	notify       func(Change)
+	predecessor  *upstream     // what had the id, and must have ended first
+	firstAttempt chan struct{} // closed when the first start has come to an end
+	restart      chan struct{}
 
-	once sync.Once // of settled
+	firstAttemptOnce sync.Once // of settled
 
-	mu      sync.Mutex
-	state   State
-	since   time.Time
-	failure string
-	told    string // the failure that was logged last, "" since it was ready
-	starts  int
-	nextTry time.Time
-	stderr  *stderrLines // of the last session
-	current *ready       // while Ready
-	watched map[string]int
+	mu            sync.Mutex
+	state         State
+	since         time.Time
+	failure       string
+	loggedFailure string // the failure that was logged last, "" since it was ready
+	starts        int
+	nextAttempt   time.Time
+	stderr        *stderrLines // of the last session
+	current       *ready       // while Ready
+	subscribed    map[string]int
 }
 
 // ready is a session and what it offers.
@@ -47,8 +47,8 @@ type ready struct {
 
 func newUpstream(s Server, source string, opts *Options, tell func(Change), before *upstream) *upstream {
 	u := &upstream{
-		server: s, source: source, opts: opts, tell: tell, before: before,
-		settled: make(chan struct{}), restart: make(chan struct{}, 1), state: Starting, since: time.Now(), watched: map[string]int{}, stderr: newStderrLines(),
+		server: s, source: source, opts: opts, notify: tell, predecessor: before,
+		firstAttempt: make(chan struct{}), restart: make(chan struct{}, 1), state: Starting, since: time.Now(), subscribed: map[string]int{}, stderr: newStderrLines(),
 	}
 	if s.Disabled {
 		u.state = Disabled
@@ -59,15 +59,15 @@ func newUpstream(s Server, source string, opts *Options, tell func(Change), befo
 
 // run starts sessions until ctx ends.
 func (u *upstream) run(ctx context.Context) {
-	defer u.settle()
-	if u.before != nil {
-		_ = u.before.Stop(ctx) // where ctx ends first, the manager waits for it
-		u.before = nil
+	defer u.endFirstAttempt()
+	if u.predecessor != nil {
+		_ = u.predecessor.Stop(ctx) // where ctx ends first, the manager waits for it
+		u.predecessor = nil
 	}
 	if u.server.Disabled {
 		return
 	}
-	defer u.set(Stopped, nil, nil)
+	defer u.setState(Stopped, nil, nil)
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval, b.Multiplier = u.opts.Backoff, u.opts.MaxBackoff, 2
 	legacy := false
@@ -81,44 +81,44 @@ func (u *upstream) run(ctx context.Context) {
 		if reached && time.Since(began) > healthy {
 			b.Reset()
 		}
-		u.failed(err, min(b.NextBackOff(), u.opts.MaxBackoff))
-		u.pause(ctx)
+		u.markFailed(err, min(b.NextBackOff(), u.opts.MaxBackoff))
+		u.waitForRetry(ctx)
 	}
 }
 
-func (u *upstream) settle() { u.once.Do(func() { close(u.settled) }) }
+func (u *upstream) endFirstAttempt() { u.firstAttemptOnce.Do(func() { close(u.firstAttempt) }) }
 
-// lost leaves a session that is about to be closed, so that nobody begins anything there.
-func (u *upstream) lost(ctx context.Context, err error) {
+// markLost leaves a session that is about to be closed, so that nobody begins anything there.
+func (u *upstream) markLost(ctx context.Context, err error) {
 	if ctx.Err() != nil {
-		u.set(Stopped, nil, nil)
+		u.setState(Stopped, nil, nil)
 		return
 	}
-	u.set(Failed, nil, nil)
+	u.setState(Failed, nil, nil)
 	u.mu.Lock()
 	u.failure = err.Error()
 	u.mu.Unlock()
 }
 
-// failed notes why there is no session, and when there will be another.
-func (u *upstream) failed(err error, wait time.Duration) {
-	u.set(Failed, nil, nil)
+// markFailed notes why there is no session, and when there will be another.
+func (u *upstream) markFailed(err error, wait time.Duration) {
+	u.setState(Failed, nil, nil)
 	u.mu.Lock()
 	level := slog.LevelWarn
-	if u.told == err.Error() { // it has been said
+	if u.loggedFailure == err.Error() { // it has been said
 		level = slog.LevelDebug
 	}
-	u.told = err.Error()
-	u.failure, u.nextTry = err.Error(), time.Now().Add(wait)
+	u.loggedFailure = err.Error()
+	u.failure, u.nextAttempt = err.Error(), time.Now().Add(wait)
 	u.mu.Unlock()
-	u.settle()
+	u.endFirstAttempt()
 	u.opts.Logger.Log(context.Background(), level, "an upstream is down", "upstream", u.server.ID, "error", err, "again_in", wait.Round(time.Millisecond).String())
 }
 
-// pause waits for the next try, or until somebody asks for it.
-func (u *upstream) pause(ctx context.Context) {
+// waitForRetry waits for the next try, or until somebody asks for it.
+func (u *upstream) waitForRetry(ctx context.Context) {
 	u.mu.Lock()
-	timer := time.NewTimer(time.Until(u.nextTry))
+	timer := time.NewTimer(time.Until(u.nextAttempt))
 	u.mu.Unlock()
 	defer timer.Stop()
 	select {
@@ -128,8 +128,8 @@ func (u *upstream) pause(ctx context.Context) {
 	}
 }
 
-// set enters a state without a session, or with one.
-func (u *upstream) set(state State, r *ready, kinds []ChangeKind) {
+// setState enters a state without a session, or with one.
+func (u *upstream) setState(state State, r *ready, kinds []ChangeKind) {
 	u.mu.Lock()
 	was := u.current != nil
 	if u.state != state {
@@ -138,7 +138,7 @@ func (u *upstream) set(state State, r *ready, kinds []ChangeKind) {
 	u.current = r
 	switch {
 	case r != nil:
-		u.failure, u.told = "", ""
+		u.failure, u.loggedFailure = "", ""
 	case state == Starting:
 		u.starts++
 	}
@@ -147,14 +147,14 @@ func (u *upstream) set(state State, r *ready, kinds []ChangeKind) {
 		kinds = []ChangeKind{Down}
 	}
 	for _, k := range kinds {
-		u.tell(Change{Server: u.server.ID, Kind: k})
+		u.notify(Change{Server: u.server.ID, Kind: k})
 	}
 }
 
 // serve holds one session. reached says whether there was one; the error why it ended.
 func (u *upstream) serve(ctx context.Context, legacy bool) (reached bool, err error) {
-	u.set(Starting, nil, nil)
-	launch, err := u.server.resolve(u.opts.Lookup, u.opts.Protected)
+	u.setState(Starting, nil, nil)
+	launch, err := u.server.resolve(u.opts.LookupEnv, u.opts.IsProtected)
 	if err != nil {
 		return false, err
 	}
@@ -164,23 +164,23 @@ func (u *upstream) serve(ctx context.Context, legacy bool) (reached bool, err er
 	u.mu.Lock()
 	u.stderr = lines
 	u.mu.Unlock()
-	s, err := open(starting, launch, u.opts, legacy, lines, u.tell)
+	s, err := open(starting, launch, u.opts, legacy, lines, u.notify)
 	if err != nil {
 		return false, err
 	}
 	defer func() {
-		u.lost(ctx, err)
+		u.markLost(ctx, err)
 		s.close()
 	}()
-	first, err := s.read(starting, &catalogue{}, map[ChangeKind]bool{Tools: true, Resources: true, Prompts: true})
+	first, err := s.readCatalogue(starting, &catalogue{}, map[ChangeKind]bool{Tools: true, Resources: true, Prompts: true})
 	if err != nil {
-		return false, s.why(err)
+		return false, s.describeEnd(err)
 	}
 	cancel()
 	r := &ready{s, first}
-	u.set(Ready, r, []ChangeKind{Up})
-	u.settle()
+	u.setState(Ready, r, []ChangeKind{Up})
+	u.endFirstAttempt()
 	u.opts.Logger.Info("an upstream is ready", "upstream", u.server.ID, "tools", len(first.tools.items))
-	u.watchAgain(ctx, s)
+	u.resubscribe(ctx, s)
 	return true, u.follow(ctx, r)
 }

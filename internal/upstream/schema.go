@@ -140,8 +140,8 @@ func checkType(value any) error {
 	return nil
 }
 
-// sizeOf is about how many bytes a decoded value takes.
-func sizeOf(v reflect.Value) int {
+// approximateSize is about how many bytes a decoded value takes.
+func approximateSize(v reflect.Value) int {
 	const each = 16
 	size := each
 	switch v.Kind() {
@@ -149,19 +149,19 @@ func sizeOf(v reflect.Value) int {
 		size += v.Len()
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
-			size += sizeOf(v.Elem())
+			size += approximateSize(v.Elem())
 		}
 	case reflect.Map:
 		for it := v.MapRange(); it.Next(); {
-			size += sizeOf(it.Key()) + sizeOf(it.Value())
+			size += approximateSize(it.Key()) + approximateSize(it.Value())
 		}
 	case reflect.Slice, reflect.Array:
 		for i := range v.Len() {
-			size += sizeOf(v.Index(i))
+			size += approximateSize(v.Index(i))
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			size += sizeOf(v.Field(i))
+			size += approximateSize(v.Field(i))
 		}
 	default:
 	}

@@ -26,8 +26,8 @@ func (s *secrets) add(value string) {
 	s.values = append(s.values, strings.Fields(value)...)
 }
 
-// ready ends adding.
-func (s *secrets) ready() {
+// build ends adding.
+func (s *secrets) build() {
 	slices.SortFunc(s.values, func(a, b string) int { // a part must not be replaced before the whole
 		if len(a) != len(b) {
 			return len(b) - len(a)
@@ -43,8 +43,8 @@ func (s *secrets) ready() {
 	s.values, s.replacer = nil, strings.NewReplacer(pairs...)
 }
 
-// hide returns text without any of the values, and without what looks like a secret.
-func (s *secrets) hide(text string) string {
+// mask returns text without any of the values, and without what looks like a secret.
+func (s *secrets) mask(text string) string {
 	if s != nil && s.replacer != nil {
 		text = s.replacer.Replace(text)
 	}

@@ -52,8 +52,8 @@ type Server struct {
 	// Protocol asks for one revision of the protocol, e.g. "2025-11-25", instead of
 	// the newest that both sides speak.
 	Protocol string
-	// Notes are what the definition says that means nothing to comet, a sentence each.
-	Notes []string
+	// Warnings are what the definition says that means nothing to comet, a sentence each.
+	Warnings []string
 	// Disabled upstreams are listed and not started.
 	Disabled bool
 }
@@ -68,16 +68,16 @@ func (s Server) transport() Transport {
 	return Stdio
 }
 
-func (s Server) timeout() time.Duration { return orElse(s.Timeout, DefaultTimeout) }
+func (s Server) timeout() time.Duration { return defaultDuration(s.Timeout, DefaultTimeout) }
 
-// same reports whether two definitions mean the same, so that nothing has to be
+// equal reports whether two definitions mean the same, so that nothing has to be
 // restarted.
-func (s Server) same(other Server) bool {
-	return reflect.DeepEqual(s.plain(), other.plain())
+func (s Server) equal(other Server) bool {
+	return reflect.DeepEqual(s.normalized(), other.normalized())
 }
 
-// plain is s with what may be said in two ways said in one.
-func (s Server) plain() Server {
+// normalized is s with what may be said in two ways said in one.
+func (s Server) normalized() Server {
 	s.Transport, s.Timeout = s.transport(), s.timeout()
 	if len(s.Args) == 0 {
 		s.Args = nil

@@ -2,18 +2,18 @@ package upstream
 
 import "sync"
 
-// stale remembers which lists have to be read again.
-type stale struct {
+// staleLists remembers which lists have to be read again.
+type staleLists struct {
 	wake  chan struct{}
 	mu    *sync.Mutex
 	kinds map[ChangeKind]bool
 }
 
-func newStale() stale {
-	return stale{wake: make(chan struct{}, 1), mu: &sync.Mutex{}, kinds: map[ChangeKind]bool{}}
+func newStaleLists() staleLists {
+	return staleLists{wake: make(chan struct{}, 1), mu: &sync.Mutex{}, kinds: map[ChangeKind]bool{}}
 }
 
-func (s *stale) mark(kinds ...ChangeKind) {
+func (s *staleLists) mark(kinds ...ChangeKind) {
 	s.mu.Lock()
 	for _, k := range kinds {
 		s.kinds[k] = true
@@ -26,7 +26,7 @@ func (s *stale) mark(kinds ...ChangeKind) {
 }
 
 // take returns what was marked since.
-func (s *stale) take() map[ChangeKind]bool {
+func (s *staleLists) take() map[ChangeKind]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	taken := s.kinds

@@ -29,14 +29,14 @@ type stderrLines struct {
 
 func newStderrLines() *stderrLines { return &stderrLines{ended: make(chan struct{})} }
 
-// pump reads to the end.
-func (l *stderrLines) pump(r io.Reader, s *secrets, log *slog.Logger) {
+// readAll reads to the end.
+func (l *stderrLines) readAll(r io.Reader, s *secrets, log *slog.Logger) {
 	in := newLineReader(r, 64<<10)
 	limit := rate.NewLimiter(lineRate, lineBurst)
 	silent := 0
 	for {
 		line, over, err := in.next()
-		text := words.ClipTo(s.hide(string(line)), maxLine)
+		text := words.ClipTo(s.mask(string(line)), maxLine)
 		if over != nil {
 			text = "(a line of more than 65536 bytes)"
 		}

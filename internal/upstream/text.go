@@ -19,8 +19,8 @@ func clipBytes(s string, n int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// shownURL is an address without what may be secret in it: user, query and fragment.
-func shownURL(raw string) string {
+// displayURL is an address without what may be secret in it: user, query and fragment.
+func displayURL(raw string) string {
 	if strings.Contains(raw, "${") { // a reference, which is none
 		return strings.SplitN(raw, "?", 2)[0]
 	}

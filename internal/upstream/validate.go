@@ -22,23 +22,23 @@ const (
 	minTimeout = time.Second // shorter ones fail by chance
 )
 
-// broken is a rule that a definition breaks: the key as the file has it, and what is
+// violation is a rule that a definition breaks: the key as the file has it, and what is
 // wrong with it.
-type broken struct{ key, detail string }
+type violation struct{ key, detail string }
 
 // Validate returns a KindInvalid error that names the first rule s breaks.
 func (s Server) Validate() error {
 	if b := s.check(); b != nil {
-		return fail(KindInvalid, words.Clip(s.ID), "cannot be used: %s %s", b.key, b.detail)
+		return newError(KindInvalid, words.Clip(s.ID), "cannot be used: %s %s", b.key, b.detail)
 	}
 	return nil
 }
 
-func (s Server) check() *broken {
+func (s Server) check() *violation {
 	if b := checkID(s.ID); b != nil {
 		return b
 	}
-	for _, b := range []*broken{s.checkWay(), s.checkSizes(), s.checkSettings()} {
+	for _, b := range []*violation{s.checkTransport(), s.checkSizes(), s.checkSettings()} {
 		if b != nil {
 			return b
 		}
@@ -46,15 +46,15 @@ func (s Server) check() *broken {
 	return nil
 }
 
-// CheckID returns a KindInvalid error that says what an id has that an id cannot have.
-func CheckID(id string) error {
+// ValidateID returns a KindInvalid error that says what an id has that an id cannot have.
+func ValidateID(id string) error {
 	if b := checkID(id); b != nil {
-		return fail(KindInvalid, words.Clip(id), "cannot be used: %s %s", b.key, b.detail)
+		return newError(KindInvalid, words.Clip(id), "cannot be used: %s %s", b.key, b.detail)
 	}
 	return nil
 }
 
-func checkID(id string) *broken {
+func checkID(id string) *violation {
 	plain := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
@@ -63,52 +63,52 @@ func checkID(id string) *broken {
 	}, id)
 	switch {
 	case id == "":
-		return &broken{"id", "is empty"}
+		return &violation{"id", "is empty"}
 	case len(id) > maxID:
-		return &broken{"id", fmt.Sprintf("is longer than %d characters", maxID)}
+		return &violation{"id", fmt.Sprintf("is longer than %d characters", maxID)}
 	case plain != id:
-		return &broken{"id", fmt.Sprintf("has other characters than letters, digits and hyphens; %q would do", plain)}
+		return &violation{"id", fmt.Sprintf("has other characters than letters, digits and hyphens; %q would do", plain)}
 	}
 	return nil
 }
 
-// checkWay looks at how the upstream is reached.
-func (s Server) checkWay() *broken {
+// checkTransport looks at how the upstream is reached.
+func (s Server) checkTransport() *violation {
 	switch {
 	case s.Command == "" && s.URL == "":
-		return &broken{"command", "or url must be given"}
+		return &violation{"command", "or url must be given"}
 	case s.Command != "" && s.URL != "":
-		return &broken{"command", "and url are both given; one upstream is a program or an address"}
+		return &violation{"command", "and url are both given; one upstream is a program or an address"}
 	}
 	switch s.transport() {
 	case Stdio:
 		if s.Command == "" {
-			return &broken{"command", "is missing, which the type stdio needs"}
+			return &violation{"command", "is missing, which the type stdio needs"}
 		}
 		if len(s.Headers) > 0 || s.Bearer != "" {
-			return &broken{"headers", "are for upstreams with a url; a program gets its secrets in env"}
+			return &violation{"headers", "are for upstreams with a url; a program gets its secrets in env"}
 		}
 	case HTTP, SSE:
 		return s.checkAddress()
 	default:
-		return &broken{"type", fmt.Sprintf("is %s; it can be stdio, http or sse", words.Quote(string(s.Transport)))}
+		return &violation{"type", fmt.Sprintf("is %s; it can be stdio, http or sse", words.Quote(string(s.Transport)))}
 	}
 	return nil
 }
 
-func (s Server) checkAddress() *broken {
+func (s Server) checkAddress() *violation {
 	switch {
 	case s.URL == "":
-		return &broken{"url", "is missing, which the type " + string(s.transport()) + " needs"}
+		return &violation{"url", "is missing, which the type " + string(s.transport()) + " needs"}
 	case len(s.Args) > 0 || len(s.Env) > 0 || s.Dir != "":
-		return &broken{"url", "does not go with args, env or cwd"}
+		return &violation{"url", "does not go with args, env or cwd"}
 	}
 	for name := range s.Headers {
 		if !isToken(name) {
-			return &broken{"headers", fmt.Sprintf("has %s, which is no name of a header", words.Quote(name))}
+			return &violation{"headers", fmt.Sprintf("has %s, which is no name of a header", words.Quote(name))}
 		}
 		if http.CanonicalHeaderKey(name) == "Authorization" && s.Bearer != "" {
-			return &broken{"headers", "has Authorization, and a bearer token is given too"}
+			return &violation{"headers", "has Authorization, and a bearer token is given too"}
 		}
 	}
 	if strings.Contains(s.URL, "${") {
@@ -117,24 +117,24 @@ func (s Server) checkAddress() *broken {
 	return checkURL(s.URL)
 }
 
-func checkURL(raw string) *broken {
+func checkURL(raw string) *violation {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return &broken{"url", "is no address of the form https://host/path"}
+		return &violation{"url", "is no address of the form https://host/path"}
 	}
 	return nil
 }
 
-func (s Server) checkSizes() *broken {
+func (s Server) checkSizes() *violation {
 	for key, n := range map[string]int{"args": len(s.Args), "env": len(s.Env), "headers": len(s.Headers), "roots": len(s.Roots)} {
 		if n > maxEntries {
-			return &broken{key, fmt.Sprintf("has more than %d entries", maxEntries)}
+			return &violation{key, fmt.Sprintf("has more than %d entries", maxEntries)}
 		}
 	}
 	values := append([]string{s.Command, s.Dir, s.URL, s.Bearer}, s.Args...)
 	for name, value := range s.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			return &broken{"env", fmt.Sprintf("has %s, which is no name of a variable", words.Quote(name))}
+			return &violation{"env", fmt.Sprintf("has %s, which is no name of a variable", words.Quote(name))}
 		}
 		values = append(values, name, value)
 	}
@@ -143,23 +143,23 @@ func (s Server) checkSizes() *broken {
 	}
 	for _, v := range values {
 		if len(v) > maxValue || strings.ContainsRune(v, 0) {
-			return &broken{"a value", fmt.Sprintf("is longer than %d bytes or has a NUL in it", maxValue)}
+			return &violation{"a value", fmt.Sprintf("is longer than %d bytes or has a NUL in it", maxValue)}
 		}
 	}
 	return nil
 }
 
-func (s Server) checkSettings() *broken {
+func (s Server) checkSettings() *violation {
 	if s.Timeout != 0 && (s.Timeout < minTimeout || s.Timeout > maxTimeout) {
-		return &broken{"timeout", fmt.Sprintf("is not between %s and %s", minTimeout, maxTimeout)}
+		return &violation{"timeout", fmt.Sprintf("is not between %s and %s", minTimeout, maxTimeout)}
 	}
 	for _, root := range s.Roots {
 		if !filepath.IsAbs(root) {
-			return &broken{"roots", fmt.Sprintf("has %s, which is no absolute path", words.Quote(root))}
+			return &violation{"roots", fmt.Sprintf("has %s, which is no absolute path", words.Quote(root))}
 		}
 	}
 	if s.Protocol != "" && !slices.Contains(mcp.SupportedProtocolVersions(), s.Protocol) {
-		return &broken{"protocol", "is none of " + strings.Join(mcp.SupportedProtocolVersions(), ", ")}
+		return &violation{"protocol", "is none of " + strings.Join(mcp.SupportedProtocolVersions(), ", ")}
 	}
 	return nil
 }

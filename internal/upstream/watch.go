@@ -25,12 +25,12 @@ func (m *Manager) Subscribe(ctx context.Context, id, uri string) error {
 	if err != nil {
 		return err
 	}
-	first, err := u.watch(uri)
+	first, err := u.addSubscription(uri)
 	if err != nil || !first {
 		return err
 	}
 	if err := r.subscribe(ctx, uri); err != nil {
-		u.unwatch(uri)
+		u.removeSubscription(uri)
 		return err
 	}
 	return nil
@@ -43,12 +43,12 @@ func (m *Manager) Unsubscribe(ctx context.Context, id, uri string) error {
 		return err
 	}
 	r := u.ready()
-	if last := u.unwatch(uri); !last || r == nil {
+	if last := u.removeSubscription(uri); !last || r == nil {
 		return nil
 	}
 	// Servers of the Go SDK (1.8.0) end all that a session listens to with one of it.
-	r.deaf.Store(true)
-	_, err = ask(ctx, r.session, "the end of a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
+	r.notificationsLost.Store(true)
+	_, err = runRequest(ctx, r.session, "the end of a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
 		return struct{}{}, r.client.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri})
 	})
 	return err
@@ -59,7 +59,7 @@ func (m *Manager) Unsubscribe(ctx context.Context, id, uri string) error {
 func (s *session) subscribe(ctx context.Context, uri string) error {
 	acknowledged, forget := s.acks.expect(uri)
 	defer forget()
-	_, err := ask(ctx, s, "a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
+	_, err := runRequest(ctx, s, "a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
 		return struct{}{}, s.client.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
 	})
 	if err != nil || s.client.InitializeResult().ProtocolVersion < stateless {
@@ -76,37 +76,37 @@ func (s *session) subscribe(ctx context.Context, uri string) error {
 	return nil
 }
 
-// watch counts a subscription and reports whether it is the first.
-func (u *upstream) watch(uri string) (first bool, err error) {
+// addSubscription counts a subscription and reports whether it is the first.
+func (u *upstream) addSubscription(uri string) (first bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.watched[uri] == 0 && len(u.watched) >= MaxSubscriptions {
-		return false, fail(KindBusy, u.server.ID, "has %d resources watched already; %s is one too many", MaxSubscriptions, words.Quote(uri))
+	if u.subscribed[uri] == 0 && len(u.subscribed) >= MaxSubscriptions {
+		return false, newError(KindBusy, u.server.ID, "has %d resources watched already; %s is one too many", MaxSubscriptions, words.Quote(uri))
 	}
-	u.watched[uri]++
-	return u.watched[uri] == 1, nil
+	u.subscribed[uri]++
+	return u.subscribed[uri] == 1, nil
 }
 
-// unwatch reports whether it was the last.
-func (u *upstream) unwatch(uri string) (last bool) {
+// removeSubscription reports whether it was the last.
+func (u *upstream) removeSubscription(uri string) (last bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	switch u.watched[uri] {
+	switch u.subscribed[uri] {
 	case 0:
 		return false
 	case 1:
-		delete(u.watched, uri)
+		delete(u.subscribed, uri)
 		return true
 	}
-	u.watched[uri]--
+	u.subscribed[uri]--
 	return false
 }
 
-// watchAgain subscribes in a new session to what was watched in the last one.
-func (u *upstream) watchAgain(ctx context.Context, s *session) {
+// resubscribe subscribes in a new session to what was watched in the last one.
+func (u *upstream) resubscribe(ctx context.Context, s *session) {
 	u.mu.Lock()
-	uris := make([]string, 0, len(u.watched))
-	for uri := range u.watched {
+	uris := make([]string, 0, len(u.subscribed))
+	for uri := range u.subscribed {
 		uris = append(uris, uri)
 	}
 	u.mu.Unlock()

@@ -94,7 +94,7 @@ func TestSubtreeBudgets(t *testing.T) {
 		require.Equal(t, "spec", f.refused(t, "help", 1))
 	})
 
-	onEachDatabase(t, "OfSomebodyUnlimitedLimitNobody", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfAnUnlimitedAgentLimitNoAgent", func(t *testing.T, f *fixture) {
 		f.scope(t, "nova", models.ScopeSubtree)
 		f.record(t, "help", 1_000)
 		f.hold(t, "nova", models.MaxTokens)

@@ -226,7 +226,7 @@ func TestWhatASigningAgentIsTold(t *testing.T) {
 	rule(t, "cannot be sent back as its own", func(t *testing.T, h *house) {
 		h.agent(t, "ada", "web_search")
 		h.signs(t, "ada", true)
-		h.says(t, "ada", sign(t, joining+";places=2", theKey, "00aa"), 0)
+		h.says(t, "ada", sign(t, joining+";concurrency=2", theKey, "00aa"), 0)
 		_, err := h.work.Join(t.Context(), "ada", orchestrator.JoinRequest{Protocol: v5.Name, Transport: "websocket", Concurrency: 2})
 		require.NoError(t, err)
 		h.one(t, "user", "M1|User>W1|R|-|-|-|-|0|-|-|call=web_search")

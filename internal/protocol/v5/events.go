@@ -148,9 +148,9 @@ func (p *Protocol) writeTaskEvent(ctx context.Context, m *wire.Message, b partie
 	case models.EventTaskQuestion:
 		m.Type = wire.Clarify
 		m.Data = questionData(e)
-	case models.EventTaskAnswered:
+	case models.EventTaskReplied:
 		m.From, m.To, m.Type = self, b.worker, wire.Clarify
-		m.Data, err = w.Text("answer", e.Answer).Data()
+		m.Data, err = w.Text("answer", e.Reply).Data()
 	case models.EventTaskRetried:
 		m.Type, m.Err = wire.Failure, errorCode(models.Task{ErrorCode: e.Failure, Attempt: e.Attempt}, failureDetail{})
 		if f := orchestrator.Failure(e.Failure); f == orchestrator.FailureTimeout || f == orchestrator.FailureUnavailable { // O1 has found that out
@@ -159,7 +159,7 @@ func (p *Protocol) writeTaskEvent(ctx context.Context, m *wire.Message, b partie
 		m.Data, err = w.Text("desc", m.Err.Meaning()).Data()
 	default: // in line for an agent
 		m.From, m.To, m.Type = self, b.requester, wire.Ack
-		m.Data, err = w.Add("waits", string(e.Waits)).Data()
+		m.Data, err = w.Add("waiting_for", string(e.WaitingFor)).Data()
 	}
 	return err
 }

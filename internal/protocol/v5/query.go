@@ -211,7 +211,7 @@ func (p *Protocol) sessionFact(ctx context.Context, t models.Task, key string) (
 	if value, ok := resultField(string(session.Facts), key); ok && err == nil {
 		return value, nil
 	}
-	return "", errorf(wire.E43, "", "the session has nothing under %s", key)
+	return "", errorf(wire.E43, "", "the session has no fact %s", key)
 }
 
 // mayRead reports whether somebody may read what belongs to a task: whoever asked for

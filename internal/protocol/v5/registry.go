@@ -21,7 +21,7 @@ const (
 )
 
 // handleJoin takes J (PROTOCOL_V5 §2.4, §12.4, §14.3): the agent says what it can do, and gets
-// the number it has for good. places= is how many tasks it takes at a time.
+// the number it has for good. concurrency= is how many tasks it takes at a time.
 func (p *Protocol) handleJoin(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	places, err := checkJoin(m)
 	if err != nil {
@@ -60,7 +60,7 @@ func checkJoin(m wire.Message) (places int, err error) {
 	if p, ok := m.Data.Pair("caps"); ok && len(slices.Collect(p.List())) > maxCaps {
 		return 0, errorf(wire.E10, "", "caps must have at most %d entries", maxCaps)
 	}
-	return intPair(m.Data, "places", 1, orchestrator.MaxConcurrency, 0)
+	return intPair(m.Data, "concurrency", 1, orchestrator.MaxConcurrency, 0)
 }
 
 // intPair reads a number of DATA, otherwise where there is none.

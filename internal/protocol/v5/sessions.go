@@ -41,7 +41,7 @@ func (p *Protocol) contextFact(ctx context.Context, s sender, name, key string) 
 	case err != nil:
 		return "", err
 	case id == "": // a task of another door, which is in none
-		return "", errorf(wire.E43, "", "the session has nothing under %s", key)
+		return "", errorf(wire.E43, "", "the session has no fact %s", key)
 	}
 	session, err := p.orchestrator.Session(ctx, id)
 	if err != nil {

@@ -232,7 +232,7 @@ func FuzzALineOfV4(f *testing.F) {
 	h := open(f, db)
 	h.joinV4(f, "old", "dump")
 	h.agent(f, "young", "dump")
-	h.says(f, "young", "M1|W2>O1|J|T0|-|-|-|0|S0|-|places=1000", 0)
+	h.says(f, "young", "M1|W2>O1|J|T0|-|-|-|0|S0|-|concurrency=1000", 0)
 	f.Fuzz(func(t *testing.T, line string) {
 		if line, _, _ = strings.Cut(line, "\n"); strings.Count(line, "|") != v4.Segments-1 {
 			return

@@ -1,7 +1,6 @@
 package envelope_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -37,10 +36,8 @@ func TestErrorCodes(t *testing.T) {
 		{envelope.UnsupportedWorkType("fly", []string{"run", "walk"}), "Unsupported Work Type", false, http.StatusUnprocessableEntity,
 			`{"work_type_requested":"fly","supported_types":["run","walk"]}`},
 	}
-	require.Len(t, envelope.Codes(), len(rows))
 	for i, row := range rows {
-		code := envelope.Codes()[i]
-		require.Equal(t, envelope.Code(5001+i), code)
+		code := envelope.Code(5001 + i)
 		require.Equal(t, code, row.failure.Code)
 		require.Equal(t, row.name, code.Name())
 		require.Equal(t, row.retry, code.Retryable())
@@ -48,17 +45,11 @@ func TestErrorCodes(t *testing.T) {
 		require.Equal(t, row.context, string(row.failure.Context))
 		require.True(t, strings.EqualFold(row.name, row.failure.Message) || strings.HasPrefix(strings.ToLower(row.failure.Message), strings.ToLower(row.name)+":"))
 
-		var context map[string]any
-		require.NoError(t, json.Unmarshal(row.failure.Context, &context))
-		for _, name := range code.ContextFields() {
-			require.Contains(t, context, name)
-		}
 		_, err := envelope.Format(around(row.failure))
 		require.NoError(t, err)
 	}
 	other := envelope.Code(5007)
 	require.Empty(t, other.Name())
-	require.Empty(t, other.ContextFields())
 	require.False(t, other.Retryable())
 	require.Equal(t, http.StatusInternalServerError, other.HTTPStatus())
 }

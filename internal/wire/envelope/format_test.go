@@ -19,7 +19,7 @@ func TestFormatRefusesWhatParseWould(t *testing.T) {
 		field, detail string
 	}{
 		"no payload":            {func(e *envelope.Envelope) { e.Payload = nil }, "payload", "is required"},
-		"another type":          {func(e *envelope.Envelope) { e.Type = envelope.TypeError }, "type", "must be work_request as its payload is"},
+		"another type":          {func(e *envelope.Envelope) { e.Type = envelope.TypeError }, "type", "must be work_request to match the payload"},
 		"no version":            {func(e *envelope.Envelope) { e.ProtocolVersion = "" }, "protocol_version", "must be two numbers"},
 		"no id":                 {func(e *envelope.Envelope) { e.MessageID = uuid.Nil }, "message_id", "must not be the nil UUID"},
 		"no time":               {func(e *envelope.Envelope) { e.Timestamp = time.Time{} }, "timestamp", "is required"},

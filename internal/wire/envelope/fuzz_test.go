@@ -54,10 +54,6 @@ func FuzzParse(f *testing.F) {
 		require.Equal(t, string(written), string(twice))
 		e.Raw, again.Raw = nil, nil
 		require.Equal(t, spaceless(e), again)
-
-		token := e.RemoveToken()
-		e.PutToken(token)
-		require.Equal(t, token, e.RemoveToken())
 	})
 }
 

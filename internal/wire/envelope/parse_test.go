@@ -90,8 +90,8 @@ func TestParseRefuses(t *testing.T) {
 		{"request", "payload.hints.max_duration_seconds", `"300"`, "must be a number, not a string"},
 		{"request", "payload.hints.max_duration_seconds", `0`, "must be from 1 to 2147483647, not 0"},
 		{"request", "payload.hints.max_duration_seconds", `2147483648`, "must be from 1 to"},
-		{"request", "payload.hints.max_duration_seconds", `1.5`, "must be a whole number, not 1.5"},
-		{"request", "payload.hints.max_duration_seconds", `1e2`, "must be a whole number, not 1e2"},
+		{"request", "payload.hints.max_duration_seconds", `1.5`, "must be an integer, not 1.5"},
+		{"request", "payload.hints.max_duration_seconds", `1e2`, "must be an integer, not 1e2"},
 		{"request", "payload.hints.max_duration_seconds", `99999999999999999999`, "must be from 1 to"},
 		{"request", "payload.hints.max_memory_mb", `-1`, "must be from 1 to"},
 		{"request", "payload.hints.max_memory_mb", `null`, "must be a number, not null"},
@@ -104,7 +104,7 @@ func TestParseRefuses(t *testing.T) {
 		{"status", "payload.progress_percent", absent, "is required"},
 		{"status", "payload.progress_percent", `101`, "must be from 0 to 100, not 101"},
 		{"status", "payload.progress_percent", `-1`, "must be from 0 to 100, not -1"},
-		{"status", "payload.progress_percent", `50.0`, "must be a whole number"},
+		{"status", "payload.progress_percent", `50.0`, "must be an integer"},
 		{"status", "payload.progress_percent", `true`, "must be a number, not a boolean"},
 		{"status", "payload.step", `2`, "must be an object, not a number"},
 		{"status", "payload.step.number", absent, "is required"},
@@ -115,7 +115,7 @@ func TestParseRefuses(t *testing.T) {
 		{"status", "payload.step.output", `{}`, "must be a string, not an object"},
 		{"status", "payload.step.output_chunk", `1`, "must be a string, not a number"},
 		{"status", "payload.step.output_chunk", `""`, "must be a range such as"},
-		{"status", "payload.step.output_chunk", `"bytes 0-262145"`, "must be of at most 262144 bytes"},
+		{"status", "payload.step.output_chunk", `"bytes 0-262145"`, "must have at most 262144 bytes"},
 
 		{"heartbeat", "payload.agent_id", `7`, "must be a string, not a number"},
 		{"heartbeat", "payload.agent_id", `""`, "must be an agent's id"},
@@ -136,11 +136,11 @@ func TestParseRefuses(t *testing.T) {
 		{"result", "payload.exit_code", absent, "is required"},
 		{"result", "payload.exit_code", `-9`, "must be from 0 to 4294967295, not -9"},
 		{"result", "payload.exit_code", `"1"`, "must be a number"},
-		{"result", "payload.exit_code", `0`, "must not be 0 where the status is failed"},
+		{"result", "payload.exit_code", `0`, "must not be 0 if the status is failed"},
 		{"result", "payload.output", `null`, "must be a string, not null"},
 		{"result", "payload.resources_used", `null`, "must be an object, not null"},
 		{"result", "payload.resources_used.duration_seconds", `-1`, "must be from 0"},
-		{"result", "payload.resources_used.duration_seconds", `87.5`, "must be a whole number"},
+		{"result", "payload.resources_used.duration_seconds", `87.5`, "must be an integer"},
 		{"result", "payload.resources_used.gpu_vram_mb", `9223372036854775808`, "must be from 0"},
 		{"result", "payload.resources_used.cpu_time_ms", `[]`, "must be a number, not an array"},
 		{"result", "payload.resources_used.tokens", `1000000000001`, "must be from 0 to 1000000000000"},
@@ -166,10 +166,10 @@ func TestParseRefuses(t *testing.T) {
 		{"5004", "payload.error_context.token_status", absent, "is required"},
 		{"5005", "payload.error_context.limit_name", absent, "is required"},
 		{"5005", "payload.error_context.available", `"128"`, "must be a number"},
-		{"5005", "payload.error_context.required", `1.5`, "must be a whole number"},
+		{"5005", "payload.error_context.required", `1.5`, "must be an integer"},
 		{"5006", "payload.error_context.work_type_requested", absent, "is required"},
 		{"5006", "payload.error_context.supported_types", `"a"`, "must be an array, not a string"},
-		{"5006", "payload.error_context.supported_types", `[ "a" , 1 ]`, "must hold strings only, not a number"},
+		{"5006", "payload.error_context.supported_types", `[ "a" , 1 ]`, "must contain only strings, not a number"},
 	} {
 		t.Run(c.base+" "+c.field+" "+c.value, func(t *testing.T) {
 			t.Parallel()
@@ -227,7 +227,7 @@ func TestASuccessExitsWithZero(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"success", "completed"} {
 		_, err := envelope.Parse([]byte(change(t, bases()["result"], "payload.status", `"`+status+`"`)))
-		requireProblem(t, err, "payload.exit_code", "must be 0 where the status is "+status+", not 1")
+		requireProblem(t, err, "payload.exit_code", "must be 0 if the status is "+status+", not 1")
 	}
 }
 

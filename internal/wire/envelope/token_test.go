@@ -27,18 +27,3 @@ func TestTakeTokenLeavesTheOtherCustomFields(t *testing.T) {
 		require.Equal(t, c.left, string(e.Custom))
 	}
 }
-
-func TestPutTokenIsTakenAgain(t *testing.T) {
-	t.Parallel()
-	for _, custom := range []string{`{}`, `{"a":1.0}`, `{"auth_token":"old","a":[]}`, ``, `[`} {
-		e := around(everyPayload()["a bare heartbeat"])
-		e.Custom = json.RawMessage(custom)
-		e.PutToken("secret\"")
-		written, err := envelope.Format(e)
-		require.NoError(t, err)
-		again := parse(t, string(written))
-		require.Equal(t, "secret\"", again.RemoveToken())
-		require.NotContains(t, string(again.Custom), "auth_token")
-		require.Empty(t, again.RemoveToken())
-	}
-}

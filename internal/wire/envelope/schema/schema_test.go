@@ -13,7 +13,7 @@ import (
 	"comet/internal/wire/envelope/schema"
 )
 
-// shown returns where the description has a place for such a message.
+// shown returns the message as the schema represents it.
 func shown(p envelope.Payload) any {
 	switch p.(type) {
 	case envelope.WorkRequest:
@@ -36,8 +36,8 @@ func shown(p envelope.Payload) any {
 	}{}
 }
 
-// TestTheDescriptionKnowsEveryMember that comet writes: what it writes is read without a
-// name too many, and what the description would then write is read as the same message.
+// TestSchemaMatchesCodec checks that the schema has every member that comet writes, and that a
+// message written by the schema is parsed as the same message.
 func TestTheDescriptionKnowsEveryMember(t *testing.T) {
 	t.Parallel()
 	at, few, task := time.Date(2026, 1, 19, 4, 21, 4, 0, time.UTC), 3, uuid.New()
@@ -93,7 +93,7 @@ func TestTheDescriptionKnowsEveryMember(t *testing.T) {
 	}
 }
 
-// decode refuses members that have no place.
+// decode rejects unknown members.
 func decode(text []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()

@@ -18,9 +18,9 @@ import (
 	"comet/webhooks/signature"
 )
 
-// party is somebody's server in a run together with its webhook. It verifies
+// subscriber is a receiver in a run together with its webhook. It verifies
 // whatever it gets and remembers it.
-type party struct {
+type subscriber struct {
 	*run
 	name   string
 	types  []models.EventType
@@ -28,12 +28,12 @@ type party struct {
 	keys   []*signature.Verifier // each has to find a signature of its own
 	answer func(w http.ResponseWriter, r *http.Request, s sight)
 
-	mu    sync.Mutex
-	heard map[label]int    // how many requests told of it
-	took  map[label]bool   // it was answered with 2xx
-	ids   map[label]string // its webhook-id
-	wrong []string         // what must not be
-	// overtook names, for a fact that was first heard of while an earlier one of its
+	mu       sync.Mutex
+	received map[label]int    // how many requests contained it
+	took     map[label]bool   // it was answered with 2xx
+	ids      map[label]string // its webhook-id
+	wrong    []string         // what must not be
+	// overtook names, for a fact that was first received of while an earlier one of its
 	// agent was not taken, that earlier one.
 	overtook map[label]label
 	past     map[label]history // once it was read
@@ -42,32 +42,32 @@ type party struct {
 // sight is a request as its receiver sees it.
 type sight struct {
 	label
-	nth int // how many requests have told of it by now
+	nth int // how many requests have contained it so far
 }
 
 // join starts a receiver and registers it for the types.
 func (r *run) join(t *testing.T, name string, types []models.EventType, ordering models.Ordering,
 	answer func(w http.ResponseWriter, r *http.Request, s sight),
-) *party {
+) *subscriber {
 	t.Helper()
-	p := r.newParty(name, types, answer)
+	p := r.newSubscriber(name, types, answer)
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
 	p.register(t, server.URL, ordering)
 	return p
 }
 
-func (r *run) newParty(name string, types []models.EventType, answer func(w http.ResponseWriter, r *http.Request, s sight)) *party {
-	p := &party{
+func (r *run) newSubscriber(name string, types []models.EventType, answer func(w http.ResponseWriter, r *http.Request, s sight)) *subscriber {
+	p := &subscriber{
 		run: r, name: name, types: types, answer: answer,
-		heard: map[label]int{}, took: map[label]bool{}, ids: map[label]string{}, overtook: map[label]label{},
+		received: map[label]int{}, took: map[label]bool{}, ids: map[label]string{}, overtook: map[label]label{},
 	}
-	r.parties = append(r.parties, p)
+	r.receivers = append(r.receivers, p)
 	return p
 }
 
-// register makes the party's webhook, which signs with a secret and with a key.
-func (p *party) register(t *testing.T, url string, ordering models.Ordering) {
+// register makes the subscriber's webhook, which signs with a secret and with a key.
+func (p *subscriber) register(t *testing.T, url string, ordering models.Ordering) {
 	t.Helper()
 	created, err := p.Create(t.Context(), ops(), models.WebhookDraft{
 		URL: &url, Events: p.types, Description: p.name, Ordering: &ordering, Asymmetric: new(true),
@@ -82,7 +82,7 @@ func (p *party) register(t *testing.T, url string, ordering models.Ordering) {
 	require.Len(t, p.keys, 2)
 }
 
-func (p *party) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *subscriber) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s, err := p.see(r)
 	if err != nil {
 		p.mu.Lock()
@@ -95,7 +95,7 @@ func (p *party) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // see verifies a request, compares it with what was emitted and remembers it.
-func (p *party) see(r *http.Request) (sight, error) {
+func (p *subscriber) see(r *http.Request) (sight, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return sight{}, fmt.Errorf("the body breaks off: %w", err)
@@ -125,7 +125,7 @@ func (p *party) see(r *http.Request) (sight, error) {
 
 // recognize finds the fact that a body tells of; it has to be that one in every byte
 // that means something.
-func (p *party) recognize(body []byte) (label, error) {
+func (p *subscriber) recognize(body []byte) (label, error) {
 	var got struct {
 		Type      models.EventType `json:"type"`
 		Timestamp time.Time        `json:"timestamp"`
@@ -147,25 +147,25 @@ func (p *party) recognize(body []byte) (label, error) {
 	return l, nil
 }
 
-func (p *party) remember(l label, id string) (sight, error) {
+func (p *subscriber) remember(l label, id string) (sight, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if before, ok := p.ids[l]; ok && before != id {
 		return sight{}, fmt.Errorf("%v came as %s and as %s", l, before, id)
 	}
 	p.ids[l] = id
-	if p.heard[l]++; p.heard[l] == 1 {
+	if p.received[l]++; p.received[l] == 1 {
 		for n := range l.N {
-			if earlier := (label{l.ID, n}); p.hears(earlier) && !p.took[earlier] {
+			if earlier := (label{l.ID, n}); p.subscribed(earlier) && !p.took[earlier] {
 				p.overtook[l] = earlier
 			}
 		}
 	}
-	return sight{l, p.heard[l]}, nil
+	return sight{l, p.received[l]}, nil
 }
 
 // say answers a request.
-func (p *party) say(w http.ResponseWriter, s sight, status int) {
+func (p *subscriber) say(w http.ResponseWriter, s sight, status int) {
 	if status/100 == 2 {
 		p.mu.Lock()
 		p.took[s.label] = true
@@ -174,8 +174,8 @@ func (p *party) say(w http.ResponseWriter, s sight, status int) {
 	w.WriteHeader(status)
 }
 
-// hears reports whether the party's webhook is told of a fact.
-func (p *party) hears(l label) bool {
+// subscribed reports whether the subscriber's webhook receives the event of a fact.
+func (p *subscriber) subscribed(l label) bool {
 	p.run.mu.Lock()
 	f, ok := p.facts[l]
 	p.run.mu.Unlock()
@@ -190,8 +190,8 @@ func (p *party) hears(l label) bool {
 	return false
 }
 
-// owed are the facts that the party is told of.
-func (p *party) owed() (all []label) {
+// owed returns the facts whose events the subscriber must receive.
+func (p *subscriber) owed() (all []label) {
 	p.run.mu.Lock()
 	labels := make([]label, 0, len(p.facts))
 	for l := range p.facts {
@@ -199,7 +199,7 @@ func (p *party) owed() (all []label) {
 	}
 	p.run.mu.Unlock()
 	for _, l := range labels {
-		if p.hears(l) {
+		if p.subscribed(l) {
 			all = append(all, l)
 		}
 	}

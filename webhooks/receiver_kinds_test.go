@@ -18,10 +18,10 @@ import (
 	"comet/models"
 )
 
-// guests are the receivers of a run, each of another kind.
-type guests struct {
+// receivers are the subscribers of a run, each of another kind.
+type receivers struct {
 	*run
-	healthy, flaky, ordered, hanging, gone, resetting, down, slow, redirecting, busy *party
+	healthy, flaky, ordered, hanging, gone, resetting, down, slow, redirecting, busy *subscriber
 
 	healed    atomic.Bool  // those that never answered well do from now on
 	elsewhere atomic.Int64 // requests at what is redirected to
@@ -47,9 +47,9 @@ func everything() []models.EventType {
 
 func rarely() []models.EventType { return []models.EventType{models.EventBudgetWarning} }
 
-func invite(t *testing.T, r *run) *guests {
+func addReceivers(t *testing.T, r *run) *receivers {
 	t.Helper()
-	g := &guests{run: r}
+	g := &receivers{run: r}
 	g.healthy = r.join(t, "healthy", everything(), models.OrderingNone, func(w http.ResponseWriter, _ *http.Request, s sight) {
 		g.healthy.say(w, s, http.StatusOK)
 	})
@@ -62,13 +62,13 @@ func invite(t *testing.T, r *run) *guests {
 	g.gone = r.join(t, "gone", everything(), models.OrderingNone, func(w http.ResponseWriter, _ *http.Request, s sight) {
 		g.gone.say(w, s, http.StatusGone)
 	})
-	g.inviteThoseWhoTakeTheirTime(t)
-	g.inviteThoseWhoBreakOff(t)
-	g.inviteThoseWhoSendAway(t)
+	g.addSlowReceivers(t)
+	g.addBreakingReceivers(t)
+	g.addRejectingReceivers(t)
 	return g
 }
 
-func (g *guests) inviteThoseWhoTakeTheirTime(t *testing.T) {
+func (g *receivers) addSlowReceivers(t *testing.T) {
 	t.Helper()
 	g.hanging = g.join(t, "hanging", []models.EventType{models.EventAgentDeactivated}, models.OrderingNone,
 		func(w http.ResponseWriter, r *http.Request, s sight) {
@@ -87,11 +87,11 @@ func (g *guests) inviteThoseWhoTakeTheirTime(t *testing.T) {
 	})
 }
 
-// inviteThoseWhoBreakOff invites one that resets the first three connections on which
+// addBreakingReceivers invites one that resets the first three connections on which
 // an event comes, with its body unread, and one that is not there for some time.
-func (g *guests) inviteThoseWhoBreakOff(t *testing.T) {
+func (g *receivers) addBreakingReceivers(t *testing.T) {
 	t.Helper()
-	g.resetting = g.newParty("resetting", everything(), func(w http.ResponseWriter, _ *http.Request, s sight) { g.resetting.say(w, s, http.StatusOK) })
+	g.resetting = g.newSubscriber("resetting", everything(), func(w http.ResponseWriter, _ *http.Request, s sight) { g.resetting.say(w, s, http.StatusOK) })
 	var mu sync.Mutex
 	resets := map[string]int{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -112,12 +112,12 @@ func (g *guests) inviteThoseWhoBreakOff(t *testing.T) {
 	t.Cleanup(server.Close)
 	g.resetting.register(t, server.URL, models.OrderingNone)
 
-	g.down = g.newParty("down", everything(), func(w http.ResponseWriter, _ *http.Request, s sight) { g.down.say(w, s, http.StatusAccepted) })
+	g.down = g.newSubscriber("down", everything(), func(w http.ResponseWriter, _ *http.Request, s sight) { g.down.say(w, s, http.StatusAccepted) })
 	g.outage = newOutage(t, g.down)
 	g.down.register(t, "http://"+g.outage.addr, models.OrderingNone)
 }
 
-func (g *guests) inviteThoseWhoSendAway(t *testing.T) {
+func (g *receivers) addRejectingReceivers(t *testing.T) {
 	t.Helper()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { g.elsewhere.Add(1) }))
 	t.Cleanup(elsewhere.Close)

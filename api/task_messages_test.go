@@ -31,7 +31,7 @@ func (h *house) say(t testing.TB, taskID string, lines ...models.LoggedMessage) 
 func TestTaskLines(t *testing.T) {
 	t.Parallel()
 	type page struct {
-		Lines []struct {
+		Messages []struct {
 			ID, Ctx, TID, From, To, Type, Data string
 			Number                             int
 			State, Err                         *string
@@ -40,7 +40,7 @@ func TestTaskLines(t *testing.T) {
 		}
 		NextCursor string `json:"next_cursor"`
 	}
-	address := func(id, query string) string { return "/api/v1/tasks/" + id + "/lines" + query }
+	address := func(id, query string) string { return "/api/v1/tasks/" + id + "/messages" + query }
 
 	streaming(t, "AreThereWithTheLineThatCausedEach", houseOptions{}, func(t *testing.T, h *house) {
 		reader(t, h)
@@ -48,16 +48,16 @@ func TestTaskLines(t *testing.T) {
 		var none page
 		got := h.do(t, "GET", address(id, ""), "")
 		got.into(t, http.StatusOK, &none)
-		require.JSONEq(t, `{"lines":[]}`, string(got.body), "nobody has spoken of it")
+		require.JSONEq(t, `{"messages":[]}`, string(got.body), "nobody has spoken of it")
 		said := h.say(t, id,
 			models.LoggedMessage{Number: 5, From: "O1", To: "W1", Type: "R", State: "N", Data: "call=read"},
 			models.LoggedMessage{Number: 1, From: "W1", To: "O1", Type: "E", State: "F", Code: "E33", Data: "pid=M5;desc=no file", Parent: 5},
 			models.LoggedMessage{Number: 2, From: "W1", To: "O1", Type: "A", Data: "pid=M77", Parent: 77})
 		var all page
 		h.do(t, "GET", address(id, ""), "").into(t, http.StatusOK, &all)
-		require.Len(t, all.Lines, 3)
+		require.Len(t, all.Messages, 3)
 		require.Empty(t, all.NextCursor)
-		first, second, third := all.Lines[0], all.Lines[1], all.Lines[2]
+		first, second, third := all.Messages[0], all.Messages[1], all.Messages[2]
 		require.Equal(t, said[0].ID, first.ID)
 		require.Equal(t, []string{"S1", "T1", "O1", "W1", "R", "call=read"}, []string{first.Ctx, first.TID, first.From, first.To, first.Type, first.Data})
 		require.Equal(t, 5, first.Number)
@@ -82,7 +82,7 @@ func TestTaskLines(t *testing.T) {
 			got := h.do(t, "GET", address(id, query), "")
 			var p page
 			got.into(t, http.StatusOK, &p)
-			for _, l := range p.Lines {
+			for _, l := range p.Messages {
 				ids = append(ids, l.ID[30:])
 			}
 			query = ""
