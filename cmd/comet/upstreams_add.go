@@ -28,7 +28,7 @@ func (f *entryFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.cwd, "cwd", "", "the `directory` it runs in")
 	fs.StringVar(&f.url, "url", "", "the `address` of a server that is spoken to over HTTP")
 	fs.StringArrayVar(&f.headers, "header", nil, "`'Name: value'` of requests to it; may be repeated")
-	fs.StringVar(&f.kind, "type", "", "stdio, http or sse, where it does not follow from the rest")
+	fs.StringVar(&f.kind, "type", "", "stdio or http, where it does not follow from the rest")
 	fs.DurationVar(&f.timeout, "timeout", 0, "how long a call may take (default 30s)")
 	fs.StringVarP(&f.file, "file", "f", "", "JSON `file` with the entry, or with an mcpServers that has it; - is standard input; instead of the other flags")
 }

@@ -26,7 +26,7 @@ func TestParseServers(t *testing.T) {
       "comet": {"bearer": "${GITHUB_TOKEN}", "timeout": "45s", "roots": ["/data"], "protocol": "2025-11-25"}
     }
   },
-  "servers": {"old": {"type": "sse", "url": "http://127.0.0.1:1/sse"}, "near": {"url": "${BASE}/mcp"}}
+  "servers": {"near": {"url": "${BASE}/mcp"}}
 }`))
 	require.NoError(t, err)
 	require.Equal(t, []string{`server "filesystem": "alwaysAllow" (line 7) means nothing to comet and is left out`}, warnings)
@@ -39,7 +39,6 @@ func TestParseServers(t *testing.T) {
 			ID: "github", Transport: upstream.HTTP, URL: "https://api.githubcopilot.com/mcp/", Headers: map[string]string{"X-Key": "${KEY}"},
 			Bearer: "${GITHUB_TOKEN}", Timeout: 45 * time.Second, Roots: []string{"/data"}, Protocol: "2025-11-25",
 		},
-		{ID: "old", Transport: upstream.SSE, URL: "http://127.0.0.1:1/sse"},
 		{ID: "near", URL: "${BASE}/mcp"},
 	}, servers)
 }
@@ -58,7 +57,8 @@ func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
 		"no way":              {`{"mcpServers": {"a": {"args": []}}}`, `server "a": command or url must be given`},
 		"two ways":            {`{"mcpServers": {"a": {"command": "x", "url": "http://h"}}}`, "one upstream is a program or an address"},
 		"no address":          {`{"mcpServers": {"a": {"url": "ftp://h"}}}`, "url is no address of the form https://host/path"},
-		"another type":        {`{"mcpServers": {"a": {"type": "pigeon", "command": "x"}}}`, `type is "pigeon"; it can be stdio, http or sse`},
+		"another type":        {`{"mcpServers": {"a": {"type": "pigeon", "command": "x"}}}`, `type is "pigeon"; it can be stdio or http`},
+		"the old transport":   {`{"mcpServers": {"a": {"type": "sse", "url": "http://h/sse"}}}`, "type is sse, the transport of 2024-11-05, which comet does not support"},
 		"args in one string":  {"{\"mcpServers\": {\"a\": {\"command\": \"x\",\n\"args\": \"s3cr3t\"}}}", `server "a": args must be a list of strings (line 2)`},
 		"a number in env":     {`{"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}`, `server "a": env must be an object of strings`},
 		"a setting of others": {`{"mcpServers": {"a": {"command": "x", "comet": {"timeouts": "1s"}}}}`, `comet has no setting "timeouts"`},
@@ -92,7 +92,7 @@ func TestParseServersAsClientsHaveThem(t *testing.T) {
 
 func FuzzParseServers(f *testing.F) {
 	f.Add([]byte(`{"mcpServers":{"a":{"command":"x","args":["y"],"env":{"A":"${B}"},"comet":{"timeout":"1s"}}}}`))
-	f.Add([]byte(`{"servers":{"a":{"url":"http://h","headers":{"A":"b"},"type":"sse"}}}`))
+	f.Add([]byte(`{"servers":{"a":{"url":"http://h","headers":{"A":"b"},"type":"http"}}}`))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		servers, _, err := upstream.ParseServers(file)
 		if err != nil {

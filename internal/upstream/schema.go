@@ -4,38 +4,37 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/words"
 )
 
-// checkTool says why a tool cannot be used, nil where it can.
+// checkTool returns the reason why a tool cannot be used, nil for a usable tool.
 func checkTool(t *mcp.Tool) error {
 	if len(t.Name) > MaxName {
 		return fmt.Errorf("its name is longer than %d bytes", MaxName)
 	}
 	if t.InputSchema == nil {
-		return errors.New("it has no schema of its arguments")
+		return errors.New("it has no input schema")
 	}
 	if err := checkRoot(t.InputSchema); err != nil {
-		return fmt.Errorf("the schema of its arguments is no JSON Schema of an object: %w", err)
+		return fmt.Errorf("its input schema is not a JSON Schema of an object: %w", err)
 	}
 	if t.OutputSchema == nil {
 		return nil
 	}
 	if err := checkRoot(t.OutputSchema); err != nil {
-		return fmt.Errorf("the schema of its results is no JSON Schema of an object: %w", err)
+		return fmt.Errorf("its output schema is not a JSON Schema of an object: %w", err)
 	}
 	return nil
 }
 
-// checkRoot judges a whole schema, which MCP wants to be one of an object.
+// checkRoot checks a whole schema, which MCP requires to describe an object.
 func checkRoot(schema any) error {
 	object, ok := schema.(map[string]any)
 	if !ok {
-		return errors.New("it is no object")
+		return errors.New("it is not an object")
 	}
 	if kind, given := object["type"]; given && kind != "object" {
 		return errors.New(`its type is not "object"`)
@@ -45,11 +44,12 @@ func checkRoot(schema any) error {
 
 const maxSchemaDepth = 64
 
-// checkSchema looks at the form of the keywords that hold schemas, types and names, in
-// any draft. It leaves patterns, numbers and references alone: those that one library
-// cannot read are no reason to hide a tool that works.
+// checkSchema checks the form of the keywords that hold schemas, types and names, in any draft.
+// It does not check patterns, numbers and references, which differ between drafts and libraries:
+// google/jsonschema-go, for example, rejects the boolean exclusiveMinimum of draft 4 and the
+// look-ahead of ECMAScript patterns, and accepts unknown types.
 func checkSchema(schema any, depth int) error {
-	if _, always := schema.(bool); always && depth > 0 {
+	if _, isBool := schema.(bool); isBool && depth > 0 {
 		return nil
 	}
 	object, ok := schema.(map[string]any)
@@ -59,88 +59,78 @@ func checkSchema(schema any, depth int) error {
 	case depth > maxSchemaDepth:
 		return fmt.Errorf("it is nested more than %d deep", maxSchemaDepth)
 	}
-	for key, value := range object {
-		if err := checkKeyword(key, value, depth); err != nil {
+	for keyword, value := range object {
+		if err := checkKeyword(keyword, value, depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkKeyword(key string, value any, depth int) error {
-	switch key {
+func checkKeyword(keyword string, value any, depth int) error {
+	subschema := func(v any) error { return checkSchema(v, depth) }
+	list, isList := value.([]any)
+	switch keyword {
 	case "type":
+		if isList {
+			return checkEach(keyword, list, checkType)
+		}
 		return checkType(value)
 	case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
 		members, ok := value.(map[string]any)
 		if !ok {
-			return fmt.Errorf("%s is no object", key)
+			return fmt.Errorf("%s is not an object", keyword)
 		}
 		for name, schema := range members {
-			if err := checkSchema(schema, depth+1); err != nil {
+			if err := subschema(schema); err != nil {
 				return fmt.Errorf("%s: %w", words.Clip(name), err)
 			}
 		}
 	case "items":
-		if several, ok := value.([]any); ok {
-			return checkAll(key, several, depth)
+		if isList {
+			return checkEach(keyword, list, subschema)
 		}
-		return checkSchema(value, depth+1)
+		return subschema(value)
 	case "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties":
-		return checkSchema(value, depth+1)
+		return subschema(value)
 	case "allOf", "anyOf", "oneOf", "prefixItems":
-		return checkAll(key, value, depth)
+		return checkEach(keyword, value, subschema)
 	case "required":
-		return checkNames(key, value)
+		return checkEach(keyword, value, func(name any) error {
+			if _, ok := name.(string); !ok {
+				return errors.New("required has an entry that is not a name")
+			}
+			return nil
+		})
 	case "enum":
-		if _, ok := value.([]any); !ok {
-			return errors.New("enum is no list")
-		}
+		return checkEach(keyword, value, func(any) error { return nil })
 	}
 	return nil
 }
 
-func checkAll(key string, value any, depth int) error {
-	several, ok := value.([]any)
+// checkEach checks the elements of a keyword that must be a list.
+func checkEach(keyword string, value any, check func(any) error) error {
+	list, ok := value.([]any)
 	if !ok {
-		return fmt.Errorf("%s is no list", key)
+		return fmt.Errorf("%s is not a list", keyword)
 	}
-	for _, schema := range several {
-		if err := checkSchema(schema, depth+1); err != nil {
+	for _, element := range list {
+		if err := check(element); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-func checkNames(key string, value any) error {
-	names, ok := value.([]any)
-	if !ok {
-		return fmt.Errorf("%s is no list", key)
-	}
-	for _, name := range names {
-		if _, ok := name.(string); !ok {
-			return fmt.Errorf("%s has something else than names in it", key)
 		}
 	}
 	return nil
 }
 
 func checkType(value any) error {
-	several, ok := value.([]any)
-	if !ok {
-		several = []any{value}
+	switch value {
+	case "object", "array", "string", "number", "integer", "boolean", "null":
+		return nil
 	}
-	known := []any{"object", "array", "string", "number", "integer", "boolean", "null"}
-	for _, kind := range several {
-		if text, ok := kind.(string); !ok || !slices.Contains(known, any(text)) {
-			return fmt.Errorf("%s is no type", words.Quote(fmt.Sprint(kind)))
-		}
-	}
-	return nil
+	return fmt.Errorf("%s is not a type", words.Quote(fmt.Sprint(value)))
 }
 
-// approximateSize is about how many bytes a decoded value takes.
+// approximateSize estimates the size of a decoded value in bytes.
 func approximateSize(v reflect.Value) int {
 	const each = 16
 	size := each

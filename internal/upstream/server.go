@@ -14,8 +14,6 @@ const (
 	Stdio Transport = "stdio"
 	// HTTP is Streamable HTTP.
 	HTTP Transport = "http"
-	// SSE is the transport of 2024-11-05 that HTTP replaced.
-	SSE Transport = "sse"
 )
 
 // DefaultTimeout is how long a call may take where nothing else is said.
@@ -39,7 +37,7 @@ type Server struct {
 	Env     map[string]string
 	Dir     string
 
-	// URL, Headers and Bearer reach an HTTP or SSE upstream. Bearer is the token of an
+	// URL, Headers and Bearer reach an HTTP upstream. Bearer is the token of an
 	// Authorization header.
 	URL     string
 	Headers map[string]string

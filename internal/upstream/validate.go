@@ -88,10 +88,12 @@ func (s Server) checkTransport() *violation {
 		if len(s.Headers) > 0 || s.Bearer != "" {
 			return &violation{"headers", "are for upstreams with a url; a program gets its secrets in env"}
 		}
-	case HTTP, SSE:
+	case HTTP:
 		return s.checkAddress()
+	case "sse":
+		return &violation{"type", "is sse, the transport of 2024-11-05, which comet does not support; use http with the address of Streamable HTTP"}
 	default:
-		return &violation{"type", fmt.Sprintf("is %s; it can be stdio, http or sse", words.Quote(string(s.Transport)))}
+		return &violation{"type", fmt.Sprintf("is %s; it can be stdio or http", words.Quote(string(s.Transport)))}
 	}
 	return nil
 }

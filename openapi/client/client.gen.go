@@ -1021,7 +1021,6 @@ func (e ToolViewClass) Valid() bool {
 // Defines values for UpstreamConfigType.
 const (
 	UpstreamConfigTypeHTTP  UpstreamConfigType = "http"
-	UpstreamConfigTypeSse   UpstreamConfigType = "sse"
 	UpstreamConfigTypeStdio UpstreamConfigType = "stdio"
 )
 
@@ -1029,8 +1028,6 @@ const (
 func (e UpstreamConfigType) Valid() bool {
 	switch e {
 	case UpstreamConfigTypeHTTP:
-		return true
-	case UpstreamConfigTypeSse:
 		return true
 	case UpstreamConfigTypeStdio:
 		return true
@@ -1069,7 +1066,6 @@ func (e UpstreamViewState) Valid() bool {
 // Defines values for UpstreamViewTransport.
 const (
 	UpstreamViewTransportHTTP  UpstreamViewTransport = "http"
-	UpstreamViewTransportSse   UpstreamViewTransport = "sse"
 	UpstreamViewTransportStdio UpstreamViewTransport = "stdio"
 )
 
@@ -1077,8 +1073,6 @@ const (
 func (e UpstreamViewTransport) Valid() bool {
 	switch e {
 	case UpstreamViewTransportHTTP:
-		return true
-	case UpstreamViewTransportSse:
 		return true
 	case UpstreamViewTransportStdio:
 		return true
