@@ -10,19 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLinesAreShownWithTheirCauses: in the form of PROTOCOL_V5 §10.3, over all pages, each
-// to the right of the line that caused it.
-func TestLinesAreShownWithTheirCauses(t *testing.T) {
+// TestTaskMessages prints messages in the form of PROTOCOL_V5 §10.3, from all pages, each
+// indented below the message that caused it.
+func TestTaskMessages(t *testing.T) {
 	t.Parallel()
-	line := func(id, from, to, kind, code, data, parent string) string {
+	message := func(id, from, to, kind, code, data, parent string) string {
 		return `{"id":"` + id + `","at":"1970-01-01T00:00:14.523Z","ctx":"S1","tid":"T1","number":5,"from":"` + from + `","to":"` + to +
 			`","type":"` + kind + `","state":null,"err":` + code + `,"depth":0,"data":"` + data + `","pid":null,"parent_id":` + parent + `}`
 	}
 	pages := map[string]string{
-		"": `{"lines":[` + line("a", "O1", "W1", "R", "null", "call=web_search", "null") + "," +
-			line("b", "W1", "O1", "U", "null", "progress=50%", `"a"`) + `],"next_cursor":"x"}`,
-		"x": `{"lines":[` + line("c", "W1", "O1", "E", `"E31"`, "BUSY\\u001b[2J", `"b"`) + "," +
-			line("d", "W1", "O1", "A", "null", "-", `"elsewhere"`) + `]}`,
+		"": `{"messages":[` + message("a", "O1", "W1", "R", "null", "call=web_search", "null") + "," +
+			message("b", "W1", "O1", "U", "null", "progress=50%", `"a"`) + `],"next_cursor":"x"}`,
+		"x": `{"messages":[` + message("c", "W1", "O1", "E", `"E31"`, "BUSY\\u001b[2J", `"b"`) + "," +
+			message("d", "W1", "O1", "A", "null", "-", `"elsewhere"`) + `]}`,
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -33,7 +33,7 @@ func TestLinesAreShownWithTheirCauses(t *testing.T) {
 		var out bytes.Buffer
 		root, _ := newRootCommand()
 		root.SetOut(&out)
-		root.SetArgs(append([]string{"tasks", "lines", "t", "--server", server.URL, "--token", "x"}, args...))
+		root.SetArgs(append([]string{"tasks", "messages", "t", "--server", server.URL, "--token", "x"}, args...))
 		require.NoError(t, root.ExecuteContext(t.Context()))
 		return out.String()
 	}
