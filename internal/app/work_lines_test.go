@@ -90,7 +90,7 @@ func (h *textHand) hear(m v5.Message) (all []v5.Message) {
 			n, _ := m.Data.Get("n")
 			result = saying(m, v5.Success, v5.Done, "job "+n)
 			if left, ok := m.Budget.Tokens(); ok {
-				result.Budget = v5.BudgetOf(int64(left) - h.tokens)
+				result.Budget = v5.NewBudget(int64(left) - h.tokens)
 			}
 			h.done[place] = result
 		}
