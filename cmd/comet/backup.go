@@ -26,7 +26,6 @@ webhooks; only its owner can read it.
 
 PostgreSQL has its own tools: use pg_dump.`,
 		Example: `  comet backup --output /backups/comet-$(date +%F).db`,
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadDatabase(cmd)
 			if err != nil {
@@ -62,7 +61,6 @@ An older schema is brought up to date when the server starts.
 
 PostgreSQL has its own tools: use pg_restore.`,
 		Example: `  comet restore /backups/comet-2026-11-23.db --force`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := loadDatabase(cmd)
 			if err != nil {

@@ -15,7 +15,6 @@ func newConfigCommand() *cobra.Command {
 		Short: "Print the configuration the server would run with",
 		Long: `Print the configuration that "comet serve" would run with, given the same flags,
 environment and file: each value with its source, secrets masked.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
 			if err != nil {

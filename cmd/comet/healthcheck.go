@@ -20,7 +20,6 @@ func newHealthcheckCommand() *cobra.Command {
 		Use:   "healthcheck",
 		Short: "Ask the server on this machine whether it is alive",
 		Long:  "Ask the server that listens on the configured address whether it is alive. Exit code 0 means yes.",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
 			if err != nil {

@@ -36,7 +36,7 @@ beforehand, or for going back.`,
 
 func migrateAction(use, short string, run func(*cobra.Command, *app.Migrations) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.NoArgs,
+		Use: use, Short: short,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
 			if err != nil {

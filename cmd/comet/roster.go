@@ -23,7 +23,6 @@ func newImportCommand() *cobra.Command {
 		Long: `Create the agents of a roster that do not exist and change those that do: all of
 them, or none where anything is wrong. Agents the roster does not list stay as they
 are. FILE is YAML or JSON; - reads standard input.`,
-		Args: cobra.ExactArgs(1),
 		Example: `  comet import examples/roster.yaml --dry-run
   comet export | comet import --server http://other:8080 -`,
 	}
@@ -125,7 +124,6 @@ func newExportCommand() *cobra.Command {
 		Use:     "export",
 		Short:   "Print every agent as a roster",
 		Long:    `Print every agent, or those below --root, as a roster that "comet import" takes back.`,
-		Args:    cobra.NoArgs,
 		Example: `  comet export > roster.yaml`,
 	}
 	cmd.Flags().StringVar(&format, "format", "", "`format` of the roster, yaml or json (default: as -o says, else yaml)")

@@ -28,7 +28,6 @@ func newRunCommand() *cobra.Command {
 FILE is - for standard input. Tools are functions: await filesystem.readTextFile({path}).
 What the code returns goes to standard output, text as it is and everything else as JSON;
 what it logs goes to standard error. Code that fails is exit code 1.`,
-		Args: cobra.ExactArgs(1),
 		Example: `  comet run report.ts --context data.json
   echo '6 * 7' | comet run -`,
 	}

@@ -18,7 +18,6 @@ func newServeCommand() *cobra.Command {
 		Long: `Run the server. With nothing configured it listens on 127.0.0.1:8080 and keeps
 everything in ./comet-data. SIGTERM and Ctrl-C drain: requests in flight finish,
 then the server stops with exit code 0.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
 			if err != nil {

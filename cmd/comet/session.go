@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,10 +107,10 @@ func decode(body []byte, v any) error {
 	return nil
 }
 
-// pages follows a list's cursors and calls each for every entry of it until
+// fetchPages follows a list's cursors and calls each for every entry of it until
 // limit entries were seen; 0 is all. fetch gets the size of the page to ask for
 // and the cursor, nil for the first page.
-func (s *session) pages(limit int, member string, fetch func(size int, cursor *string) (*http.Response, error)) ([]json.RawMessage, error) {
+func (s *session) fetchPages(limit int, member string, fetch func(size int, cursor *string) (*http.Response, error)) ([]json.RawMessage, error) {
 	const most = 1000
 	if limit < 0 {
 		return nil, usagef("--limit must not be negative; 0 is all")
@@ -144,38 +145,38 @@ func (s *session) pages(limit int, member string, fetch func(size int, cursor *s
 	}
 }
 
-// list prints the entries of a list: as the member of an object, or as a table
-// with a row for each.
-func list[T any](s *session, member string, entries []json.RawMessage, headers []string, row func(T) []string) error {
-	return listAs(s, member, entries, func(all []T) error {
-		rows := make([][]string, len(all))
-		for i, v := range all {
-			rows[i] = row(v)
-		}
-		return s.out.table(headers, rows)
-	})
-}
-
-// listAs is list for entries that are shown to people in another form.
-func listAs[T any](s *session, member string, entries []json.RawMessage, show func([]T) error) error {
+// listBody is a list as the member of an object.
+func listBody(member string, entries []json.RawMessage) ([]byte, error) {
 	if entries == nil {
 		entries = []json.RawMessage{}
 	}
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(map[string][]json.RawMessage{member: entries}); err != nil {
-		return err
+	err := enc.Encode(map[string][]json.RawMessage{member: entries})
+	return body.Bytes(), err
+}
+
+// readInput reads a file, or standard input for "-".
+func readInput(in io.Reader, path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(in)
 	}
-	return s.out.show(body.Bytes(), func() error {
-		all := make([]T, len(entries))
-		for i, e := range entries {
-			if err := decode(e, &all[i]); err != nil {
-				return err
-			}
-		}
-		return show(all)
-	})
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return data, nil
+}
+
+// warn prints the server's warnings about a request that it accepted.
+func (s *session) warn(warnings *[]client.FieldError) {
+	if warnings == nil {
+		return
+	}
+	for _, w := range *warnings {
+		say(s.notes, "warning: %s", w.Detail)
+	}
 }
 
 // given returns the value of a flag that was given, nil for one that was not.

@@ -44,7 +44,6 @@ func newTailCommand() *cobra.Command {
 		Long: `Print events as they happen, one JSON document a line with -o json. A connection that
 is lost is made again, and goes on behind the last event that came. With --format v5 an
 event is a line in the log format of PROTOCOL_V5 §10.3.`,
-		Args: cobra.NoArgs,
 		Example: `  comet tail
   comet tail --types task.completed,task.failed --agent research-web-01
   comet tail --format v5

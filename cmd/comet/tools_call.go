@@ -31,7 +31,6 @@ func newToolsCallCommand(flags *clientFlags) *cobra.Command {
 on standard input (-), or NAME=TEXT and NAME:=JSON, which are added to those of --args. What
 it says goes to standard output as it is; a tool that says that it failed is exit code 1,
 with what it says on standard error.`,
-		Args: cobra.MinimumNArgs(1),
 		Example: `  comet tools call filesystem:read_text_file path=/srv/data/notes.txt head:=10
   comet tools call memory:search_nodes '{"query": "comets"}' -o json`,
 	}
@@ -51,7 +50,7 @@ with what it says on standard error.`,
 		}
 		body, result, err := s.callTool(ctx, request)
 		if err != nil {
-			return s.toolMeant(ctx, err, args[0])
+			return err
 		}
 		to := s.out.w
 		if result.IsError {

@@ -13,7 +13,6 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			build := telemetry.ReadBuild(version)
 			out, err := newOutput(cmd.OutOrStdout(), format, false)

@@ -59,7 +59,6 @@ SIGINT or SIGTERM: no new task is taken, running ones get --drain to end, then t
 for another agent. A second signal kills them at once.`,
 		Example: `  comet worker --type infra --capability run_playbook -- ./deploy.py
   comet worker --concurrency 4 -- sh -c 'echo "hello $COMET_PARAM_NAME"'`,
-		Args: cobra.MinimumNArgs(1),
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
