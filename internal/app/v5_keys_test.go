@@ -47,7 +47,7 @@ func posted(t *testing.T, url, token, line string) string {
 func TestASignatureIsNotKept(t *testing.T) {
 	t.Parallel()
 	cfg, log := configured(t, "sqlite"), &output{}
-	cfg.Links.MaxFailures, cfg.Links.V5ReplayWindow = 1000, time.Hour
+	cfg.Transport.MaxAuthFailures, cfg.Transport.V5ReplayWindow = 1000, time.Hour
 	opts := &app.Options{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	a := listening(t, cfg, opts)
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))

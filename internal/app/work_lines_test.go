@@ -148,4 +148,4 @@ func (y *tally) doneBy() map[string]int {
 }
 
 // taking is a server's setting: where it takes lines over TCP.
-func taking(address string) setting { return env("COMET_LINKS_V5_LISTEN=" + address) }
+func taking(address string) setting { return env("COMET_TRANSPORT_V5_LISTEN=" + address) }

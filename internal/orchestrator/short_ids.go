@@ -9,9 +9,9 @@ import (
 	"comet/store"
 )
 
-// Short names are for protocols whose lines have no room for others. An agent has a
-// number for good, a task one in the context that is its session, or itself where it is
-// in none. They are given out when they are asked for first.
+// Short ids are for protocols with little room in a message. An agent has a number for ever. A
+// task has one in its context: its session or, without a session, the task itself. They are
+// assigned at the first use.
 
 // AgentNumber returns the number of an agent, or errs.NotFound.
 func (o *Orchestrator) AgentNumber(ctx context.Context, agentID string) (n int64, err error) {
@@ -29,18 +29,18 @@ func (o *Orchestrator) AgentNumber(ctx context.Context, agentID string) (n int64
 	return n, err
 }
 
-// AgentNumbers returns the numbers of agents, without those that have none yet.
+// AgentNumbers returns the numbers of agents, without the agents that have none yet.
 func (o *Orchestrator) AgentNumbers(ctx context.Context, agentIDs []string) (map[string]int64, error) {
 	return o.store.AgentNumbers(ctx, agentIDs)
 }
 
-// AgentByNumber returns the agent that has a number, or errs.NotFound.
+// AgentByNumber returns the id of the agent with a number, or errs.NotFound.
 func (o *Orchestrator) AgentByNumber(ctx context.Context, n int64) (agentID string, err error) {
 	return o.store.AgentOfNumber(ctx, n)
 }
 
-// ShortID returns the short name of a task. It may be asked for before the task is
-// submitted, so that whoever is told of the task finds the name there.
+// ShortID returns the short id of a task. The task need not be submitted yet, so that messages
+// about it can use the id.
 func (o *Orchestrator) ShortID(ctx context.Context, taskID, sessionID string) (h models.ShortID, err error) {
 	h, err = o.store.TaskShortID(ctx, taskID)
 	if !errs.Is(err, errs.NotFound) {
@@ -53,18 +53,18 @@ func (o *Orchestrator) ShortID(ctx context.Context, taskID, sessionID string) (h
 	return h, err
 }
 
-// ClaimShortID gives a task a short name that its asker has chosen, before it is submitted.
-// It returns errs.Conflict where another task has it.
+// ClaimShortID assigns a short id chosen by the requester to a task that is not submitted yet. It
+// returns errs.Conflict if another task has it.
 func (o *Orchestrator) ClaimShortID(ctx context.Context, taskID string, h models.ShortID) error {
 	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.ClaimShortID(taskID, h) })
 }
 
-// DeleteShortID takes the short name back of a task that was not submitted after all.
+// DeleteShortID deletes the short id of a task that was not submitted.
 func (o *Orchestrator) DeleteShortID(ctx context.Context, taskID string) error {
 	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.DeleteShortID(taskID) })
 }
 
-// TaskByShortID returns the task that has a short name, or errs.NotFound.
+// TaskByShortID returns the task with a short id, or errs.NotFound.
 func (o *Orchestrator) TaskByShortID(ctx context.Context, h models.ShortID) (models.Task, error) {
 	id, err := o.store.TaskByShortID(ctx, h)
 	if err != nil {
@@ -73,24 +73,24 @@ func (o *Orchestrator) TaskByShortID(ctx context.Context, h models.ShortID) (mod
 	return o.Task(ctx, id)
 }
 
-// SessionOfContext returns the session that a context stands for, "" for a task that is
-// in none, or errs.NotFound.
+// SessionOfContext returns the session of a context, "" for the context of a task without a
+// session, or errs.NotFound.
 func (o *Orchestrator) SessionOfContext(ctx context.Context, n int64) (sessionID string, err error) {
 	return o.store.SessionOfContext(ctx, n)
 }
 
-// OpenContext makes a session that is named after its context. facts is a JSON object,
-// nil for an empty one.
+// OpenContext creates a session that is named after its context. facts is a JSON object, nil for
+// an empty one.
 func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, facts json.RawMessage, name func(context int64) string) (n int64, err error) {
 	if facts = orEmpty(facts); !isObject(facts) {
 		return 0, errs.New(errs.InvalidRequest, "facts must be a JSON object")
 	}
-	err = o.transact(ctx, func(s *operation) error {
+	err = o.transact(ctx, func(op *operation) error {
 		for {
-			if n, err = s.tx.OpenContext(""); err != nil {
+			if n, err = op.tx.OpenContext(""); err != nil {
 				return err
 			}
-			_, err := s.tx.Session(name(n))
+			_, err := op.tx.Session(name(n))
 			if errs.Is(err, errs.NotFound) {
 				break
 			}
@@ -98,27 +98,27 @@ func (o *Orchestrator) OpenContext(ctx context.Context, by models.Principal, fac
 				return err
 			}
 		}
-		if err := s.insertSession(by, name(n), facts); err != nil {
+		if _, err := op.insertSession(by, name(n), facts); err != nil {
 			return err
 		}
-		return s.tx.NameContext(n, name(n))
+		return op.tx.NameContext(n, name(n))
 	})
 	return n, err
 }
 
-// DeleteSession takes a session back that OpenContext made for a task which was refused
-// then. It returns errs.NotFound for one that is not there or somebody else's, and
-// errs.TaskState for one that has, or had, tasks.
+// DeleteSession deletes a session made by OpenContext for a task that was rejected. It returns
+// errs.NotFound for a session that does not exist or has another owner, and errs.TaskState for
+// one that has, or had, tasks.
 func (o *Orchestrator) DeleteSession(ctx context.Context, by models.Principal, id string) error {
-	return o.transact(ctx, func(s *operation) error {
-		session, err := s.lockSession(id)
+	return o.transact(ctx, func(op *operation) error {
+		session, err := op.lockSession(id)
 		if err == nil && session.Owner != by.TokenID {
 			err = errs.New(errs.NotFound, "there is no session %q", id)
 		}
 		if err != nil {
 			return err
 		}
-		empty, err := s.tx.DeleteSession(id)
+		empty, err := op.tx.DeleteSession(id)
 		if err == nil && !empty {
 			err = errs.New(errs.TaskState, "the session %q has tasks", id).With("state", session.State)
 		}
@@ -126,11 +126,18 @@ func (o *Orchestrator) DeleteSession(ctx context.Context, by models.Principal, i
 	})
 }
 
-func (s *operation) insertSession(by models.Principal, id string, facts json.RawMessage) error {
-	now := s.tx.Now()
-	session := models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
-	if by.AgentID != nil {
-		session.AgentID = *by.AgentID
+// TasksByNumber returns up to limit tasks of an owner, the newest first, whose short ids have a
+// number in any context.
+func (o *Orchestrator) TasksByNumber(ctx context.Context, owner string, number, limit int) (out []models.Task, err error) {
+	ids, err := o.store.TasksNumbered(ctx, owner, number, limit)
+	for _, id := range ids {
+		if err != nil {
+			break
+		}
+		var t models.Task
+		if t, err = o.Task(ctx, id); err == nil {
+			out = append(out, t)
+		}
 	}
-	return s.tx.InsertSession(session)
+	return out, err
 }
