@@ -46,7 +46,6 @@ func newSendCommand() *cobra.Command {
 	var f sendFlags
 	cmd := &cobra.Command{
 		Use:   "send WORK-TYPE [NAME=TEXT | NAME:=JSON]...",
-		Args:  cobra.MinimumNArgs(1),
 		Short: "Ask for work, follow it, and end as it ends",
 		Long: `Ask for work, follow it, and end as it ends. Parameters are NAME=TEXT or NAME:=JSON; they
 are added to those of --param-file. What the agent prints goes to standard output as it

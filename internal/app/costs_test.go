@@ -103,7 +103,7 @@ func costOfHeartbeats(t *testing.T) {
 		})
 	})
 	t.Run("connections", func(t *testing.T) {
-		measure(t, func(cfg *config.Config) { cfg.Links.Heartbeat = time.Second }, func(t *testing.T, m *measured) {
+		measure(t, func(cfg *config.Config) { cfg.Transport.Heartbeat = time.Second }, func(t *testing.T, m *measured) {
 			worker := dial(t, m.url, m.worker(t, "digger").token)
 			worker.conn.CloseRead(t.Context()) // which answers pings
 			eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")

@@ -17,6 +17,7 @@ import (
 
 	"comet/internal/wire/envelope"
 	"comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 )
 
 func decode(t *testing.T, raw []byte, v any) {
@@ -240,7 +241,7 @@ func (a pipeAsker) ask(t *testing.T, q question) outcome {
 	t.Helper()
 	budget, also := v5.Budget{}, ""
 	if q.budget > 0 {
-		budget = v5.BudgetOf(q.budget)
+		budget = v5.NewBudget(q.budget)
 	}
 	if q.silent {
 		also = ";timeout=1"
@@ -251,7 +252,7 @@ func (a pipeAsker) ask(t *testing.T, q question) outcome {
 	eventually(t, func() bool { // a busy machine may ask to come again
 		answers, location = a.say(t, fmt.Sprintf("M1|User>O1|R|-|P1|N|-|0|-|%s|%s", budget, data), q.cancel == nil)
 		code := answers[0].Err
-		return location != "" || code != v5.E30 && code != v5.E31 && code != v5.E99
+		return location != "" || code != codes.E30 && code != codes.E31 && code != codes.E99
 	}, "it is taken on or refused")
 	first, last := answers[0], answers[len(answers)-1]
 	task := strings.TrimPrefix(location, "/api/v1/tasks/")
@@ -270,7 +271,7 @@ func (a pipeAsker) ask(t *testing.T, q question) outcome {
 	eventually(t, func() bool { // the same request again is answered with where it is
 		if last.Type == v5.Ack || last.Type == v5.Update {
 			answers, _ = a.say(t, fmt.Sprintf("M3|User>O1|R|%s|P1|N|-|0|%s|%s|%s", first.Task, first.Context, budget, data), true)
-			if again := answers[len(answers)-1]; again.Type != v5.Failure || !strings.Contains(string(again.Data), "comet cannot take this now") {
+			if again := answers[len(answers)-1]; again.Type != v5.Failure || !strings.Contains(string(again.Data), "comet cannot handle this now") {
 				last = again
 			}
 		}
@@ -282,7 +283,7 @@ func (a pipeAsker) ask(t *testing.T, q question) outcome {
 func (a pipeAsker) outcome(t *testing.T, last v5.Message, task string) outcome {
 	t.Helper()
 	if last.Type == v5.Failure {
-		state, ok := map[v5.Code]string{v5.E17: "too dear", v5.E19: "unsupported", v5.E21: "timeout", v5.E32: "limited"}[last.Err]
+		state, ok := map[codes.Code]string{codes.E17: "too dear", codes.E19: "unsupported", codes.E21: "timeout", codes.E32: "limited"}[last.Err]
 		if !ok {
 			state = "failed"
 		}

@@ -19,6 +19,7 @@ import (
 
 	comet "comet/agent"
 	"comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 )
 
 // hand is a worker of one kind. It tells of work that it hangs at, and that it was told
@@ -240,7 +241,7 @@ func (w *hand) respond(m v5.Message) []v5.Message {
 	w.orders = append(w.orders, m)
 	do, _ := m.Data.Get("do")
 	if do == "retry" && len(w.orders) == 1 {
-		return []v5.Message{failing(m, v5.E32, "desc=not now")}
+		return []v5.Message{failing(m, codes.E32, "desc=not now")}
 	}
 	switch do {
 	case "ok", "retry":
@@ -251,7 +252,7 @@ func (w *hand) respond(m v5.Message) []v5.Message {
 		w.asked = m
 		return []v5.Message{saying(m, v5.Clarify, v5.Running, "question=which format?;options=json,txt")}
 	case "too much":
-		return []v5.Message{failing(m, v5.E17, "desc=budget insufficient;needed=150;have=20")}
+		return []v5.Message{failing(m, codes.E17, "desc=budget insufficient;needed=150;have=20")}
 	case "long":
 		return inPieces(m, strings.Repeat(long1, 300), 108, func(text string) string {
 			return "enc=base64;text=" + base64.StdEncoding.EncodeToString([]byte(text))
@@ -264,7 +265,7 @@ func (w *hand) respond(m v5.Message) []v5.Message {
 		w.begun <- w.id
 		return []v5.Message{saying(m, v5.Ack, v5.Running, "-")}
 	}
-	return []v5.Message{failing(m, v5.E99, "desc=no luck")}
+	return []v5.Message{failing(m, codes.E99, "desc=no luck")}
 }
 
 func saying(m v5.Message, t v5.Type, s v5.State, data string) v5.Message {
@@ -273,7 +274,7 @@ func saying(m v5.Message, t v5.Type, s v5.State, data string) v5.Message {
 	return out
 }
 
-func failing(m v5.Message, code v5.Code, data string) v5.Message {
+func failing(m v5.Message, code codes.Code, data string) v5.Message {
 	out := saying(m, v5.Failure, v5.Failed, data)
 	out.Err = code
 	return out
@@ -284,7 +285,7 @@ func done(m v5.Message) v5.Message {
 	n, _ := m.Data.Get("n")
 	out := saying(m, v5.Success, v5.Done, "n is "+n)
 	if left, ok := m.Budget.Tokens(); ok {
-		out.Budget = v5.BudgetOf(int64(left) - 30)
+		out.Budget = v5.NewBudget(int64(left) - 30)
 	}
 	return out
 }

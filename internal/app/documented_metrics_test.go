@@ -25,7 +25,7 @@ func TestTheDocumentedMetrics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := configured(t, name)
-			cfg.Links.RedeliverAfter = time.Millisecond
+			cfg.Transport.RedeliverAfter = time.Millisecond
 			a, err := app.New(t.Context(), cfg, nil)
 			require.NoError(t, err)
 			require.NoError(t, a.Start(t.Context()))

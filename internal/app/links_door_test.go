@@ -45,7 +45,7 @@ func TestTheLinksAreAsConfigured(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	p := serve(t, data, env(
-		"COMET_LINKS_MAX_LINES=1", "COMET_LINKS_MAX_FAILURES=1", "COMET_LINKS_HEARTBEAT=20s", "COMET_LINKS_REDELIVER_AFTER=1s",
+		"COMET_TRANSPORT_MAX_CONNECTIONS=1", "COMET_TRANSPORT_MAX_AUTH_FAILURES=1", "COMET_TRANSPORT_HEARTBEAT=20s", "COMET_TRANSPORT_REDELIVER_AFTER=1s",
 		"COMET_HTTP_RATE_LIMIT_REQUESTS=40", "COMET_LOG_FORMAT=json",
 	))
 	c := newClient(t, p.url(t), adminToken(t, data))

@@ -104,7 +104,7 @@ func TestATokenInAMessageIsNotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg, log := configured(t, name), &output{}
-			cfg.Links.MaxFailures = 1000
+			cfg.Transport.MaxAuthFailures = 1000
 			logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 			a, err := app.New(t.Context(), cfg, &app.Options{Logger: logger})
 			require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/app"
 	"comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 )
 
 // agreedKey is one that was agreed on elsewhere.
@@ -46,7 +47,7 @@ func posted(t *testing.T, url, token, line string) string {
 func TestASignatureIsNotKept(t *testing.T) {
 	t.Parallel()
 	cfg, log := configured(t, "sqlite"), &output{}
-	cfg.Links.MaxFailures, cfg.Links.V5ReplayWindow = 1000, time.Hour
+	cfg.Transport.MaxAuthFailures, cfg.Transport.V5ReplayWindow = 1000, time.Hour
 	opts := &app.Options{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	a := listening(t, cfg, opts)
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
@@ -71,8 +72,8 @@ func TestASignatureIsNotKept(t *testing.T) {
 		tcp.say(line)
 		told += tcp.over()
 	}
-	require.Contains(t, told, "reason="+v5.ReasonReplay)
-	require.Contains(t, told, "reason="+v5.ReasonSignature)
+	require.Contains(t, told, "reason="+codes.ReasonReplay)
+	require.Contains(t, told, "reason="+codes.ReasonSignature)
 	require.NoError(t, a.Stop(t.Context()))
 	for place, text := range map[string]string{"a row": rows(t, cfg), "a file": contents(t, cfg.Data), "the log": log.String(), "what was answered": told} {
 		require.NotContains(t, text, ":beef:", place)
@@ -81,6 +82,6 @@ func TestASignatureIsNotKept(t *testing.T) {
 	require.Contains(t, rows(t, cfg), agreedKey, "where it is kept")
 
 	again := listening(t, cfg, opts)
-	require.Contains(t, posted(t, again.URL(), own, taken), "reason="+v5.ReasonReplay)
+	require.Contains(t, posted(t, again.URL(), own, taken), "reason="+codes.ReasonReplay)
 	require.NoError(t, again.Stop(context.Background()))
 }

@@ -73,7 +73,7 @@ func (c *nc) join(data string) string {
 // listening starts the program with a listener for lines of text.
 func listening(t *testing.T, cfg config.Config, opts *app.Options) *app.App {
 	t.Helper()
-	cfg.Links.V5Listen = "127.0.0.1:0"
+	cfg.Transport.V5Listen = "127.0.0.1:0"
 	a, err := app.New(t.Context(), cfg, opts)
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
@@ -187,7 +187,7 @@ func TestTheHundredthWorker(t *testing.T) {
 func TestATokenOnALineIsNotKept(t *testing.T) {
 	t.Parallel()
 	cfg, log := configured(t, "sqlite"), &output{}
-	cfg.Links.MaxFailures = 1000
+	cfg.Transport.MaxAuthFailures = 1000
 	a := listening(t, cfg, &app.Options{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
 	own := hire(t, c, "digger")
@@ -228,7 +228,7 @@ func TestTheAddressOfLines(t *testing.T) {
 
 	taken := listening(t, configured(t, "sqlite"), nil)
 	cfg := configured(t, "sqlite")
-	cfg.Links.V5Listen = taken.V5Addr()
+	cfg.Transport.V5Listen = taken.V5Addr()
 	next, err := app.New(t.Context(), cfg, nil)
 	require.NoError(t, err)
 	require.ErrorContains(t, next.Start(t.Context()), "--v5-listen")
@@ -242,6 +242,6 @@ func TestTheAddressOfLines(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, next.Start(t.Context()))
 	defer func() { require.NoError(t, next.Stop(context.Background())) }()
-	require.Equal(t, cfg.Links.V5Listen, next.V5Addr())
+	require.Equal(t, cfg.Transport.V5Listen, next.V5Addr())
 	connected(t, next.V5Addr()).join(";name=first")
 }

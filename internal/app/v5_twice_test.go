@@ -69,7 +69,8 @@ func (w *twice) onTheNextLine(line string) {
 	w.nc = connected(w.t, address)
 	require.Equal(w.t, w.own, w.join(";name="+w.name))
 	w.say(line)
-	w.given("A") // before this line ends too
+	w.say("M8|" + w.own + ">O1|K|T0|-|-|-|0|S0|-|caps=custom:" + w.name)
+	w.given("A|T0") // the message is handled before this connection ends too
 }
 
 // given waits for work, past what the earlier lines are answered with.
@@ -92,9 +93,9 @@ func saidTwice(t *testing.T, cfg config.Config, again func(*twice, string)) {
 
 	_, first := c.talk(t, "M1|User>O1|R|-|P1|N|-|0|-|B1000|call=digger;keep")
 	digger.given("R")
-	digger.tell("M2|ME>O1|U|T1|P1|R|-|0|S1|-|desc=it digs;ack")
-	digger.tell(`M3|ME>O1|U|T1|P1|R|-|0|S1|-|part=1;text="a hole ";ack`)
-	digger.tell("M4|ME>O1|U|T1|P1|R|-|0|S1|-|part=2;text=and another;ack")
+	digger.tell("M2|ME>O1|U|T1|P1|R|-|0|S1|-|desc=it digs")
+	digger.tell(`M3|ME>O1|U|T1|P1|R|-|0|S1|-|part=1;text="a hole "`)
+	digger.tell("M4|ME>O1|U|T1|P1|R|-|0|S1|-|part=2;text=and another")
 	digger.tell("M5|ME>" + helper.own + "|X|T1|P1|R|-|1|S1|B500|call=helper;reason=specialized")
 	helper.given("X")
 	helper.tell("M2|ME>" + digger.own + "|S|T1|P1|D|-|1|S1|B300|tests=3")

@@ -90,7 +90,7 @@ func (h *textHand) hear(m v5.Message) (all []v5.Message) {
 			n, _ := m.Data.Get("n")
 			result = saying(m, v5.Success, v5.Done, "job "+n)
 			if left, ok := m.Budget.Tokens(); ok {
-				result.Budget = v5.BudgetOf(int64(left) - h.tokens)
+				result.Budget = v5.NewBudget(int64(left) - h.tokens)
 			}
 			h.done[place] = result
 		}
@@ -148,4 +148,4 @@ func (y *tally) doneBy() map[string]int {
 }
 
 // taking is a server's setting: where it takes lines over TCP.
-func taking(address string) setting { return env("COMET_LINKS_V5_LISTEN=" + address) }
+func taking(address string) setting { return env("COMET_TRANSPORT_V5_LISTEN=" + address) }

@@ -53,7 +53,7 @@ func TestSender(t *testing.T) {
 			"a heartbeat that names another agent": {agentPrincipal("infra-1"), beat("infra", "plain")},
 			"a heartbeat of a client":              {client("ci"), beat("orchestrator", "infra-1")},
 		} {
-			failure, a := f.refused(t, c.who, c.raw)
+			failure, a := f.refused(t, c.from, c.raw)
 			require.Equal(t, wire.CodeAuthenticationFailed, failure.Code, name)
 			require.Equal(t, 401, a.Status, name)
 			require.Equal(t, "invalid", contextOf(t, failure)["token_status"], name)

@@ -72,9 +72,9 @@ func TestSchemaMatchesCodec(t *testing.T) {
 				TraceID: uuid.New(), RequestID: uuid.New(), Type: p.Type(), Payload: p, Custom: []byte(`{"a":1}`),
 			})
 			require.NoError(t, err)
-			place := shown(p)
-			require.NoError(t, decode(wrote, place), "%s", wrote)
-			again, err := json.Marshal(place)
+			target := shown(p)
+			require.NoError(t, decode(wrote, target), "%s", wrote)
+			again, err := json.Marshal(target)
 			require.NoError(t, err)
 			want, err := envelope.Parse(wrote)
 			require.NoError(t, err)
