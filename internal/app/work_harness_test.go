@@ -115,7 +115,7 @@ func askFor(ctx context.Context, c *comet.Client, j *job) bool {
 
 // passing reports whether a server has said that it cannot answer at the moment, which
 // says nothing of the task.
-func passing(r comet.Reply) bool {
+func passing(r comet.Response) bool {
 	var about struct {
 		AgentID string `json:"agent_id"`
 	}
