@@ -37,7 +37,7 @@ type Agent struct {
 	outbox   *outbox
 	acks     *acks
 	seen     *seen
-	places   chan struct{}
+	slots    chan struct{}
 
 	mu       sync.Mutex
 	hello    Hello
@@ -45,13 +45,13 @@ type Agent struct {
 	draining bool
 	jobs     map[Key]*job
 	running  int
-	// lost are requests that an earlier process did not end; the server is told at the
+	// interrupted are requests that an earlier process did not end; the server is told at the
 	// first hello, so that it need not find out by their silence.
-	lost    []Key
-	changed chan struct{}  // one token when the presence may have changed
-	retry   chan struct{}  // one token when the server could not take a message
-	working sync.WaitGroup // functions; nothing is added once draining
-	posting sync.WaitGroup // errors on their way into the outbox
+	interrupted     []Key
+	presenceChanged chan struct{}  // one token when the presence may have changed
+	resend          chan struct{}  // one token when the server could not take a message
+	handling        sync.WaitGroup // functions; nothing is added once draining
+	posting         sync.WaitGroup // errors on their way into the outbox
 }
 
 // New returns an agent of the server at an address such as http://127.0.0.1:8080. The
@@ -69,18 +69,18 @@ func New(server, token string, opts *Options) (*Agent, error) {
 		url: strings.TrimSuffix(u.String(), "/"), token: token, opts: o, log: o.Logger,
 		handlers: map[string]Handler{}, jobs: map[Key]*job{},
 		outbox: newOutbox(o.MaxPending, o.MaxPendingBytes), acks: newAcks(), seen: newSeen(seenMessages),
-		places: make(chan struct{}, o.Concurrency), changed: make(chan struct{}, 1), retry: make(chan struct{}, 1),
+		slots: make(chan struct{}, o.Concurrency), presenceChanged: make(chan struct{}, 1), resend: make(chan struct{}, 1),
 	}, nil
 }
 
 // Handle registers the function that does a type of work, a capability of the agent in
 // the registry. The name counts with and without "custom:". Call it before Run.
-func (a *Agent) Handle(workType string, h Handler) { a.handlers[bare(workType)] = h }
+func (a *Agent) Handle(workType string, h Handler) { a.handlers[withoutPrefix(workType)] = h }
 
-func bare(workType string) string { return strings.TrimPrefix(workType, customPrefix) }
+func withoutPrefix(workType string) string { return strings.TrimPrefix(workType, customPrefix) }
 
-// supported are the types of work that Handle was told, sorted.
-func (a *Agent) supported() []string {
+// workTypes are the types of work that Handle was told, sorted.
+func (a *Agent) workTypes() []string {
 	var all []string
 	for name := range a.handlers {
 		all = append(all, name)
@@ -98,18 +98,18 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if c, ok := a.opts.Cache.(interface{ Interrupted() ([]Key, error) }); ok {
 		var err error
-		if a.lost, err = c.Interrupted(); err != nil {
+		if a.interrupted, err = c.Interrupted(); err != nil {
 			return err
 		}
 	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	lines := make(chan error, 1)
-	go func() { lines <- a.hold(life) }()
+	go func() { lines <- a.keepConnected(life) }()
 	select {
 	case err := <-lines:
 		a.Interrupt()
-		a.working.Wait()
+		a.handling.Wait()
 		end(ErrStopping)
 		a.posting.Wait()
 		return err
@@ -117,13 +117,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err := a.drain()
 	end(ErrStopping)
-	err = errors.Join(err, a.lineError(<-lines))
+	err = errors.Join(err, a.connectionError(<-lines))
 	a.posting.Wait()
 	return err
 }
 
-// lineError is nil for a line that ended because it was to.
-func (a *Agent) lineError(err error) error {
+// connectionError is nil for a line that ended because it was to.
+func (a *Agent) connectionError(err error) error {
 	if errors.Is(err, ErrStopping) {
 		return nil
 	}
@@ -146,17 +146,17 @@ func (a *Agent) drain() error {
 	a.draining = true
 	greeted := a.greeted
 	a.mu.Unlock()
-	a.nudge()
+	a.announcePresence()
 	ended := make(chan struct{})
 	go func() {
-		a.working.Wait()
+		a.handling.Wait()
 		close(ended)
 	}()
 	if a.opts.Drain > 0 {
-		within(ended, a.opts.Drain)
+		waitAtMost(ended, a.opts.Drain)
 	}
 	a.Interrupt()
-	if !within(ended, a.opts.Grace) {
+	if !waitAtMost(ended, a.opts.Grace) {
 		return errors.New("agent: a function did not return after its context had ended")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), linger)
@@ -167,8 +167,8 @@ func (a *Agent) drain() error {
 	return nil
 }
 
-// within waits for a channel to be closed, and reports whether it was in time.
-func within(done <-chan struct{}, patience time.Duration) bool {
+// waitAtMost waits for a channel to be closed, and reports whether it was in time.
+func waitAtMost(done <-chan struct{}, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -193,18 +193,18 @@ func (a *Agent) presence() envelope.Heartbeat {
 	return h
 }
 
-// again has the line send everything once more in a while.
-func (a *Agent) again() {
+// resendLater has the line send everything once more in a while.
+func (a *Agent) resendLater() {
 	select {
-	case a.retry <- struct{}{}:
+	case a.resend <- struct{}{}:
 	default:
 	}
 }
 
-// nudge has the line send a heartbeat soon.
-func (a *Agent) nudge() {
+// announcePresence has the line send a heartbeat soon.
+func (a *Agent) announcePresence() {
 	select {
-	case a.changed <- struct{}{}:
+	case a.presenceChanged <- struct{}{}:
 	default:
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 // How long, and of how many requests, the answers are kept unless told otherwise.
 const (
-	keepFor     = 24 * time.Hour
-	keepAnswers = 10_000
+	cacheTTL  = 24 * time.Hour
+	cacheSize = 10_000
 )
 
 // Key names a request: two askers may use the same request id for different tasks, and
@@ -30,7 +30,7 @@ type Key struct{ Request, Task uuid.UUID }
 type Cache interface {
 	// Begin returns what is known of a request and notes that its work begins, unless it
 	// has ended.
-	Begin(request Key) (Known, error)
+	Begin(request Key) (CacheEntry, error)
 	// End keeps the answer to a request. It must not return before the answer is safe:
 	// it is sent afterwards.
 	End(request Key, answer []byte) error
@@ -38,25 +38,25 @@ type Cache interface {
 	Forget(request Key) error
 }
 
-// Known is what a Cache knows of a request.
-type Known struct {
-	// Answer is what End was given, nil where the request has not ended.
-	Answer []byte
+// CacheEntry is what a Cache knows of a request.
+type CacheEntry struct {
+	// Result is what End was given, nil where the request has not ended.
+	Result []byte
 	// Interrupted is a request that had begun and had not ended when a process did.
 	Interrupted bool
 }
 
 // MemoryCache is a Cache that ends with the process.
 type MemoryCache struct {
-	count int
-	now   func() time.Time
+	maxResults int
+	now        func() time.Time
 
 	mu      sync.Mutex
-	answers map[Key]kept
+	answers map[Key]cachedResult
 	order   []Key // oldest first; may hold what was forgotten
 }
 
-type kept struct {
+type cachedResult struct {
 	answer []byte
 	at     time.Time
 }
@@ -64,31 +64,31 @@ type kept struct {
 // NewMemoryCache returns a cache of up to count answers, 0 is 10,000, for 24 hours.
 func NewMemoryCache(count int) *MemoryCache {
 	if count <= 0 {
-		count = keepAnswers
+		count = cacheSize
 	}
-	return &MemoryCache{count: count, now: time.Now, answers: map[Key]kept{}}
+	return &MemoryCache{maxResults: count, now: time.Now, answers: map[Key]cachedResult{}}
 }
 
 // Begin implements Cache.
-func (c *MemoryCache) Begin(request Key) (Known, error) {
+func (c *MemoryCache) Begin(request Key) (CacheEntry, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k, ok := c.answers[request]; ok && c.now().Sub(k.at) < keepFor {
-		return Known{Answer: k.answer}, nil
+	if k, ok := c.answers[request]; ok && c.now().Sub(k.at) < cacheTTL {
+		return CacheEntry{Result: k.answer}, nil
 	}
-	return Known{}, nil
+	return CacheEntry{}, nil
 }
 
 // End implements Cache.
 func (c *MemoryCache) End(request Key, answer []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answers[request] = kept{answer, c.now()}
+	c.answers[request] = cachedResult{answer, c.now()}
 	c.order = append(c.order, request)
 	for len(c.order) > 0 {
 		oldest := c.order[0]
 		k, ok := c.answers[oldest]
-		if ok && len(c.order) <= c.count && c.now().Sub(k.at) < keepFor {
+		if ok && len(c.order) <= c.maxResults && c.now().Sub(k.at) < cacheTTL {
 			break
 		}
 		delete(c.answers, oldest)
@@ -111,18 +111,18 @@ const (
 	suffixRunning = ".running"
 	suffixAnswer  = ".json"
 	suffixNew     = ".new"
-	// between stands between the ids. Files of a time when the request id was all there
+	// separator stands between the ids. Files of a time when the request id was all there
 	// was to a name are not read any more, and go when they are old.
-	between = "_"
+	separator = "_"
 )
 
 // DirCache is a Cache in a directory, a small file for each request. It survives the
 // process, and what it has accepted survives the machine. A directory belongs to one
 // process at a time; who opens it sees to that.
 type DirCache struct {
-	dir   string
-	count int
-	now   func() time.Time
+	dir        string
+	maxResults int
+	now        func() time.Time
 
 	mu     sync.Mutex
 	stored int // answers since the directory was last looked through, at least
@@ -132,20 +132,20 @@ type DirCache struct {
 // keeps up to count answers, 0 is 10,000, for 24 hours.
 func OpenCache(dir string, count int) (*DirCache, error) {
 	if count <= 0 {
-		count = keepAnswers
+		count = cacheSize
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	c := &DirCache{dir: dir, count: count, now: time.Now}
+	c := &DirCache{dir: dir, maxResults: count, now: time.Now}
 	return c, c.prune()
 }
 
 // String is the key in the names of files, and in logs.
-func (k Key) String() string { return k.Request.String() + between + k.Task.String() }
+func (k Key) String() string { return k.Request.String() + separator + k.Task.String() }
 
 func parseKey(text string) (k Key, err error) {
-	request, task, _ := strings.Cut(text, between)
+	request, task, _ := strings.Cut(text, separator)
 	if k.Request, err = uuid.Parse(request); err == nil {
 		k.Task, err = uuid.Parse(task)
 	}
@@ -157,22 +157,22 @@ func (c *DirCache) path(request Key, suffix string) string {
 }
 
 // Begin implements Cache.
-func (c *DirCache) Begin(request Key) (Known, error) {
+func (c *DirCache) Begin(request Key) (CacheEntry, error) {
 	name := c.path(request, suffixAnswer)
 	data, err := os.ReadFile(name)
 	if err == nil {
 		info, err := os.Stat(name)
-		if err == nil && c.now().Sub(info.ModTime()) < keepFor {
-			return Known{Answer: data}, nil
+		if err == nil && c.now().Sub(info.ModTime()) < cacheTTL {
+			return CacheEntry{Result: data}, nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return Known{}, err
+		return CacheEntry{}, err
 	}
 	_, err = os.Stat(c.path(request, suffixRunning))
 	if err == nil {
-		return Known{Interrupted: true}, nil
+		return CacheEntry{Interrupted: true}, nil
 	}
-	return Known{}, c.write(request, suffixRunning, nil)
+	return CacheEntry{}, c.write(request, suffixRunning, nil)
 }
 
 // Interrupted returns the requests that had begun and not ended when an earlier process
@@ -198,7 +198,7 @@ func (c *DirCache) End(request Key, answer []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stored++; c.stored <= c.count+c.count/10 {
+	if c.stored++; c.stored <= c.maxResults+c.maxResults/10 {
 		return nil
 	}
 	return c.prune()
@@ -252,10 +252,10 @@ func (c *DirCache) prune() error {
 	var answers []fs.FileInfo
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || !ours(e.Name()) {
+		if err != nil || !isCacheFile(e.Name()) {
 			continue
 		}
-		switch late := c.now().Sub(info.ModTime()) >= keepFor; {
+		switch late := c.now().Sub(info.ModTime()) >= cacheTTL; {
 		case late:
 			err = os.Remove(filepath.Join(c.dir, e.Name()))
 		case strings.HasSuffix(e.Name(), suffixAnswer):
@@ -268,17 +268,17 @@ func (c *DirCache) prune() error {
 	slices.SortFunc(answers, func(a, b fs.FileInfo) int {
 		return cmp.Or(a.ModTime().Compare(b.ModTime()), strings.Compare(a.Name(), b.Name()))
 	})
-	for _, info := range answers[:max(len(answers)-c.count, 0)] {
+	for _, info := range answers[:max(len(answers)-c.maxResults, 0)] {
 		if err := os.Remove(filepath.Join(c.dir, info.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	c.stored = min(len(answers), c.count)
+	c.stored = min(len(answers), c.maxResults)
 	return nil
 }
 
-// ours reports whether a file is one of the cache's.
-func ours(name string) bool {
+// isCacheFile reports whether a file is one of the cache's.
+func isCacheFile(name string) bool {
 	ids, suffix, ok := strings.Cut(name, ".")
 	if _, err := parseKey(ids); !ok || err != nil && uuid.Validate(ids) != nil {
 		return false

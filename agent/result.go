@@ -15,16 +15,16 @@ import (
 var (
 	// ErrCancelled is work that was taken back.
 	ErrCancelled = errors.New("the task was cancelled")
-	// ErrDuration is work that took longer than its hint max_duration_seconds.
-	ErrDuration = errors.New("the task took longer than it may")
+	// ErrMaxDuration is work that took longer than its hint max_duration_seconds.
+	ErrMaxDuration = errors.New("the task took longer than it may")
 	// ErrStopping is work that did not end within the patience of an agent that stops.
 	ErrStopping = errors.New("the agent is stopping")
 )
 
 // The exit codes of work that ended by itself in no way, as shells have them.
 const (
-	exitTimeout   = 124
-	exitCancelled = 130
+	exitMaxDuration = 124
+	exitCancelled   = 130
 )
 
 // Result is what a piece of work came to.
@@ -39,31 +39,31 @@ type Result struct {
 	GPUMemoryMB int64
 }
 
-// refusal is an error that the server must learn of as an error message.
-type refusal struct{ failure envelope.Failure }
+// failureError is an error that the server must learn of as an error message.
+type failureError struct{ failure envelope.Failure }
 
-func (r *refusal) Error() string { return r.failure.Message }
+func (r *failureError) Error() string { return r.failure.Message }
 
 // Unsupported is the error of a function that does not do this kind of work after all
 // (5006). It is not tried again.
 func Unsupported(workType string) error {
-	return &refusal{envelope.UnsupportedWorkType(workType, nil)}
+	return &failureError{envelope.UnsupportedWorkType(workType, nil)}
 }
 
 // Invalid is the error of parameters that cannot be used (5003). It is not tried again.
 func Invalid(format string, args ...any) error {
-	return &refusal{envelope.InvalidMessage(envelope.Problem{Field: "payload.parameters", Detail: fmt.Sprintf(format, args...)})}
+	return &failureError{envelope.InvalidMessage(envelope.Problem{Field: "payload.parameters", Detail: fmt.Sprintf(format, args...)})}
 }
 
 // ResourceLimit is the error of work that needs more of something than there is (5005).
 // limit names it with its unit, such as memory_mb. It may be tried again, here or by
 // another agent.
 func ResourceLimit(limit string, available, required int64) error {
-	return &refusal{envelope.ResourceLimit(limit, available, required)}
+	return &failureError{envelope.ResourceLimit(limit, available, required)}
 }
 
-// answer is how a request ended, in the form in which a Cache keeps it.
-type answer struct {
+// outcome is how a request ended, in the form in which a Cache keeps it.
+type outcome struct {
 	Outcome  envelope.Outcome   `json:"outcome,omitempty"`
 	ExitCode int64              `json:"exit_code,omitempty"`
 	Output   string             `json:"output,omitempty"`
@@ -71,34 +71,34 @@ type answer struct {
 	Models   map[string]int64   `json:"models,omitempty"`
 	Error    *envelope.Failure  `json:"error,omitempty"`
 
-	unbegun bool // nothing was done
+	notStarted bool // nothing was done
 }
 
 // final reports whether the same request is answered the same for ever. What the server
 // tries again must not be remembered, or trying would be in vain: a failure that may be
 // gone the next time, and work it took back because it thought the agent hung.
-func (a answer) final() bool {
+func (a outcome) final() bool {
 	if a.Error != nil {
 		return !a.Error.Code.Retryable()
 	}
 	return a.Outcome != envelope.OutcomeCancelled
 }
 
-// word is the answer in a word, for the log.
-func (a answer) word() string {
+// summary is the answer in a word, for the log.
+func (a outcome) summary() string {
 	if a.Error != nil {
 		return fmt.Sprintf("error %d", a.Error.Code)
 	}
 	return string(a.Outcome)
 }
 
-// answerOf is what a function's end means. took is how long it ran.
-func answerOf(ctx context.Context, w *Work, r Result, err error, took time.Duration) answer {
+// newOutcome is what a function's end means. took is how long it ran.
+func newOutcome(ctx context.Context, w *Work, r Result, err error, took time.Duration) outcome {
 	total, byModel := w.used()
-	a := answer{Outcome: envelope.OutcomeSuccess, ExitCode: int64(max(r.ExitCode, 0)), Output: clean(r.Output), Models: byModel,
+	a := outcome{Outcome: envelope.OutcomeSuccess, ExitCode: int64(max(r.ExitCode, 0)), Output: clean(r.Output), Models: byModel,
 		Used: envelope.Resources{DurationSeconds: int64(took.Seconds()), GPUVRAMMB: max(r.GPUMemoryMB, 0),
 			CPUTimeMS: max(r.CPUTime.Milliseconds(), 0), Tokens: total}}
-	var refused *refusal
+	var refused *failureError
 	cause := context.Cause(ctx)
 	switch {
 	case errors.As(err, &refused):
@@ -108,15 +108,15 @@ func answerOf(ctx context.Context, w *Work, r Result, err error, took time.Durat
 		a.Error = new(envelope.Unavailable(w.agentID, nil))
 	case errors.Is(cause, ErrCancelled):
 		a.fail(envelope.OutcomeCancelled, exitCancelled, ErrCancelled)
-	case errors.Is(cause, ErrDuration):
-		a.fail(envelope.OutcomeFailed, exitTimeout, ErrDuration)
+	case errors.Is(cause, ErrMaxDuration):
+		a.fail(envelope.OutcomeFailed, exitMaxDuration, ErrMaxDuration)
 	default:
 		a.fail(envelope.OutcomeFailed, max(a.ExitCode, 1), err)
 	}
 	return a
 }
 
-func (a *answer) fail(outcome envelope.Outcome, code int64, err error) {
+func (a *outcome) fail(outcome envelope.Outcome, code int64, err error) {
 	a.Outcome, a.ExitCode = outcome, code
 	if err == nil {
 		return
@@ -129,7 +129,7 @@ func (a *answer) fail(outcome envelope.Outcome, code int64, err error) {
 
 // payloads are the messages that give the answer: what is too long for one message goes
 // before it in chunks of the step that was the last (Chiffon §Large Payloads).
-func (a answer) payloads(request envelope.WorkRequest, last envelope.WorkStatus) []envelope.Payload {
+func (a outcome) payloads(request envelope.WorkRequest, last envelope.WorkStatus) []envelope.Payload {
 	if a.Error != nil {
 		return []envelope.Payload{*a.Error}
 	}
@@ -151,7 +151,7 @@ func (a answer) payloads(request envelope.WorkRequest, last envelope.WorkStatus)
 }
 
 // custom is x_custom_fields of the result, nil for none.
-func (a answer) custom() json.RawMessage {
+func (a outcome) custom() json.RawMessage {
 	if len(a.Models) == 0 || a.Error != nil {
 		return nil
 	}

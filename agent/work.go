@@ -21,7 +21,7 @@ import (
 type Work struct {
 	agentID string
 	request envelope.Envelope // the first that asked
-	asked   envelope.WorkRequest
+	payload envelope.WorkRequest
 	// send passes a status on. It blocks while too much waits for the server.
 	send func(envelope.WorkStatus) error
 
@@ -33,8 +33,8 @@ type Work struct {
 	models map[string]int64
 	total  int64
 
-	told atomic.Bool // a status was sent
-	deaf atomic.Bool // the server takes no more output
+	statusSent     atomic.Bool // a status was sent
+	outputRejected atomic.Bool // the server takes no more output
 }
 
 // Hints are what the asker knows about the work beforehand; 0 is not given.
@@ -49,10 +49,10 @@ type Hints struct {
 }
 
 // Type is the kind of work, a name that was given to Handle.
-func (w *Work) Type() string { return w.asked.WorkType }
+func (w *Work) Type() string { return w.payload.WorkType }
 
 // TaskID names the task.
-func (w *Work) TaskID() uuid.UUID { return w.asked.TaskID }
+func (w *Work) TaskID() uuid.UUID { return w.payload.TaskID }
 
 // RequestID is the same whenever the task is tried. Another asker may use the same one for
 // another task.
@@ -65,11 +65,11 @@ func (w *Work) key() Key { return Key{Request: w.RequestID(), Task: w.TaskID()} 
 func (w *Work) TraceID() uuid.UUID { return w.request.TraceID }
 
 // Parameters is a JSON object.
-func (w *Work) Parameters() json.RawMessage { return slices.Clone(w.asked.Parameters) }
+func (w *Work) Parameters() json.RawMessage { return slices.Clone(w.payload.Parameters) }
 
 // Decode reads the parameters into v. The error is an Invalid, to be returned as it is.
 func (w *Work) Decode(v any) error {
-	if err := json.Unmarshal(w.asked.Parameters, v); err != nil {
+	if err := json.Unmarshal(w.payload.Parameters, v); err != nil {
 		return Invalid("payload.parameters cannot be used: %s", err)
 	}
 	return nil
@@ -77,7 +77,7 @@ func (w *Work) Decode(v any) error {
 
 // Hints returns the hints of the request.
 func (w *Work) Hints() Hints {
-	h := w.asked.Hints
+	h := w.payload.Hints
 	out := Hints{MaxDuration: time.Duration(h.MaxDurationSeconds) * time.Second, MaxMemoryMB: h.MaxMemoryMB, MaxTokens: h.MaxTokens}
 	if len(h.Other) > 0 {
 		out.Other = map[string]json.RawMessage{}
@@ -134,9 +134,9 @@ func (w *Work) used() (total int64, byModel map[string]int64) {
 // errEnded is output of work whose function has returned.
 var errEnded = errors.New("agent: the work has ended")
 
-// quick is how long work may take before it is told that it has begun. What ends sooner
+// startDelay is how long work may take before it is told that it has begun. What ends sooner
 // is told with its result alone: one commit of the server less, of three.
-const quick = 20 * time.Millisecond
+const startDelay = 20 * time.Millisecond
 
 // String is for logs.
 func (w *Work) String() string { return fmt.Sprintf("%s %s", w.Type(), w.TaskID()) }
@@ -154,7 +154,7 @@ func (w *Work) Write(p []byte) (int, error) {
 	if w.ended {
 		return 0, errEnded
 	}
-	if w.deaf.Load() {
+	if w.outputRejected.Load() {
 		return len(p), nil
 	}
 	for done := 0; done < len(p); {
@@ -171,8 +171,8 @@ func (w *Work) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tick sends what has gathered.
-func (w *Work) tick() error {
+// flushBuffer sends what has gathered.
+func (w *Work) flushBuffer() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.flush()
@@ -184,18 +184,18 @@ func (w *Work) flush() error {
 	if w.ended {
 		return errEnded
 	}
-	if w.deaf.Load() {
+	if w.outputRejected.Load() {
 		w.buffer = nil
 	}
-	text, rest := whole(w.buffer)
+	text, rest := splitUTF8(w.buffer)
 	if len(text) == 0 && !w.dirty {
 		return nil
 	}
-	return w.tell(text, rest)
+	return w.sendStatus(text, rest)
 }
 
-// tell sends the status with some output. What could not be sent stays.
-func (w *Work) tell(text, rest []byte) error {
+// sendStatus sends the status with some output. What could not be sent stays.
+func (w *Work) sendStatus(text, rest []byte) error {
 	status := w.status
 	if len(text) > 0 {
 		step := envelope.Step{Number: 1}
@@ -211,49 +211,49 @@ func (w *Work) tell(text, rest []byte) error {
 		return err
 	}
 	w.buffer, w.dirty = append(w.buffer[:0], rest...), false
-	w.told.Store(true)
+	w.statusSent.Store(true)
 	return nil
 }
 
-// remind sends the status as it was, so that the work is not taken for hung.
-func (w *Work) remind() error {
+// resendStatus sends the status as it was, so that the work is not taken for hung.
+func (w *Work) resendStatus() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
 		return nil
 	}
-	text, rest := whole(w.buffer)
-	return w.tell(text, rest)
+	text, rest := splitUTF8(w.buffer)
+	return w.sendStatus(text, rest)
 }
 
-// begun tells that the work is done, where nothing else has told it yet.
-func (w *Work) begun() error {
-	if w.told.Load() {
+// sendStarted tells that the work is done, where nothing else has told it yet.
+func (w *Work) sendStarted() error {
+	if w.statusSent.Load() {
 		return nil
 	}
-	return w.remind()
+	return w.resendStatus()
 }
 
 // close sends the rest and returns the last status. Nothing is sent afterwards.
 func (w *Work) close(send func(envelope.WorkStatus) error) envelope.WorkStatus {
-	w.sendBy(send)
+	w.setSend(send)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.deaf.Load() && (len(w.buffer) > 0 || w.dirty) {
-		_ = w.tell(w.buffer, nil) // nothing can be sent any more
+	if !w.outputRejected.Load() && (len(w.buffer) > 0 || w.dirty) {
+		_ = w.sendStatus(w.buffer, nil) // nothing can be sent any more
 	}
 	w.ended = true
 	return w.status
 }
 
-func (w *Work) sendBy(send func(envelope.WorkStatus) error) {
+func (w *Work) setSend(send func(envelope.WorkStatus) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.send = send
 }
 
-// whole splits off the beginning of a character at the end of text.
-func whole(text []byte) (complete, rest []byte) {
+// splitUTF8 splits off the beginning of a character at the end of text.
+func splitUTF8(text []byte) (complete, rest []byte) {
 	for i := len(text) - 1; i >= 0 && i >= len(text)-utf8.UTFMax+1; i-- {
 		if utf8.RuneStart(text[i]) {
 			if !utf8.FullRune(text[i:]) {

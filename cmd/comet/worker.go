@@ -328,7 +328,7 @@ func executable(name string) error {
 
 // unreachableAgent gives a refused line the exit code of a refused request.
 func (s *session) unreachableAgent(err error) error {
-	var refused *agent.Refused
+	var refused *agent.ResponseError
 	if !errors.As(err, &refused) {
 		return err
 	}
