@@ -4275,12 +4275,12 @@ type ToolMatch struct {
 	// Description Example: Read file contents
 	Description string `json:"description" yaml:"description"`
 
-	// GraphScore What the use together with context_tools is worth.
+	// GraphScore Proximity to context_tools in the usage graph.
 	//
 	// Example: 0
 	GraphScore float64 `json:"graph_score" yaml:"graph_score"`
 
-	// ListedName Listed is the name it has in tools/list, which clients that know only listed tools call.
+	// ListedName Name in tools/list.
 	//
 	// Example: filesystem__read_file
 	ListedName string `json:"listed_name" yaml:"listed_name"`
@@ -4288,7 +4288,7 @@ type ToolMatch struct {
 	// Name Example: filesystem:read_file
 	Name string `json:"name" yaml:"name"`
 
-	// Related Not found by the text, but used with what was.
+	// Related Found by the usage graph and not by the text.
 	//
 	// Example: false
 	Related bool `json:"related" yaml:"related"`
@@ -4299,12 +4299,12 @@ type ToolMatch struct {
 	// Score Example: 0.92
 	Score float64 `json:"score" yaml:"score"`
 
-	// SemanticScore What the text is worth.
+	// SemanticScore Score of the text.
 	//
 	// Example: 0.92
 	SemanticScore float64 `json:"semantic_score" yaml:"semantic_score"`
 
-	// Stub A TypeScript declaration, where include_stubs asks for it.
+	// Stub TypeScript declaration, with include_stubs.
 	//
 	// Example: filesystem.read_file(args: { path: string }): Promise<any>
 	Stub *string `json:"stub,omitempty" yaml:"stub,omitempty"`
@@ -4373,12 +4373,12 @@ type ToolRule struct {
 
 // ToolSearchMeta defines model for ToolSearchMeta.
 type ToolSearchMeta struct {
-	// Alpha How much the text counts; the graph counts the rest.
+	// Alpha Weight of the text; the graph has the rest.
 	//
 	// Example: 1
 	Alpha float64 `json:"alpha" yaml:"alpha"`
 
-	// Density How much of the usage graph there is.
+	// Density Density of the usage graph.
 	//
 	// Example: 0.1
 	Density float64 `json:"density" yaml:"density"`
@@ -6666,7 +6666,7 @@ type ClientInterface interface {
 
 	// PollInbox Poll the inbox
 	//
-	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
 	PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7917,7 +7917,7 @@ func (c *Client) ConnectAgent(ctx context.Context, params *ConnectAgentParams, r
 
 // PollInbox Poll the inbox
 //
-// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
 func (c *Client) PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16176,7 +16176,7 @@ type ClientWithResponsesInterface interface {
 
 	// PollInboxWithResponse Poll the inbox
 	//
-	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -25276,7 +25276,7 @@ func (c *ClientWithResponses) ConnectAgentWithResponse(ctx context.Context, para
 
 // PollInboxWithResponse Poll the inbox
 //
-// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
