@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -35,7 +37,7 @@ type Agent struct {
 	outbox   *outbox
 	acks     *acks
 	seen     *seen
-	places   chan struct{}
+	slots    chan struct{}
 
 	mu       sync.Mutex
 	hello    Hello
@@ -43,13 +45,13 @@ type Agent struct {
 	draining bool
 	jobs     map[Key]*job
 	running  int
-	// lost are requests that an earlier process did not end; the server is told at the
+	// interrupted are requests that an earlier process did not end; the server is told at the
 	// first hello, so that it need not find out by their silence.
-	lost    []Key
-	changed chan struct{}  // one token when the presence may have changed
-	retry   chan struct{}  // one token when the server could not take a message
-	working sync.WaitGroup // functions; nothing is added once draining
-	posting sync.WaitGroup // errors on their way into the outbox
+	interrupted     []Key
+	presenceChanged chan struct{}  // one token when the presence may have changed
+	resend          chan struct{}  // one token when the server could not take a message
+	handling        sync.WaitGroup // functions; nothing is added once draining
+	posting         sync.WaitGroup // errors on their way into the outbox
 }
 
 // New returns an agent of the server at an address such as http://127.0.0.1:8080. The
@@ -67,18 +69,18 @@ func New(server, token string, opts *Options) (*Agent, error) {
 		url: strings.TrimSuffix(u.String(), "/"), token: token, opts: o, log: o.Logger,
 		handlers: map[string]Handler{}, jobs: map[Key]*job{},
 		outbox: newOutbox(o.MaxPending, o.MaxPendingBytes), acks: newAcks(), seen: newSeen(seenMessages),
-		places: make(chan struct{}, o.Concurrency), changed: make(chan struct{}, 1), retry: make(chan struct{}, 1),
+		slots: make(chan struct{}, o.Concurrency), presenceChanged: make(chan struct{}, 1), resend: make(chan struct{}, 1),
 	}, nil
 }
 
 // Handle registers the function that does a type of work, a capability of the agent in
 // the registry. The name counts with and without "custom:". Call it before Run.
-func (a *Agent) Handle(workType string, h Handler) { a.handlers[bare(workType)] = h }
+func (a *Agent) Handle(workType string, h Handler) { a.handlers[withoutPrefix(workType)] = h }
 
-func bare(workType string) string { return strings.TrimPrefix(workType, customPrefix) }
+func withoutPrefix(workType string) string { return strings.TrimPrefix(workType, customPrefix) }
 
-// supported are the types of work that Handle was told, sorted.
-func (a *Agent) supported() []string {
+// workTypes are the types of work that Handle was told, sorted.
+func (a *Agent) workTypes() []string {
 	var all []string
 	for name := range a.handlers {
 		all = append(all, name)
@@ -96,18 +98,18 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if c, ok := a.opts.Cache.(interface{ Interrupted() ([]Key, error) }); ok {
 		var err error
-		if a.lost, err = c.Interrupted(); err != nil {
+		if a.interrupted, err = c.Interrupted(); err != nil {
 			return err
 		}
 	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	lines := make(chan error, 1)
-	go func() { lines <- a.hold(life) }()
+	go func() { lines <- a.keepConnected(life) }()
 	select {
 	case err := <-lines:
 		a.Interrupt()
-		a.working.Wait()
+		a.handling.Wait()
 		end(ErrStopping)
 		a.posting.Wait()
 		return err
@@ -115,13 +117,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err := a.drain()
 	end(ErrStopping)
-	err = errors.Join(err, a.lineError(<-lines))
+	err = errors.Join(err, a.connectionError(<-lines))
 	a.posting.Wait()
 	return err
 }
 
-// lineError is nil for a line that ended because it was to.
-func (a *Agent) lineError(err error) error {
+// connectionError is nil for a line that ended because it was to.
+func (a *Agent) connectionError(err error) error {
 	if errors.Is(err, ErrStopping) {
 		return nil
 	}
@@ -144,17 +146,17 @@ func (a *Agent) drain() error {
 	a.draining = true
 	greeted := a.greeted
 	a.mu.Unlock()
-	a.nudge()
+	a.announcePresence()
 	ended := make(chan struct{})
 	go func() {
-		a.working.Wait()
+		a.handling.Wait()
 		close(ended)
 	}()
 	if a.opts.Drain > 0 {
-		within(ended, a.opts.Drain)
+		waitAtMost(ended, a.opts.Drain)
 	}
 	a.Interrupt()
-	if !within(ended, a.opts.Grace) {
+	if !waitAtMost(ended, a.opts.Grace) {
 		return errors.New("agent: a function did not return after its context had ended")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), linger)
@@ -165,8 +167,8 @@ func (a *Agent) drain() error {
 	return nil
 }
 
-// within waits for a channel to be closed, and reports whether it was in time.
-func within(done <-chan struct{}, patience time.Duration) bool {
+// waitAtMost waits for a channel to be closed, and reports whether it was in time.
+func waitAtMost(done <-chan struct{}, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -191,18 +193,84 @@ func (a *Agent) presence() envelope.Heartbeat {
 	return h
 }
 
-// again has the line send everything once more in a while.
-func (a *Agent) again() {
+// resendLater has the line send everything once more in a while.
+func (a *Agent) resendLater() {
 	select {
-	case a.retry <- struct{}{}:
+	case a.resend <- struct{}{}:
 	default:
 	}
 }
 
-// nudge has the line send a heartbeat soon.
-func (a *Agent) nudge() {
+// announcePresence has the line send a heartbeat soon.
+func (a *Agent) announcePresence() {
 	select {
-	case a.changed <- struct{}{}:
+	case a.presenceChanged <- struct{}{}:
 	default:
 	}
+}
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Concurrency is how many pieces of work may run at once, default 1. As many more
+	// may wait here for a place.
+	Concurrency int
+	// Cache remembers how requests ended, so that none runs twice; default a
+	// NewMemoryCache. OpenCache gives one that survives the process.
+	Cache Cache
+	// NoRerun answers a request whose work was interrupted by the end of an earlier
+	// process with a failure. By default it runs again.
+	NoRerun bool
+	// Drain is how long Run waits for running work once its context has ended, default
+	// 30 s; less than 0 does not wait. Then the work's contexts end with ErrStopping.
+	Drain time.Duration
+	// Grace is how long functions may take to return after that, default 5 s.
+	Grace time.Duration
+	// KeepAlive is how often the server is told of work that is silent, so that it is not
+	// taken for hung after 30 s; default 10 s. Less than 0 leaves that to the functions.
+	KeepAlive time.Duration
+	// Flush is how long output may wait for more of it, default 250 ms.
+	Flush time.Duration
+	// MaxPending and MaxPendingBytes are how much may wait for the server's
+	// acknowledgement before Progress and Write block, default 1,024 messages and 16 MiB.
+	MaxPending      int
+	MaxPendingBytes int
+	// Client makes the connection, default one of its own without a time limit.
+	Client *http.Client
+	// OnConnect is called with each hello of the server.
+	OnConnect func(Hello)
+	// Logger hears of lines that break and messages that are refused; default discards.
+	Logger *slog.Logger
+
+	// backoff is the first and the longest pause between two lines.
+	backoff, maxBackoff time.Duration
+}
+
+// linger is how long Run waits, after the work has ended, for the server to acknowledge
+// the last messages.
+const linger = 5 * time.Second
+
+func (o *Options) orDefaults() Options {
+	var out Options
+	if o != nil {
+		out = *o
+	}
+	out.Concurrency = max(out.Concurrency, 1)
+	if out.Cache == nil {
+		out.Cache = NewMemoryCache(0)
+	}
+	out.Drain = cmp.Or(out.Drain, 30*time.Second)
+	out.Grace = cmp.Or(max(out.Grace, 0), 5*time.Second)
+	out.KeepAlive = cmp.Or(out.KeepAlive, 10*time.Second)
+	out.Flush = cmp.Or(max(out.Flush, 0), 250*time.Millisecond)
+	out.MaxPending = cmp.Or(max(out.MaxPending, 0), 1024)
+	out.MaxPendingBytes = cmp.Or(max(out.MaxPendingBytes, 0), 16<<20)
+	out.backoff = cmp.Or(out.backoff, 250*time.Millisecond)
+	out.maxBackoff = cmp.Or(out.maxBackoff, 15*time.Second)
+	if out.Client == nil {
+		out.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	if out.Logger == nil {
+		out.Logger = slog.New(slog.DiscardHandler)
+	}
+	return out
 }

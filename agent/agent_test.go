@@ -218,7 +218,7 @@ func TestFailures(t *testing.T) {
 		{"a panic is a failed result", request("panics", `{}`), envelope.WorkResult{Status: "failed", ExitCode: 1, Output: "panic: oh"}},
 		{
 			"a hint ends work that takes longer", hinted(request("waits", `{}`), envelope.Hints{MaxDurationSeconds: 1}),
-			envelope.WorkResult{Status: "failed", ExitCode: 124, Output: "interrupted\n" + agent.ErrDuration.Error()},
+			envelope.WorkResult{Status: "failed", ExitCode: 124, Output: "interrupted\n" + agent.ErrMaxDuration.Error()},
 		},
 	}
 	for _, c := range cases {

@@ -37,8 +37,8 @@ type Request struct {
 	TaskID, RequestID, TraceID uuid.UUID
 }
 
-// Reply is where a request stands.
-type Reply struct {
+// Response is where a request stands.
+type Response struct {
 	// Ended is false as long as there is no result.
 	Ended bool
 	// Succeeded, ExitCode and Output are the result's.
@@ -78,34 +78,34 @@ func NewClient(server, token string, hc *http.Client) (*Client, error) {
 // with the same Request finds the same task, so an error that is no Refused may be
 // answered by calling Send again, and so may a Refused of a server that cannot answer at
 // the moment: its Status is 503 or 429.
-func (c *Client) Send(ctx context.Context, r *Request, wait time.Duration) (Reply, error) {
+func (c *Client) Send(ctx context.Context, r *Request, wait time.Duration) (Response, error) {
 	r.fill()
 	data, err := envelope.Format(r.envelope(r.WorkType, r.RequestID, r.parameters(), r.hints()))
 	if err != nil {
-		return Reply{}, err
+		return Response{}, err
 	}
 	return c.post(ctx, data, min(wait, time.Minute))
 }
 
-// Ask asks for work until the server has taken it, through whatever becomes of the
+// Submit asks for work until the server has taken it, through whatever becomes of the
 // network and of the server. The work may have ended by then.
-func (c *Client) Ask(ctx context.Context, r *Request) (Reply, error) {
-	return c.insist(ctx, r, 0, func(Reply) bool { return true })
+func (c *Client) Submit(ctx context.Context, r *Request) (Response, error) {
+	return c.sendUntil(ctx, r, 0, func(Response) bool { return true })
 }
 
 // Await asks for work until it has ended, through whatever becomes of the network and of
 // the server.
-func (c *Client) Await(ctx context.Context, r *Request) (Reply, error) {
-	return c.insist(ctx, r, 30*time.Second, func(reply Reply) bool { return reply.Ended })
+func (c *Client) Await(ctx context.Context, r *Request) (Response, error) {
+	return c.sendUntil(ctx, r, 30*time.Second, func(reply Response) bool { return reply.Ended })
 }
 
-// insist sends until the reply is enough, or trying again is in vain.
-func (c *Client) insist(ctx context.Context, r *Request, wait time.Duration, enough func(Reply) bool) (Reply, error) {
+// sendUntil sends until the reply is enough, or trying again is in vain.
+func (c *Client) sendUntil(ctx context.Context, r *Request, wait time.Duration, enough func(Response) bool) (Response, error) {
 	pause := &backoff.ExponentialBackOff{InitialInterval: 250 * time.Millisecond, MaxInterval: 15 * time.Second, Multiplier: 2, RandomizationFactor: 0.3}
 	pause.Reset()
 	for {
 		reply, err := c.Send(ctx, r, wait)
-		var refused *Refused
+		var refused *ResponseError
 		var malformed *envelope.Error
 		switch {
 		case ctx.Err() != nil:
@@ -138,10 +138,10 @@ func (c *Client) Cancel(ctx context.Context, r *Request) error {
 	return err
 }
 
-func (c *Client) post(ctx context.Context, data []byte, wait time.Duration) (Reply, error) {
+func (c *Client) post(ctx context.Context, data []byte, wait time.Duration) (Response, error) {
 	req, err := c.request(ctx, http.MethodPost, "/api/agent/message", bytes.NewReader(data))
 	if err != nil {
-		return Reply{}, err
+		return Response{}, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if seconds := int(wait.Seconds()); seconds > 0 {
@@ -149,50 +149,50 @@ func (c *Client) post(ctx context.Context, data []byte, wait time.Duration) (Rep
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return Reply{}, err
+		return Response{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, readLimit))
 	if err != nil {
-		return Reply{}, err
+		return Response{}, err
 	}
 	e, err := envelope.Parse(body)
 	if err != nil {
 		if resp.StatusCode < http.StatusBadRequest {
-			return Reply{}, fmt.Errorf("the server's answer cannot be understood: %w", err)
+			return Response{}, fmt.Errorf("the server's answer cannot be understood: %w", err)
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(body))
-		return Reply{}, newRefused(resp)
+		return Response{}, newResponseError(resp)
 	}
-	return replyOf(e, body, resp)
+	return newResponse(e, body, resp)
 }
 
-// replyOf reads the server's envelope. One that says that nothing could be asked for is
+// newResponse reads the server's envelope. One that says that nothing could be asked for is
 // an error, so that it is not taken for the end of the work.
-func replyOf(e envelope.Envelope, body []byte, resp *http.Response) (Reply, error) {
-	r := Reply{Raw: body}
+func newResponse(e envelope.Envelope, body []byte, resp *http.Response) (Response, error) {
+	r := Response{Raw: body}
 	switch p := e.Payload.(type) {
 	case envelope.WorkResult:
 		r.Ended, r.ExitCode, r.Output = true, int(p.ExitCode), p.Output
 		r.Succeeded = p.Status == envelope.OutcomeSuccess || p.Status == envelope.OutcomeCompleted
 	case envelope.Failure:
-		if p.Code == envelope.CodeAuthenticationFailed || notNow(p, resp) {
-			return r, &Refused{Status: resp.StatusCode, Code: int(p.Code), Detail: p.Message, RetryAfter: retryAfterOf(resp.Header)}
+		if p.Code == envelope.CodeAuthenticationFailed || isTemporary(p, resp) {
+			return r, &ResponseError{Status: resp.StatusCode, Code: int(p.Code), Detail: p.Message, RetryAfter: retryAfterOf(resp.Header)}
 		}
 		r.Ended, r.ExitCode, r.Code, r.Message, r.Context = true, 1, int(p.Code), p.Message, p.Context
 	}
 	return r, nil
 }
 
-// notNow reports whether an error says that the server cannot answer at the moment. How a
+// isTemporary reports whether an error says that the server cannot answer at the moment. How a
 // task ended comes with its address and never with a Retry-After; it may be a 5002 of the
 // orchestrator too, for work that anybody might have done.
-func notNow(f envelope.Failure, resp *http.Response) bool {
+func isTemporary(f envelope.Failure, resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests:
 		return f.Code != envelope.CodeResourceLimit
 	case http.StatusServiceUnavailable:
-		return resp.Header.Get("Retry-After") != "" || troubled(f) && resp.Header.Get("Location") == ""
+		return resp.Header.Get("Retry-After") != "" || isServerUnavailable(f) && resp.Header.Get("Location") == ""
 	}
 	return false
 }

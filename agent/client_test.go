@@ -125,14 +125,14 @@ func TestAwait(t *testing.T) {
 				require.NoError(t, err, name)
 				continue
 			}
-			var refused *agent.Refused
+			var refused *agent.ResponseError
 			require.ErrorAs(t, err, &refused, name)
-			require.Equal(t, agent.Refused{Status: c.status, Code: 5002, Detail: "Agent unavailable", RetryAfter: c.after}, *refused, name)
+			require.Equal(t, agent.ResponseError{Status: c.status, Code: 5002, Detail: "Agent unavailable", RetryAfter: c.after}, *refused, name)
 		}
 	})
 
-	for name, ask := range map[string]func(*agent.Client, context.Context, *agent.Request) (agent.Reply, error){
-		"asked for": (*agent.Client).Ask, "awaited": (*agent.Client).Await,
+	for name, ask := range map[string]func(*agent.Client, context.Context, *agent.Request) (agent.Response, error){
+		"asked for": (*agent.Client).Submit, "awaited": (*agent.Client).Await,
 	} {
 		t.Run("work is "+name+" through restarts, each time after as long as the server wants", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestAwait(t *testing.T) {
 		url, asked := door(t, replies(202, running))
 		c, err := agent.NewClient(url, "secret", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
 		require.NoError(t, err)
-		got, err := c.Ask(t.Context(), &agent.Request{WorkType: "echo"})
+		got, err := c.Submit(t.Context(), &agent.Request{WorkType: "echo"})
 		require.NoError(t, err)
 		require.False(t, got.Ended)
 		require.EqualValues(t, 1, asked.Load())
@@ -184,7 +184,7 @@ func TestAwait(t *testing.T) {
 		c, err := agent.NewClient(url, "wrong", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
 		require.NoError(t, err)
 		_, err = c.Await(t.Context(), &agent.Request{WorkType: "echo"})
-		var refused *agent.Refused
+		var refused *agent.ResponseError
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, 401, refused.Status)
 		require.EqualValues(t, 1, asked.Load())

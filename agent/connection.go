@@ -37,16 +37,16 @@ const byeReplaced = "replaced"
 
 var errReplaced = errors.New("the same agent has connected elsewhere; each process needs an agent of its own")
 
-// hold keeps a line open until ctx ends, and returns its cause.
-func (a *Agent) hold(ctx context.Context) error {
+// keepConnected keeps a line open until ctx ends, and returns its cause.
+func (a *Agent) keepConnected(ctx context.Context) error {
 	pause := &backoff.ExponentialBackOff{InitialInterval: a.opts.backoff, MaxInterval: a.opts.maxBackoff, Multiplier: 2, RandomizationFactor: 0.3}
 	pause.Reset()
 	for {
-		err := a.line(ctx, pause.Reset)
+		err := a.runConnection(ctx, pause.Reset)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		var refused *Refused
+		var refused *ResponseError
 		a.mu.Lock()
 		greeted := a.greeted
 		a.mu.Unlock()
@@ -81,7 +81,7 @@ func (a *Agent) dial(ctx context.Context) (*websocket.Conn, Hello, error) {
 	})
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-			return nil, Hello{}, newRefused(resp)
+			return nil, Hello{}, newResponseError(resp)
 		}
 		if inURL := (*url.Error)(nil); errors.As(err, &inURL) {
 			err = inURL.Err // the address is known
@@ -101,8 +101,8 @@ func (a *Agent) dial(ctx context.Context) (*websocket.Conn, Hello, error) {
 	return conn, h, nil
 }
 
-// line opens one line and returns why it ended. greeted is called when it stands.
-func (a *Agent) line(ctx context.Context, greeted func()) error {
+// runConnection opens one line and returns why it ended. greeted is called when it stands.
+func (a *Agent) runConnection(ctx context.Context, greeted func()) error {
 	conn, hello, err := a.dial(ctx)
 	if err != nil {
 		return err
@@ -110,8 +110,8 @@ func (a *Agent) line(ctx context.Context, greeted func()) error {
 	defer func() { _ = conn.CloseNow() }()
 	lineCtx, broke := context.WithCancelCause(context.WithoutCancel(ctx))
 	greeted()
-	a.welcome(ctx, hello)
-	a.outbox.rewind()
+	a.handleHello(ctx, hello)
+	a.outbox.resendAll()
 	var others sync.WaitGroup
 	others.Go(func() { broke(a.write(lineCtx, conn, hello)) })
 	others.Go(func() {
@@ -127,14 +127,14 @@ func (a *Agent) line(ctx context.Context, greeted func()) error {
 	return context.Cause(lineCtx)
 }
 
-func (a *Agent) welcome(life context.Context, h Hello) {
+func (a *Agent) handleHello(life context.Context, h Hello) {
 	a.mu.Lock()
 	a.hello, a.greeted = h, true
-	lost := a.lost
-	a.lost = nil
+	lost := a.interrupted
+	a.interrupted = nil
 	a.mu.Unlock()
 	for _, k := range lost {
-		a.refuse(life, envelope.Envelope{RequestID: k.Request}, envelope.Unavailable(h.AgentID, nil))
+		a.sendFailure(life, envelope.Envelope{RequestID: k.Request}, envelope.Unavailable(h.AgentID, nil))
 	}
 	a.log.Info("connected", "agent_id", h.AgentID, "type", h.AgentType)
 	if a.opts.OnConnect != nil {
@@ -182,32 +182,32 @@ func (a *Agent) write(ctx context.Context, conn *websocket.Conn, h Hello) error 
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	a.nudge()
+	a.announcePresence()
 	var again <-chan time.Time
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-a.acks.news:
-			err = a.acknowledgeAll(ctx, conn)
-		case <-a.outbox.news:
+		case <-a.acks.ready:
+			err = a.sendAcks(ctx, conn)
+		case <-a.outbox.ready:
 			err = a.sendAll(ctx, conn)
-		case <-a.retry:
+		case <-a.resend:
 			if again == nil {
 				again = time.After(retryAfter)
 			}
 		case <-again:
 			again = nil
-			a.outbox.rewind()
-		case <-a.changed:
-			err = a.beat(ctx, conn)
+			a.outbox.resendAll()
+		case <-a.presenceChanged:
+			err = a.sendHeartbeat(ctx, conn)
 		case <-tick.C:
 			if a.outbox.overdue(time.Now().Add(-2 * every)) {
-				a.outbox.rewind() // the server may not have been able to store it
+				a.outbox.resendAll() // the server may not have been able to store it
 			}
 			// The answer shows that the server is there: a network that went silent says nothing.
-			if err = a.beat(ctx, conn); err == nil {
+			if err = a.sendHeartbeat(ctx, conn); err == nil {
 				err = ping(ctx, conn)
 			}
 		}
@@ -224,26 +224,26 @@ func (a *Agent) sendAll(ctx context.Context, conn *websocket.Conn) error {
 		if !ok {
 			return nil
 		}
-		if err := a.put(ctx, conn, p.data); err != nil {
+		if err := a.writeMessage(ctx, conn, p.data); err != nil {
 			return err
 		}
-		if err := a.acknowledgeAll(ctx, conn); err != nil {
+		if err := a.sendAcks(ctx, conn); err != nil {
 			return err
 		}
 	}
 }
 
-// acknowledgeAll acknowledges what has been received for good.
-func (a *Agent) acknowledgeAll(ctx context.Context, conn *websocket.Conn) error {
+// sendAcks acknowledges what has been received for good.
+func (a *Agent) sendAcks(ctx context.Context, conn *websocket.Conn) error {
 	ids := a.acks.take()
 	if len(ids) == 0 {
 		return nil
 	}
-	return a.put(ctx, conn, ackFrame(ids))
+	return a.writeMessage(ctx, conn, ackFrame(ids))
 }
 
-// put sends a message.
-func (a *Agent) put(ctx context.Context, conn *websocket.Conn, data []byte) error {
+// writeMessage sends a message.
+func (a *Agent) writeMessage(ctx context.Context, conn *websocket.Conn, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return conn.Write(ctx, websocket.MessageText, data)
@@ -255,8 +255,8 @@ func ping(ctx context.Context, conn *websocket.Conn) error {
 	return conn.Ping(ctx)
 }
 
-// beat sends a heartbeat. It is not kept: the next one is as good.
-func (a *Agent) beat(ctx context.Context, conn *websocket.Conn) error {
+// sendHeartbeat sends a heartbeat. It is not kept: the next one is as good.
+func (a *Agent) sendHeartbeat(ctx context.Context, conn *websocket.Conn) error {
 	p := a.presence()
 	a.mu.Lock()
 	from := a.hello.AgentType
@@ -268,5 +268,5 @@ func (a *Agent) beat(ctx context.Context, conn *websocket.Conn) error {
 	if err != nil {
 		return err
 	}
-	return a.put(ctx, conn, data)
+	return a.writeMessage(ctx, conn, data)
 }

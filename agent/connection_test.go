@@ -239,7 +239,7 @@ func TestRun(t *testing.T) {
 		require.NoError(t, err)
 		a.Handle("w", waits)
 		err = a.Run(t.Context())
-		var refused *agent.Refused
+		var refused *agent.ResponseError
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, "the server answers 401 Unauthorized: the token is not valid", err.Error())
 	})

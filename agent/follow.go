@@ -38,7 +38,7 @@ func (t Task) Ended() bool { return t.State == "done" || t.State == "failed" || 
 // ctx ends or each returns an error. It goes on when the network has failed for a while.
 func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) error) (t Task, err error) {
 	query := url.Values{}
-	err = c.persist(ctx, func(reset func()) (bool, error) {
+	err = c.retry(ctx, func(reset func()) (bool, error) {
 		resp, err := c.get(ctx, "/api/v1/tasks/"+task.String(), query)
 		if err != nil {
 			return false, err
@@ -65,7 +65,7 @@ func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) err
 // Where another attempt begins, what it tells follows.
 func (c *Client) Log(ctx context.Context, task uuid.UUID, to io.Writer) error {
 	out := &counter{to: to}
-	return c.persist(ctx, func(reset func()) (bool, error) {
+	return c.retry(ctx, func(reset func()) (bool, error) {
 		resp, err := c.get(ctx, "/api/v1/tasks/"+task.String()+"/output",
 			url.Values{"stream": {"log"}, "follow": {"true"}, "from": {strconv.FormatInt(out.n, 10)}})
 		if err != nil {
@@ -92,13 +92,13 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// persist tries until try says that it is done or that trying again is in vain.
-func (c *Client) persist(ctx context.Context, try func(reset func()) (done bool, err error)) error {
+// retry tries until try says that it is done or that trying again is in vain.
+func (c *Client) retry(ctx context.Context, try func(reset func()) (done bool, err error)) error {
 	pause := &backoff.ExponentialBackOff{InitialInterval: 250 * time.Millisecond, MaxInterval: 15 * time.Second, Multiplier: 2, RandomizationFactor: 0.3}
 	pause.Reset()
 	for {
 		done, err := try(pause.Reset)
-		var refused *Refused
+		var refused *ResponseError
 		switch {
 		case done || errors.As(err, &refused) && refused.permanent():
 			return err
@@ -134,5 +134,5 @@ func (c *Client) get(ctx context.Context, path string, query url.Values) (*http.
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, newRefused(resp)
+	return nil, newResponseError(resp)
 }

@@ -46,7 +46,7 @@ func readHello(data []byte) (h Hello, err error) {
 	}
 	if f.Type != nil {
 		if e, err := envelope.Parse(data); err == nil && e.Type == envelope.TypeError {
-			return h, newRefusedBy(e.Payload.(envelope.Failure))
+			return h, failureResponse(e.Payload.(envelope.Failure))
 		}
 	}
 	if f.Hello == nil {

@@ -14,17 +14,17 @@ type outbox struct {
 	maxMessages, maxBytes int
 
 	mu      sync.Mutex
-	waiting []parcel
+	waiting []message
 	sent    int // how many at the front were sent on the line that is open now
 	bytes   int
-	held    bool          // nothing is sent until rewind
-	room    chan struct{} // closed and replaced when something has been taken out
-	// news holds one token when there may be something to send.
-	news chan struct{}
+	paused  bool          // nothing is sent until rewind
+	space   chan struct{} // closed and replaced when something has been taken out
+	// ready holds one token when there may be something to send.
+	ready chan struct{}
 }
 
-// parcel is a message on its way.
-type parcel struct {
+// message is a message on its way.
+type message struct {
 	id      uuid.UUID
 	request uuid.UUID
 	data    []byte
@@ -32,22 +32,22 @@ type parcel struct {
 }
 
 func newOutbox(maxMessages, maxBytes int) *outbox {
-	return &outbox{maxMessages: maxMessages, maxBytes: maxBytes, room: make(chan struct{}), news: make(chan struct{}, 1)}
+	return &outbox{maxMessages: maxMessages, maxBytes: maxBytes, space: make(chan struct{}), ready: make(chan struct{}, 1)}
 }
 
 // put adds a message behind the others. It waits for room as long as ctx lives, and
 // then returns its cause; where there is room it does not ask ctx.
-func (o *outbox) put(ctx context.Context, p parcel) error {
+func (o *outbox) put(ctx context.Context, p message) error {
 	for {
 		o.mu.Lock()
 		if len(o.waiting) == 0 || len(o.waiting) < o.maxMessages && o.bytes+len(p.data) <= o.maxBytes {
 			o.waiting = append(o.waiting, p)
 			o.bytes += len(p.data)
 			o.mu.Unlock()
-			o.nudge()
+			o.signal()
 			return nil
 		}
-		room := o.room
+		room := o.space
 		o.mu.Unlock()
 		select {
 		case <-room:
@@ -58,11 +58,11 @@ func (o *outbox) put(ctx context.Context, p parcel) error {
 }
 
 // next returns the first message that was not sent on this line.
-func (o *outbox) next(now time.Time) (parcel, bool) {
+func (o *outbox) next(now time.Time) (message, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.held || o.sent == len(o.waiting) {
-		return parcel{}, false
+	if o.paused || o.sent == len(o.waiting) {
+		return message{}, false
 	}
 	o.waiting[o.sent].at = now
 	o.sent++
@@ -76,27 +76,27 @@ func (o *outbox) overdue(since time.Time) bool {
 	return o.sent > 0 && o.waiting[0].at.Before(since)
 }
 
-// hold keeps everything back until rewind, so that it stays in order, where a message
+// pause keeps everything back until rewind, so that it stays in order, where a message
 // that was sent about a request is still there. It reports whether there is one. uuid.Nil
 // is a message whose request the server could not read.
-func (o *outbox) hold(request uuid.UUID) bool {
+func (o *outbox) pause(request uuid.UUID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range o.waiting[:o.sent] {
 		if p.request == request || request == uuid.Nil {
-			o.held = true
+			o.paused = true
 			return true
 		}
 	}
 	return false
 }
 
-// rewind begins a new line, or the same one anew: everything is sent once more.
-func (o *outbox) rewind() {
+// resendAll begins a new line, or the same one anew: everything is sent once more.
+func (o *outbox) resendAll() {
 	o.mu.Lock()
-	o.sent, o.held = 0, false
+	o.sent, o.paused = 0, false
 	o.mu.Unlock()
-	o.nudge()
+	o.signal()
 }
 
 // acknowledge forgets messages. Ids that are not there were acknowledged before.
@@ -122,9 +122,9 @@ func (o *outbox) acknowledge(ids []uuid.UUID) {
 	}
 	clear(o.waiting[len(kept):])
 	o.waiting = kept
-	close(o.room)
-	o.room = make(chan struct{})
-	o.nudge()
+	close(o.space)
+	o.space = make(chan struct{})
+	o.signal()
 }
 
 // idle reports whether everything has been sent.
@@ -138,7 +138,7 @@ func (o *outbox) idle() bool {
 func (o *outbox) emptied(ctx context.Context) bool {
 	for {
 		o.mu.Lock()
-		n, room := len(o.waiting), o.room
+		n, room := len(o.waiting), o.space
 		o.mu.Unlock()
 		if n == 0 {
 			return true
@@ -151,9 +151,71 @@ func (o *outbox) emptied(ctx context.Context) bool {
 	}
 }
 
-func (o *outbox) nudge() {
+func (o *outbox) signal() {
 	select {
-	case o.news <- struct{}{}:
+	case o.ready <- struct{}{}:
 	default:
 	}
+}
+
+// seenMessages is how many messages are remembered, so that one that comes again after
+// a line broke counts once.
+const seenMessages = 8192
+
+// seen remembers the newest ids it was asked about.
+type seen struct {
+	mu   sync.Mutex
+	all  map[uuid.UUID]struct{}
+	ring []uuid.UUID
+	next int
+}
+
+func newSeen(n int) *seen {
+	return &seen{all: make(map[uuid.UUID]struct{}), ring: make([]uuid.UUID, n)}
+}
+
+// add reports whether the id was asked about before.
+func (s *seen) add(id uuid.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.all[id]; ok {
+		return true
+	}
+	delete(s.all, s.ring[s.next])
+	s.ring[s.next] = id
+	s.all[id] = struct{}{}
+	s.next = (s.next + 1) % len(s.ring)
+	return false
+}
+
+// acks gathers what is to be acknowledged. What is lost with a line is asked for by the
+// message coming again.
+type acks struct {
+	mu    sync.Mutex
+	ids   []uuid.UUID
+	ready chan struct{} // one token when there are some
+}
+
+func newAcks() *acks { return &acks{ready: make(chan struct{}, 1)} }
+
+func (a *acks) add(ids ...uuid.UUID) {
+	if len(ids) == 0 {
+		return
+	}
+	a.mu.Lock()
+	a.ids = append(a.ids, ids...)
+	a.mu.Unlock()
+	select {
+	case a.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what has gathered.
+func (a *acks) take() []uuid.UUID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ids := a.ids
+	a.ids = nil
+	return ids
 }

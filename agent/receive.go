@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -19,25 +20,25 @@ func (a *Agent) receive(life context.Context, data []byte) {
 	case errors.As(err, &wrong) && e.MessageID == uuid.Nil:
 		a.log.Warn("the server sent what cannot be answered", "error", err)
 		return
-	case a.seen.before(e.MessageID):
-		a.repeated(e)
+	case a.seen.add(e.MessageID):
+		a.acknowledgeRepeated(e)
 		return
 	case wrong != nil && e.Type == envelope.TypeError:
 		a.acks.add(e.MessageID) // an error about an error helps nobody
 		return
 	case wrong != nil:
-		a.refuse(life, e, wrong.Failure)
+		a.sendFailure(life, e, wrong.Failure)
 		return
 	}
 	switch p := e.Payload.(type) {
 	case envelope.WorkRequest:
 		if p.WorkType == envelope.WorkTypeCancel {
-			a.takeBack(e, p)
+			a.cancelWork(e, p)
 			return
 		}
-		a.request(life, e, p)
+		a.startWork(life, e, p)
 	case envelope.Failure:
-		a.refused(e, p)
+		a.handleFailure(e, p)
 	default:
 		a.acks.add(e.MessageID)
 	}
@@ -49,71 +50,71 @@ func keyOf(e envelope.Envelope) Key {
 	return Key{Request: e.RequestID, Task: p.TaskID}
 }
 
-// repeated acknowledges a message once more, unless its work has yet to be noted: that
+// acknowledgeRepeated acknowledges a message once more, unless its work has yet to be noted: that
 // is done when it is.
-func (a *Agent) repeated(e envelope.Envelope) {
+func (a *Agent) acknowledgeRepeated(e envelope.Envelope) {
 	a.mu.Lock()
 	j := a.jobs[keyOf(e)]
-	waits := j != nil && !j.noted
+	waits := j != nil && !j.recorded
 	a.mu.Unlock()
 	if !waits {
 		a.acks.add(e.MessageID)
 	}
 }
 
-// request begins work, or joins it to what is being done already.
-func (a *Agent) request(life context.Context, e envelope.Envelope, p envelope.WorkRequest) {
+// startWork begins work, or joins it to what is being done already.
+func (a *Agent) startWork(life context.Context, e envelope.Envelope, p envelope.WorkRequest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j := a.jobs[keyOf(e)]; j != nil {
-		if j.withdrawn {
+		if j.cancelled {
 			j.next = &e
 			a.acks.add(e.MessageID)
 			return
 		}
-		j.asked = e
-		if j.noted {
+		j.newest = e
+		if j.recorded {
 			a.acks.add(e.MessageID)
 		} else {
 			j.messages = append(j.messages, e.MessageID)
 		}
 		select {
-		case j.again <- struct{}{}:
+		case j.repeated <- struct{}{}:
 		default:
 		}
 		return
 	}
-	switch known := a.handlers[bare(p.WorkType)]; {
+	switch known := a.handlers[withoutPrefix(p.WorkType)]; {
 	case known == nil:
-		a.refuse(life, e, envelope.UnsupportedWorkType(p.WorkType, a.supported()))
+		a.sendFailure(life, e, envelope.UnsupportedWorkType(p.WorkType, a.workTypes()))
 	case a.draining:
-		a.refuse(life, e, envelope.Unavailable(a.hello.AgentID, nil))
+		a.sendFailure(life, e, envelope.Unavailable(a.hello.AgentID, nil))
 	case len(a.jobs) >= 2*a.opts.Concurrency:
-		a.refuse(life, e, envelope.ResourceLimit("concurrency", int64(a.opts.Concurrency), int64(len(a.jobs)+1)))
+		a.sendFailure(life, e, envelope.ResourceLimit("concurrency", int64(a.opts.Concurrency), int64(len(a.jobs)+1)))
 	default:
 		j := a.newJob(life, e, p)
 		a.jobs[keyOf(e)] = j
-		a.working.Go(func() {
+		a.handling.Go(func() {
 			defer j.cancel(nil)
-			a.do(life, j)
+			a.handleRequest(life, j)
 		})
 	}
 }
 
 func (a *Agent) newJob(life context.Context, e envelope.Envelope, p envelope.WorkRequest) *job {
 	ctx, cancel := context.WithCancelCause(life)
-	j := &job{ctx: ctx, cancel: cancel, again: make(chan struct{}, 1), asked: e, messages: []uuid.UUID{e.MessageID}}
-	j.work = &Work{agentID: a.hello.AgentID, request: e, asked: p, status: envelope.WorkStatus{TaskID: p.TaskID, Status: envelope.StatusRunning}}
-	j.work.send = func(s envelope.WorkStatus) error { return a.status(ctx, j, s) }
+	j := &job{ctx: ctx, cancel: cancel, repeated: make(chan struct{}, 1), newest: e, messages: []uuid.UUID{e.MessageID}}
+	j.work = &Work{agentID: a.hello.AgentID, request: e, payload: p, status: envelope.WorkStatus{TaskID: p.TaskID, Status: envelope.StatusRunning}}
+	j.work.send = func(s envelope.WorkStatus) error { return a.sendStatus(ctx, j, s) }
 	return j
 }
 
-// takeBack ends the work on a task. One that is not here has ended already.
-func (a *Agent) takeBack(e envelope.Envelope, p envelope.WorkRequest) {
+// cancelWork ends the work on a task. One that is not here has ended already.
+func (a *Agent) cancelWork(e envelope.Envelope, p envelope.WorkRequest) {
 	a.mu.Lock()
 	for _, j := range a.jobs {
 		if j.work.TaskID() == p.TaskID {
-			j.withdrawn = true
+			j.cancelled = true
 			j.cancel(ErrCancelled)
 		}
 	}
@@ -121,15 +122,15 @@ func (a *Agent) takeBack(e envelope.Envelope, p envelope.WorkRequest) {
 	a.acks.add(e.MessageID)
 }
 
-// refused hears that the server does not take a message. One that it cannot take at the
+// handleFailure hears that the server does not take a message. One that it cannot take at the
 // moment stays in the outbox and is sent again in a while. Output that is too much is not
 // sent any more.
-func (a *Agent) refused(e envelope.Envelope, f envelope.Failure) {
+func (a *Agent) handleFailure(e envelope.Envelope, f envelope.Failure) {
 	a.acks.add(e.MessageID)
-	if troubled(f) {
+	if isServerUnavailable(f) {
 		a.log.Warn("the server cannot take a message at the moment", "request_id", e.RequestID, "error", f.Message)
-		if a.outbox.hold(e.RequestID) {
-			a.again()
+		if a.outbox.pause(e.RequestID) {
+			a.resendLater()
 		}
 		return
 	}
@@ -141,10 +142,79 @@ func (a *Agent) refused(e envelope.Envelope, f envelope.Failure) {
 	if f.Code == envelope.CodeResourceLimit {
 		a.mu.Lock()
 		for k, j := range a.jobs { // of those with the same request id the trace tells which
-			if k.Request == e.RequestID && j.asked.TraceID == e.TraceID {
-				j.work.deaf.Store(true)
+			if k.Request == e.RequestID && j.newest.TraceID == e.TraceID {
+				j.work.outputRejected.Store(true)
 			}
 		}
 		a.mu.Unlock()
 	}
+}
+
+// sendStatus sends a status of a job, as an answer to the newest message with its request.
+func (a *Agent) sendStatus(ctx context.Context, j *job, s envelope.WorkStatus) error {
+	a.mu.Lock()
+	asked := j.newest
+	a.mu.Unlock()
+	return a.enqueue(ctx, a.newEnvelope(asked, s))
+}
+
+// sendResult answers a request, and takes it from the list: the same request is looked up in
+// the cache from now on.
+func (a *Agent) sendResult(life context.Context, j *job, out outcome) {
+	last := j.work.close(func(s envelope.WorkStatus) error { return a.sendStatus(life, j, s) })
+	a.mu.Lock()
+	delete(a.jobs, j.work.key())
+	asked, late, next := j.newest, j.messages, j.next
+	a.mu.Unlock()
+	a.acks.add(late...)
+	if next != nil {
+		if out.Outcome == envelope.OutcomeCancelled {
+			// It would be taken for the answer to the next attempt.
+			a.startWork(life, *next, next.Payload.(envelope.WorkRequest))
+			return
+		}
+		asked = *next
+	}
+	for _, p := range out.payloads(j.work.payload, last) {
+		e := a.newEnvelope(asked, p)
+		if p.Type() == envelope.TypeWorkResult {
+			e.Custom = out.custom()
+		}
+		if err := a.enqueue(life, e); err != nil {
+			a.log.Warn("a result was not sent", "work", j.work.String(), "result", out.summary(), "error", err)
+			return
+		}
+	}
+	a.log.Info("work ended", "work", j.work.String(), "result", out.summary())
+}
+
+// sendFailure answers a message with an error, on a goroutine of its own: whoever reads the
+// line must not wait for it.
+func (a *Agent) sendFailure(life context.Context, e envelope.Envelope, f envelope.Failure) {
+	if e.MessageID != uuid.Nil {
+		a.acks.add(e.MessageID)
+	}
+	a.posting.Go(func() {
+		if err := a.enqueue(life, a.newEnvelope(e, f)); err != nil {
+			a.log.Warn("an error was not sent", "code", int(f.Code), "error", err)
+		}
+	})
+}
+
+// newEnvelope is an answer from this agent. It goes to the orchestrator, whoever asked.
+func (a *Agent) newEnvelope(asked envelope.Envelope, p envelope.Payload) envelope.Envelope {
+	e := envelope.Reply(asked, uuid.New(), time.Now(), p)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e.From, e.To = a.hello.AgentType, envelope.Orchestrator
+	return e
+}
+
+// enqueue puts a message into the outbox.
+func (a *Agent) enqueue(ctx context.Context, e envelope.Envelope) error {
+	data, err := envelope.Format(e)
+	if err != nil {
+		return err
+	}
+	return a.outbox.put(ctx, message{id: e.MessageID, request: e.RequestID, data: data})
 }

@@ -12,8 +12,8 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// Refused is a server that says no, to a line or to a request.
-type Refused struct {
+// ResponseError is a server that says no, to a line or to a request.
+type ResponseError struct {
 	// Status is of HTTP, such as 401 for a token that is not valid.
 	Status int
 	// Code is of the envelope protocol, such as 5004, 0 where the server gave none.
@@ -25,7 +25,7 @@ type Refused struct {
 	RetryAfter time.Duration
 }
 
-func (e *Refused) Error() string {
+func (e *ResponseError) Error() string {
 	text := fmt.Sprintf("the server answers %d %s", e.Status, http.StatusText(e.Status))
 	if e.Code != 0 {
 		text = fmt.Sprintf("error %d", e.Code)
@@ -37,14 +37,14 @@ func (e *Refused) Error() string {
 }
 
 // permanent reports whether trying again is in vain.
-func (e *Refused) permanent() bool {
+func (e *ResponseError) permanent() bool {
 	return e.Status >= 400 && e.Status < 500 &&
 		e.Status != http.StatusRequestTimeout && e.Status != http.StatusConflict && e.Status != http.StatusTooManyRequests
 }
 
-// newRefused reads an answer that says no: a problem document, or an error envelope.
-func newRefused(resp *http.Response) *Refused {
-	e := &Refused{Status: resp.StatusCode, RetryAfter: retryAfterOf(resp.Header)}
+// newResponseError reads an answer that says no: a problem document, or an error envelope.
+func newResponseError(resp *http.Response) *ResponseError {
+	e := &ResponseError{Status: resp.StatusCode, RetryAfter: retryAfterOf(resp.Header)}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 	if err != nil {
 		return e
@@ -75,16 +75,16 @@ func retryAfterOf(h http.Header) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// troubled reports whether a server says that it cannot take a message at the moment: a
+// isServerUnavailable reports whether a server says that it cannot take a message at the moment: a
 // 5002 that names no agent but itself.
-func troubled(f envelope.Failure) bool {
+func isServerUnavailable(f envelope.Failure) bool {
 	var about struct {
 		AgentID string `json:"agent_id"`
 	}
 	return f.Code == envelope.CodeUnavailable && json.Unmarshal(f.Context, &about) == nil && about.AgentID == envelope.Orchestrator
 }
 
-// newRefusedBy is the error of a server that ends a line with an error envelope.
-func newRefusedBy(f envelope.Failure) *Refused {
-	return &Refused{Status: f.Code.HTTPStatus(), Code: int(f.Code), Detail: f.Message}
+// failureResponse is the error of a server that ends a line with an error envelope.
+func failureResponse(f envelope.Failure) *ResponseError {
+	return &ResponseError{Status: f.Code.HTTPStatus(), Code: int(f.Code), Detail: f.Message}
 }

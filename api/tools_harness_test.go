@@ -22,7 +22,7 @@ import (
 func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed) *tools.Service {
 	t.Helper()
 	var hub *tools.Service
-	up := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { hub.OnUpstreamChange(c) }})
+	up := upstream.New(&upstream.Options{OnChange: func(c upstream.Change) { hub.OnUpstreamChange(c) }})
 	box, err := sandbox.New(&sandbox.Options{Warm: -1})
 	require.NoError(t, err)
 	hub = tools.New(tools.Dependencies{

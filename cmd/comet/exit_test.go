@@ -54,7 +54,7 @@ func TestReport(t *testing.T) {
 		resp := problem("")
 		err := newAPIError(resp, []byte(`{"type":"/p","title":"Invalid request","status":400,"code":"invalid-request","detail":"two things",
 			"errors":[{"pointer":"/id","rule":"r","detail":"id must be short"},{"parameter":"limit","rule":"r","detail":"limit must be small"}]}`))
-		require.Equal(t, "comet: Invalid request: two things\n  /id: id must be short\n  limit: limit must be small\n", reported(err))
+		require.Equal(t, "comet: Invalid request: two things\n  /id: id must be short\n  limit must be small\n", reported(err))
 	})
 
 	t.Run("a single part that repeats the detail is told once", func(t *testing.T) {

@@ -36,7 +36,7 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	t = &tooling{}
 	version := cmp.Or(a.opts.Build.Version, "unknown")
 	t.upstreams = upstream.New(&upstream.Options{
-		Logger: a.log, Version: version, Lookup: lookup, Protected: inDir(a.cfg.Data), Changed: func(c upstream.Change) { t.hub.OnUpstreamChange(c) },
+		Logger: a.log, Version: version, LookupEnv: lookup, IsProtected: inDir(a.cfg.Data), OnChange: func(c upstream.Change) { t.hub.OnUpstreamChange(c) },
 	})
 	index := &toolsearch.Options{Logger: a.log, OnChange: func(c toolsearch.Change) { t.hub.OnGraphChange(c) }}
 	if index.Embedder, err = a.embedder(); err != nil {
@@ -53,11 +53,11 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	}
 	t.hub = tools.New(tools.Dependencies{
 		Store: a.store, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: t.upstreams, Index: t.index, Sandbox: t.sandbox,
-	}, a.toolsOptions(func(c tools.Change) { t.gateway.Changed(c) }))
+	}, a.toolsOptions(func(c tools.Change) { t.gateway.OnChange(c) }))
 	t.gateway = mcp.New(t.hub, &mcp.Options{Version: version, Clock: a.opts.Clock, Logger: a.log})
 	t.door, err = mcp.NewHandler(t.gateway, a.tokens, &mcp.HandlerOptions{
 		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
-		MaxBody: a.cfg.MCP.MaxBodyBytes, Admit: admit,
+		MaxBody: a.cfg.MCP.MaxBodyBytes, RateLimit: admit,
 	})
 	return t, err
 }
@@ -87,8 +87,8 @@ func (a *App) sandboxOptions(cache int) *sandbox.Options {
 		warm = -1
 	}
 	return &sandbox.Options{
-		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxMemoryMB: c.MemoryMB, Running: c.Running, Warm: warm,
-		ReadPaths: c.ReadPaths, Protected: inDir(a.cfg.Data), Cache: cache, Logger: a.log,
+		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxMemoryMB: c.MemoryMB, MaxRuns: c.Running, Warm: warm,
+		ReadPaths: c.ReadPaths, Protected: inDir(a.cfg.Data), CacheSize: cache, Logger: a.log,
 	}
 }
 

@@ -146,7 +146,7 @@ func (h *Service) parseUpstream(id string, config json.RawMessage) (upstream.Ser
 	if len(config) > maxConfig {
 		return upstream.Server{}, errs.New(errs.BodyTooLarge, "the definition of an upstream may have %d bytes", maxConfig)
 	}
-	if err := upstream.CheckID(id); err != nil {
+	if err := upstream.ValidateID(id); err != nil {
 		return upstream.Server{}, toErrs(err)
 	}
 	file, err := json.Marshal(map[string]map[string]json.RawMessage{"mcpServers": {id: config}})

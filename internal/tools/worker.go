@@ -187,9 +187,9 @@ func (w *upstreamWorker) call(ctx context.Context, order orchestrator.TaskWithIn
 		Principal: models.Principal{TokenID: order.Task.Owner, Name: "task " + order.Task.ID, Scopes: []models.Scope{models.ScopeToolsCall}},
 		Via:       ViaTask, TaskID: order.Task.ID, Session: order.Task.SessionID, TraceID: telemetry.TraceID(order.Input.Trace), Payer: w.agentID,
 	}
-	news := upstream.TellLatest(func(p upstream.Progress) { w.progress(ctx, order.Task.ID, p) })
+	news := upstream.NewLatestProgress(func(p upstream.Progress) { w.progress(ctx, order.Task.ID, p) })
 	defer news.Close()
-	res, err := w.svc.Call(ctx, by, name, order.Input.Parameters, &CallOptions{Progress: news.Put})
+	res, err := w.svc.Call(ctx, by, name, order.Input.Parameters, &CallOptions{Progress: news.Update})
 	said := textOf(order.Input.Parameters, res)
 	return res, w.svc.auditLog.tokens.count(said.texts...), err
 }

@@ -1021,7 +1021,6 @@ func (e ToolViewClass) Valid() bool {
 // Defines values for UpstreamConfigType.
 const (
 	UpstreamConfigTypeHTTP  UpstreamConfigType = "http"
-	UpstreamConfigTypeSse   UpstreamConfigType = "sse"
 	UpstreamConfigTypeStdio UpstreamConfigType = "stdio"
 )
 
@@ -1029,8 +1028,6 @@ const (
 func (e UpstreamConfigType) Valid() bool {
 	switch e {
 	case UpstreamConfigTypeHTTP:
-		return true
-	case UpstreamConfigTypeSse:
 		return true
 	case UpstreamConfigTypeStdio:
 		return true
@@ -1069,7 +1066,6 @@ func (e UpstreamViewState) Valid() bool {
 // Defines values for UpstreamViewTransport.
 const (
 	UpstreamViewTransportHTTP  UpstreamViewTransport = "http"
-	UpstreamViewTransportSse   UpstreamViewTransport = "sse"
 	UpstreamViewTransportStdio UpstreamViewTransport = "stdio"
 )
 
@@ -1077,8 +1073,6 @@ const (
 func (e UpstreamViewTransport) Valid() bool {
 	switch e {
 	case UpstreamViewTransportHTTP:
-		return true
-	case UpstreamViewTransportSse:
 		return true
 	case UpstreamViewTransportStdio:
 		return true
@@ -6664,7 +6658,7 @@ type ClientInterface interface {
 
 	// PollInbox Poll the inbox
 	//
-	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
 	PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7906,7 +7900,7 @@ func (c *Client) ConnectAgent(ctx context.Context, params *ConnectAgentParams, r
 
 // PollInbox Poll the inbox
 //
-// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
 func (c *Client) PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16077,7 +16071,7 @@ type ClientWithResponsesInterface interface {
 
 	// PollInboxWithResponse Poll the inbox
 	//
-	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -25090,7 +25084,7 @@ func (c *ClientWithResponses) ConnectAgentWithResponse(ctx context.Context, para
 
 // PollInboxWithResponse Poll the inbox
 //
-// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //

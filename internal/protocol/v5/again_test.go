@@ -66,7 +66,7 @@ left > M2|W1>O1|E|T1|P1|F|E31|0|S1|B150|desc=agent saturated
 right < M*|O1>W2|R|T1|P1|N|-|0|S1|B150|call=web_search;query=AI;retry=1;max=2;fallback_from=W1;reason=E31
 # who was asked before has nothing to say of it any more
 left > M3|W1>O1|U|T1|P1|R|-|0|S1|B150|progress=10%
-< M*|O1>W1|E|T1|P1|F|E15|0|S1|B150|reason=invalid_transition;desc=T1 is new and does not take U now
+< M*|O1>W1|E|T1|P1|F|E15|0|S1|B150|reason=invalid_transition;desc=T1 is new and does not accept U now
 right > M3|W2>O1|S|T1|P1|D|-|0|S1|B100|n=1
 < M*|O1>W2|A|T1|P1|D|-|0|S1|B100|noted
 user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
@@ -109,9 +109,9 @@ writer < M*|O1>W1|R|T5|P1|N|-|0|S1|-|call=summarize;lang=#CTX:lang;name=#CTX:who
 writer > M2|W1>O1|Q|T5|-|-|-|0|S1|-|ref=T5:params
 < M*|O1>W1|S|T5|-|D|-|0|S1|-|page=1;of=1;enc=base64;text=eyJsYW5nIjoiZnIiLCJuYW1lIjoiQWRhIn0=
 user > M2|User>O1|R|T6|-|-|-|0|S1|-|call=summarize;lang=#CTX:colour
-< M*|O1>User|E|T6|-|F|E43|0|S1|-|desc=the session has nothing under 'colour'
+< M*|O1>User|E|T6|-|F|E43|0|S1|-|desc=the session has no fact 'colour'
 stranger > M1|User>O1|R|T7|-|-|-|0|S1|-|call=summarize
-< M*|O1>User|E|T7|-|F|E42|0|S1|-|desc="there is no session S1; - has one made"
+< M*|O1>User|E|T7|-|F|E42|0|S1|-|desc="there is no session S1; - opens one"
 `)
 	})
 }

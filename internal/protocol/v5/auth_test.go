@@ -13,6 +13,7 @@ import (
 	"comet/internal/protocol"
 	"comet/internal/protocol/v5"
 	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
 
@@ -68,11 +69,11 @@ func TestASignedLine(t *testing.T) {
 		h.agent(t, "ada")
 		h.signs(t, "ada", false)
 		require.Equal(t, joined, h.one(t, "ada", sign(t, joining, theKey, "00aa")))
-		require.Contains(t, h.one(t, "ada", sign(t, joining, theKey, "00aa")), refusedFor(wire.ReasonReplay))
-		require.Contains(t, h.one(t, "ada", sign(t, joining, theKey, "00ab")), refusedFor(wire.ReasonReplay), "whatever its nonce is: it is not signed")
+		require.Contains(t, h.one(t, "ada", sign(t, joining, theKey, "00aa")), refusedFor(codes.ReasonReplay))
+		require.Contains(t, h.one(t, "ada", sign(t, joining, theKey, "00ab")), refusedFor(codes.ReasonReplay), "whatever its nonce is: it is not signed")
 		require.Equal(t, beating, h.one(t, "ada", sign(t, alive, theKey, "00aa")))
 		other := strings.Replace(alive, "1%", "2%", 1)
-		require.Contains(t, h.one(t, "ada", sign(t, other, theKey, "00AA")), refusedFor(wire.ReasonReplay), "the same CTX, MSG and NONCE")
+		require.Contains(t, h.one(t, "ada", sign(t, other, theKey, "00AA")), refusedFor(codes.ReasonReplay), "the same CTX, MSG and NONCE")
 		require.Equal(t, beating, h.one(t, "ada", sign(t, other, theKey, "00ab")), "and what was refused is not noted")
 		require.Equal(t, beating, h.one(t, "ada", alive), "nobody has to sign who is not told to")
 	})
@@ -83,10 +84,10 @@ func TestASignedLine(t *testing.T) {
 		next := *h
 		next.keys = auth.NewKeys(h.db.Store, &auth.KeysOptions{Clock: h.db.Now, Window: 24 * time.Hour})
 		next.Protocol = v5.New(h.work, &v5.Options{Keys: next.keys})
-		require.Contains(t, next.one(t, "ada", sign(t, joining, theKey, "00aa")), refusedFor(wire.ReasonReplay))
+		require.Contains(t, next.one(t, "ada", sign(t, joining, theKey, "00aa")), refusedFor(codes.ReasonReplay))
 		h.db.Clock.Advance(24 * time.Hour)
 		require.NoError(t, next.keys.Purge(t.Context()))
-		require.Contains(t, next.one(t, "ada", sign(t, joining, theKey, "00aa")), refusedFor(wire.ReasonReplay))
+		require.Contains(t, next.one(t, "ada", sign(t, joining, theKey, "00aa")), refusedFor(codes.ReasonReplay))
 		h.db.Clock.Advance(time.Microsecond)
 		require.NoError(t, next.keys.Purge(t.Context()))
 		require.Equal(t, joined, next.one(t, "ada", sign(t, joining, theKey, "00aa")), "what is older is not known any more")
@@ -98,13 +99,13 @@ func TestASignedLine(t *testing.T) {
 		other, err := wire.Sign(joining, []byte(theKey), "S1", "00aa")
 		require.NoError(t, err)
 		for line, reason := range map[string]string{
-			joining:                                  wire.ReasonUnsigned,
-			sign(t, joining, "another key", "00aa"):  wire.ReasonSignature,
-			strings.Replace(good, "web_", "mob_", 1): wire.ReasonSignature,
-			other:                                    wire.ReasonSession,
-			good[:len(good)-1]:                       wire.ReasonAuth,
-			strings.Replace(good, ";auth=", "; auth=", 1):    wire.ReasonAuth,
-			strings.Replace(good, "caps=web_search;", "", 1): wire.ReasonAuth,
+			joining:                                  codes.ReasonUnsigned,
+			sign(t, joining, "another key", "00aa"):  codes.ReasonSignature,
+			strings.Replace(good, "web_", "mob_", 1): codes.ReasonSignature,
+			other:                                    codes.ReasonSession,
+			good[:len(good)-1]:                       codes.ReasonAuth,
+			strings.Replace(good, ";auth=", "; auth=", 1):    codes.ReasonAuth,
+			strings.Replace(good, "caps=web_search;", "", 1): codes.ReasonAuth,
 		} {
 			said := h.one(t, "ada", line)
 			require.Contains(t, said, refusedFor(reason), line)
@@ -118,10 +119,10 @@ func TestASignedLine(t *testing.T) {
 	})
 	rule(t, "of whoever has no key is refused", func(t *testing.T, h *house) {
 		h.agent(t, "ada")
-		require.Contains(t, h.one(t, "ada", sign(t, joining, theKey, "00aa")), refusedFor(wire.ReasonNoKey))
+		require.Contains(t, h.one(t, "ada", sign(t, joining, theKey, "00aa")), refusedFor(codes.ReasonNoKey))
 		require.Equal(t, joined, h.one(t, "ada", joining))
 		ask := sign(t, "M1|User>O1|R|-|-|-|-|0|-|-|call=web_search", theKey, "00aa")
-		require.Contains(t, h.one(t, "user", ask), "O1>User|E|-|-|F|E90|0|-|-|reason="+wire.ReasonNoKey)
+		require.Contains(t, h.one(t, "user", ask), "O1>User|E|-|-|F|E90|0|-|-|reason="+codes.ReasonNoKey)
 		all, err := h.work.OpenTasksOf(t.Context(), "ada")
 		require.NoError(t, err)
 		require.Empty(t, all)
@@ -132,10 +133,10 @@ func TestASignedLine(t *testing.T) {
 		require.Equal(t, joined, h.one(t, "ada", sign(t, joining, theKey, "00aa")))
 		next, err := h.keys.Issue(t.Context(), principal("admin"), "ada", models.AgentKeyDraft{})
 		require.NoError(t, err)
-		require.Contains(t, h.one(t, "ada", sign(t, alive, theKey, "00aa")), refusedFor(wire.ReasonSignature))
+		require.Contains(t, h.one(t, "ada", sign(t, alive, theKey, "00aa")), refusedFor(codes.ReasonSignature))
 		require.Equal(t, beating, h.one(t, "ada", sign(t, alive, next.Secret, "00aa")), "required stays")
 		require.NoError(t, h.keys.Revoke(t.Context(), principal("admin"), "ada"))
-		require.Contains(t, h.one(t, "ada", sign(t, alive, next.Secret, "00ab")), refusedFor(wire.ReasonNoKey))
+		require.Contains(t, h.one(t, "ada", sign(t, alive, next.Secret, "00ab")), refusedFor(codes.ReasonNoKey))
 		require.Equal(t, beating, h.one(t, "ada", alive))
 	})
 	rule(t, "that is refused for another reason is known to come from the agent", func(t *testing.T, h *house) {
@@ -150,7 +151,7 @@ func TestASignedLine(t *testing.T) {
 			require.False(t, a.Unauthenticated, string(a.Body))
 			require.NoError(t, wire.Verify(string(a.Body), []byte(theKey)), "and is answered with a signature: %s", a.Body)
 			a = h.Receive(t.Context(), principal("ada"), []byte(signed), 0)
-			require.Contains(t, string(a.Body), wire.ReasonReplay, "it was taken")
+			require.Contains(t, string(a.Body), codes.ReasonReplay, "it was taken")
 		}
 	})
 	rule(t, "counts with the token that was sent in it", func(t *testing.T, h *house) {
@@ -193,7 +194,7 @@ func TestWhatASigningAgentIsTold(t *testing.T) {
 		}
 		require.Len(t, nonces, 3)
 		refused := requireSigned(t, h.says(t, "ada", sign(t, "M9|W1>O1|S|T1|-|D|-|0|S99|-|-", theKey, "00aa"), 0)[0])
-		require.Equal(t, wire.E42, refused.Err, "a refusal too, of what is known to come from it")
+		require.Equal(t, codes.E42, refused.Err, "a refusal too, of what is known to come from it")
 		said := h.says(t, "bob", strings.ReplaceAll(joining, "W1", "W2"), 0)[0]
 		require.NotContains(t, said, "auth=", "who need not sign is told nothing that is signed")
 	})
@@ -202,7 +203,7 @@ func TestWhatASigningAgentIsTold(t *testing.T) {
 		h.signs(t, "ada", false)
 		far := protocol.WithConnection(t.Context(), protocol.Connection{Remote: true})
 		a := h.Receive(far, principal("ada"), []byte(joining), 0)
-		require.Contains(t, string(a.Body), "reason="+wire.ReasonUnsigned)
+		require.Contains(t, string(a.Body), "reason="+codes.ReasonUnsigned)
 		a = h.Receive(far, principal("ada"), []byte(sign(t, joining+";token=sesame", theKey, "00aa")), 0)
 		require.Contains(t, string(a.Body), "reason=token;", "a token is not for the network")
 		a = h.Receive(far, principal("ada"), []byte(sign(t, joining, theKey, "00aa")), 0)
@@ -269,6 +270,6 @@ func TestASignatureIsKeptNowhere(t *testing.T) {
 func TestWorkerName(t *testing.T) {
 	t.Parallel()
 	for n := 1; n < 1000; n++ {
-		require.Equal(t, wire.NthWorker(n).String(), models.WorkerName(int64(n)))
+		require.Equal(t, wire.WorkerAddress(n).String(), models.WorkerName(int64(n)))
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"comet/internal/registry"
 	"comet/internal/usage"
 	wire "comet/internal/wire/v5"
-	v4 "comet/internal/wire/v5/v4"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -124,8 +123,8 @@ func (h *house) settle(t testing.TB) {
 
 // parse reads a line of V5 or, where it has eight segments, of V4.
 func parse(line string) (wire.Message, error) {
-	if strings.Count(line, "|") == v4.Segments-1 {
-		return v4.Parse(line)
+	if strings.Count(line, "|") == wire.SegmentsV4-1 {
+		return wire.ParseV4(line)
 	}
 	return wire.Parse(line)
 }

@@ -102,16 +102,15 @@ func TestTheJournal(t *testing.T) {
 		h.join(t, "digger", "W1")
 		h.says(t, "user", "M1|User>O1|R|-|-|N|-|0|-|-|call=dig;keep", 0)
 		h.told(t, "digger")
-		h.says(t, "digger", "M2|W1>O1|U|T1|-|R|-|0|S1|-|part=1;text=a;ack", 0)
-		h.says(t, "digger", "M3|W1>O1|U|T1|-|R|-|0|S1|-|log=1;text=b", 0)
+		h.says(t, "digger", "M2|W1>O1|U|T1|-|R|-|0|S1|-|part=1;text=a", 0)
 		h.says(t, "digger", "M4|W1>O1|Q|T1|-|R|-|0|S1|-|ref=T1:params", 0)
 		h.says(t, "user", "M2|User>O1|Q|T1|-|-|-|0|S1|-|pid=M77", 0)
-		h.says(t, "digger", "M5|W1>O1|U|T1|-|R|-|0|S1|-|log=oak;step=3", 0)
+		h.says(t, "digger", "M5|W1>O1|U|T1|-|R|-|0|S1|-|wood=oak;step=3", 0)
 		require.Equal(t, []string{
 			"User>O1 R - call=dig;keep",
 			"O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;keep",
 			"O1>W1 R - call=dig",
-			"W1>O1 U - log=oak;step=3",
+			"W1>O1 U - wood=oak;step=3",
 		}, h.lines(t, models.ShortID{Context: 1, Task: 1}))
 	})
 
@@ -195,7 +194,7 @@ func TestTheLog(t *testing.T) {
 			"[INFO] [S1] [T1] O1>W1 R - call=dig",
 			"[WARN] [S1] [T1] W1>O1 E E33 desc=no spade",
 			"[INFO] [S1] [T1] O1>W1 A - noted",
-			"[WARN] [-] [-] O1>User E E10 desc=invalid message format;details=the line has 1 segment, not 11, or 8 in V4",
+			"[WARN] [-] [-] O1>User E E10 desc=invalid message format;details=the message has 1 segment, not 11, or 8 in …",
 		}, said(h))
 	})
 	listened(t, "NamesWhoReallySpokeWhereALineIsRefused", "info", func(t *testing.T, h *spoken) {
@@ -207,7 +206,7 @@ func TestTheLog(t *testing.T) {
 		h.Receive(far, principal("digger"), []byte(sign(t, "M2|W1>O1|U|T1|-|R|-|0|S1|-|note=third", "another", "00aa")), 0)
 		require.Equal(t, []string{
 			"[INFO] [S1] [T1] W1>O1 U - note=first",
-			"[WARN] [S1] [T1] O1>W1 E E13 reason=from;desc=FROM must be W1, the number of the agent that speaks, not W9",
+			"[WARN] [S1] [T1] O1>W1 E E13 reason=from;desc=FROM must be W1, the address of the sender, not W9",
 			"[INFO] [S1] [T1] User>O1 U - note=second",
 			"[WARN] [S1] [T1] O1>User E E13 reason=from;desc=the token belongs to no agent: FROM must be User, not W1",
 			"[INFO] [S1] [T1] - U - note=third",

@@ -13,7 +13,7 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/v5"
-	v4 "comet/internal/wire/v5/v4"
+	wire "comet/internal/wire/v5"
 	"comet/models"
 	"comet/store/storetest"
 )
@@ -84,7 +84,7 @@ func TestAWorkerOfV4IsGivenWhatItCanBeTold(t *testing.T) {
 			require.Equal(t, 0, h.work.CachedWorker("old").Failures, "its breaker does not count that")
 			attempts, err := h.work.Attempts(t.Context(), task.ID)
 			require.NoError(t, err)
-			require.Equal(t, "W1 speaks V4, in which the parameters cannot be said", attempts[0].Error)
+			require.Equal(t, "W1 speaks V4, which cannot express the parameters", attempts[0].Error)
 		})
 	}
 	rule(t, "where there is no other one the task fails and says why", func(t *testing.T, h *house) {
@@ -103,7 +103,7 @@ func TestAWorkerOfV4IsGivenWhatItCanBeTold(t *testing.T) {
 			h.db.Clock.Advance(2 * time.Second)
 		}
 		require.Equal(t, []string{
-			"M*|O1>User|E|T2|P1|F|E31|0|S1|-|desc=worker busy;details=W1 speaks V4, in which the parameters cannot be said",
+			"M*|O1>User|E|T2|P1|F|E31|0|S1|-|desc=worker busy;details=W1 speaks V4, which cannot express the parameters",
 		}, unnumbered(h.says(t, "user", "M3|User>O1|Q|T2|-|-|-|0|S1|-|-", 0)))
 	})
 	rule(t, "what its DATA has room for once it has also the next time", func(t *testing.T, h *house) {
@@ -234,15 +234,15 @@ func FuzzALineOfV4(f *testing.F) {
 	h.agent(f, "young", "dump")
 	h.says(f, "young", "M1|W2>O1|J|T0|-|-|-|0|S0|-|concurrency=1000", 0)
 	f.Fuzz(func(t *testing.T, line string) {
-		if line, _, _ = strings.Cut(line, "\n"); strings.Count(line, "|") != v4.Segments-1 {
+		if line, _, _ = strings.Cut(line, "\n"); strings.Count(line, "|") != wire.SegmentsV4-1 {
 			return
 		}
 		for _, who := range []string{"user", "old", "young", "admin"} {
 			a := h.Receive(t.Context(), principal(who), []byte(line), 0)
 			for answer := range strings.SplitSeq(string(a.Body), "\n") {
-				m, err := v4.Parse(answer)
+				m, err := wire.ParseV4(answer)
 				require.NoError(t, err, "%s: %s", line, answer)
-				require.Equal(t, v4.Segments-1, strings.Count(answer, "|"))
+				require.Equal(t, wire.SegmentsV4-1, strings.Count(answer, "|"))
 				require.Zero(t, m.Warnings)
 			}
 			require.NotEqual(t, http.StatusInternalServerError, a.Status, "%s: %s", line, a.Body)
@@ -251,7 +251,7 @@ func FuzzALineOfV4(f *testing.F) {
 			for _, told := range h.handOver(t, who) {
 				_, err := parse(told)
 				require.NoError(t, err)
-				require.Equal(t, who == "old", strings.Count(told, "|") == v4.Segments-1, told)
+				require.Equal(t, who == "old", strings.Count(told, "|") == wire.SegmentsV4-1, told)
 			}
 		}
 	})

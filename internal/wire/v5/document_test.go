@@ -9,7 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
 )
 
 // example is a line, or DATA, that the document prints, and what is read of it.
@@ -119,8 +119,8 @@ func describeData(d v5.Data) string {
 			fmt.Fprintf(&b, "  refers to %+v\n", r)
 		}
 	}
-	for p := range d.Params() {
-		fmt.Fprintf(&b, "parameter %s = %s\n", p.Name, p.Value)
+	for name, value := range d.Params() {
+		fmt.Fprintf(&b, "parameter %s = %s\n", name, value)
 	}
 	return b.String()
 }
