@@ -39,7 +39,7 @@ type SearchQuery struct {
 // SearchResult is the output of agentcards:search_tools (AgentCards, “agentcards:search_tools”).
 type SearchResult struct {
 	Tools []SearchMatch `json:"tools"`
-	Meta  SearchMeta   `json:"meta"`
+	Meta  SearchMeta    `json:"meta"`
 } // @name ToolSearchResult
 
 // SearchMatch is a tool that was found. Scores are in 0…1 with three decimals.
