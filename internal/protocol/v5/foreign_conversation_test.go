@@ -25,7 +25,7 @@ func TestForeignConversation(t *testing.T) {
 
 	testWithLog(t, "a broadcast does not enter it", "info", func(t *testing.T, f *logFixture) {
 		begin(t, f)
-		for who, code := range map[string]string{"stranger": "E90", "admin": "E10"} {
+		for who, code := range map[string]string{"user2": "E90", "admin": "E10"} {
 			require.Contains(t, f.sendOne(t, who, "M3|User>W*|B|-|-|-|-|0|S1|-|planted"), "|F|"+code+"|")
 			require.Contains(t, f.sendOne(t, who, "M3|User>W*|B|T1|-|-|-|0|S1|-|planted"), "|F|"+code+"|")
 		}
@@ -54,7 +54,7 @@ func TestForeignConversation(t *testing.T) {
 		require.Contains(t, f.sendOne(t, "admin", "M3|User>O1|R|-|-|N|-|0|S1|-|call=dig;whose=admin"), "accepted")
 		require.Equal(t, absent, f.sendOne(t, "user", "M9|User>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M3"))
 		require.Contains(t, f.sendOne(t, "user", "M9|User>O1|R|-|-|N|-|0|S1|-|call=dig;prev=#MSG:M3"), "|F|E43|")
-		require.Contains(t, f.sendOne(t, "stranger", "M9|User>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M3"), "|F|E42|")
+		require.Contains(t, f.sendOne(t, "user2", "M9|User>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M3"), "|F|E42|")
 		require.Contains(t, f.sendOne(t, "admin", "M9|User>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M3"), "whose=admin")
 		require.Contains(t, f.sendOne(t, "admin", "M9|User>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M1"), "call=dig;keep", "an admin may read it")
 		require.Contains(t, f.sendOne(t, "user", "M9|User>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M1"), "call=dig;keep")

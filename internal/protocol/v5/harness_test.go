@@ -77,12 +77,12 @@ func (f *fixture) agent(t testing.TB, id string, capabilities ...string) {
 	require.NoError(t, f.work.ReindexAgent(t.Context(), id))
 }
 
-// principal returns the principal of a name in a transcript: "user", "stranger", "admin", or an
+// principal returns the principal of a name in a transcript: "user", "user2", "admin", or an
 // agent.
 func principal(name string) models.Principal {
 	p := models.Principal{TokenID: "token-of-" + name, Name: name, Scopes: []models.Scope{models.ScopeMessagesSend}}
 	switch name {
-	case "user", "stranger":
+	case "user", "user2":
 	case "admin":
 		p.Scopes = []models.Scope{models.ScopeAdmin}
 	default:

@@ -64,7 +64,7 @@ func TestDeleteSession(t *testing.T) {
 	testOnDatabases(t, "an empty session is deleted with its context", func(t *testing.T, f *fixture) {
 		n, err := f.work.OpenContext(t.Context(), principal("user"), nil, name)
 		require.NoError(t, err)
-		err = f.work.DeleteSession(t.Context(), principal("stranger"), name(n))
+		err = f.work.DeleteSession(t.Context(), principal("user2"), name(n))
 		require.True(t, errs.Is(err, errs.NotFound), err)
 		require.NoError(t, f.work.DeleteSession(t.Context(), principal("user"), name(n)))
 		_, err = f.work.Session(t.Context(), name(n))

@@ -110,7 +110,7 @@ writer > M2|W1>O1|Q|T5|-|-|-|0|S1|-|ref=T5:params
 < M*|O1>W1|S|T5|-|D|-|0|S1|-|page=1;of=1;enc=base64;text=eyJsYW5nIjoiZnIiLCJuYW1lIjoiQWRhIn0=
 user > M2|User>O1|R|T6|-|-|-|0|S1|-|call=summarize;lang=#CTX:colour
 < M*|O1>User|E|T6|-|F|E43|0|S1|-|desc=the session has no fact 'colour'
-stranger > M1|User>O1|R|T7|-|-|-|0|S1|-|call=summarize
+user2 > M1|User>O1|R|T7|-|-|-|0|S1|-|call=summarize
 < M*|O1>User|E|T7|-|F|E42|0|S1|-|desc="there is no session S1; - opens one"
 `)
 	})
