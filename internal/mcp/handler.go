@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-chi/cors"
 	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
@@ -180,3 +181,18 @@ func (d *Handler) baseURL(r *http.Request) string {
 
 // Paths are what the door answers.
 func (d *Handler) Paths() []string { return []string{Path, metadataPath, metadataPath + Path} }
+
+// allowOrigins lets web pages of other origins read what they are answered (CORS), and answers the
+// question that their browsers ask first, which has no token. Nobody else's is answered.
+func allowOrigins(origins []string, next http.Handler) http.Handler {
+	if len(origins) == 0 {
+		return next
+	}
+	return cors.Handler(cors.Options{
+		AllowOriginFunc: func(_ *http.Request, origin string) bool { return slices.Contains(origins, origin) },
+		AllowedMethods:  []string{http.MethodGet, http.MethodPost, http.MethodDelete},
+		AllowedHeaders:  []string{"*"}, // which those of a protocol that goes on are
+		ExposedHeaders:  []string{"Mcp-Session-Id", "Mcp-Protocol-Version", "WWW-Authenticate", "Retry-After", "X-Request-Id"},
+		MaxAge:          600,
+	})(next)
+}
