@@ -30,7 +30,9 @@ func TestSignedV5RequestOfEnrolledAgent(t *testing.T) {
 	do(http.MethodPatch, "/api/v1/agents/hired", map[string]any{"description": "registered itself over TCP"}, http.StatusOK)
 	for _, id := range []string{"v5-digger", "hired", "v5-hired"} {
 		do(http.MethodPut, "/api/v1/agents/"+id+"/key", map[string]any{"key": sharedKey}, http.StatusCreated)
-		numbers[id] = get[struct{ Worker string }](t, c, "/api/v1/agents/"+id+"/key").Worker
+		numbers[id] = get[struct {
+			V5ID string `json:"v5_id"`
+		}](t, c, "/api/v1/agents/"+id+"/key").V5ID
 	}
 	require.Equal(t, number, numbers["v5-digger"])
 	conn := dialTCP(t, a.V5Addr())
