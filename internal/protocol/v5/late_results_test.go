@@ -9,10 +9,10 @@ import (
 	"comet/internal/usage"
 )
 
-// givenUp has W1 and W2 do a task, and W3, who comes later, what W1 was silent about.
-func (h *house) givenUp(t *testing.T) {
+// reassignTask assigns a task to W1 and W2, and the copy of W1, which is silent, to W3.
+func (f *fixture) reassignTask(t *testing.T) {
 	t.Helper()
-	h.transcript(t, `
+	f.transcript(t, `
 agent ada search
 agent bob search
 ada > M1|W1>O1|J|T0|-|-|-|0|S0|-|-
@@ -29,47 +29,47 @@ agent cid search
 cid > M1|W3>O1|J|T0|-|-|-|0|S0|-|-
 < M*|O1>W3|A|T0|-|D|-|0|S0|-|registered;id=W3;status=active;version=V5
 `)
-	h.db.Clock.Advance(20 * time.Second)
-	h.says(t, "bob", "M2|W2>O1|U|T1|P1|R|-|0|S1|B100|progress=50%", 0)
-	h.db.Clock.Advance(10 * time.Second)
-	h.transcript(t, "ada < M*|O1>W1|U|T1|P1|X|-|0|S1|B100|reason=timeout")
+	f.db.Clock.Advance(20 * time.Second)
+	f.send(t, "bob", "M2|W2>O1|U|T1|P1|R|-|0|S1|B100|progress=50%", 0)
+	f.db.Clock.Advance(10 * time.Second)
+	f.transcript(t, "ada < M*|O1>W1|U|T1|P1|X|-|0|S1|B100|reason=timeout")
 	for _, line := range []string{"M3|W1>O1|H|T0|-|-|-|0|S0|-|load=1%", "M3|W2>O1|H|T0|-|-|-|0|S0|-|load=1%", "M2|W3>O1|H|T0|-|-|-|0|S0|-|load=1%"} {
-		h.says(t, map[byte]string{'1': "ada", '2': "bob", '3': "cid"}[line[4]], line, 0)
+		f.send(t, map[byte]string{'1': "ada", '2': "bob", '3': "cid"}[line[4]], line, 0)
 	}
-	h.db.Clock.Advance(time.Second)
-	h.transcript(t, "cid < M*|O1>W3|R|T1|P1|N|-|0|S1|B100|call=search;retry=1;max=2;fallback_from=W1;reason=E21")
+	f.db.Clock.Advance(time.Second)
+	f.transcript(t, "cid < M*|O1>W3|R|T1|P1|N|-|0|S1|B100|call=search;retry=1;max=2;fallback_from=W1;reason=E21")
 }
 
-// requireUsed proves what an agent was charged.
-func (h *house) requireUsed(t *testing.T, id string, tokens int64) {
+// requireUsed requires the tokens that an agent was charged.
+func (f *fixture) requireUsed(t *testing.T, id string, tokens int64) {
 	t.Helper()
-	u, err := usage.New(h.db.Store, nil).Usage(t.Context(), id)
+	u, err := usage.New(f.db.Store, nil).Usage(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, tokens, u.UsedToday, id)
 }
 
-// TestALateResultOfAPart (§4.2) is as good as that of a task that one worker does: what one
-// of several says whose part another one has by now.
-func TestALateResultOfAPart(t *testing.T) {
+// TestLateResult (§4.2): the late result of one of several workers is accepted, although its copy
+// has been assigned to another worker.
+func TestLateResult(t *testing.T) {
 	t.Parallel()
-	rule(t, "is taken while the other one works, who is told to stop", func(t *testing.T, h *house) {
-		h.givenUp(t)
-		h.transcript(t, `
+	testOnDatabases(t, "is accepted while the other worker executes, and that worker is cancelled", func(t *testing.T, f *fixture) {
+		f.reassignTask(t)
+		f.transcript(t, `
 ada > M4|W1>O1|S|T1|P1|D|-|0|S1|B60|late=1
 < M*|O1>W1|A|T1|P1|D|-|0|S1|B60|noted
 cid < M*|O1>W3|U|T1|P1|X|-|0|S1|B60|reason=another attempt has succeeded
-# said again it changes nothing
+# sent again it has no effect
 ada > M4|W1>O1|S|T1|P1|D|-|0|S1|B60|late=1
 < M*|O1>W1|A|T1|P1|D|-|0|S1|B60|noted
 user until > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
 < M*|O1>User|S|T1|P1|D|-|0|S1|B160|late=1
 `)
-		h.requireUsed(t, "ada", 40)
-		h.requireUsed(t, "cid", 0)
+		f.requireUsed(t, "ada", 40)
+		f.requireUsed(t, "cid", 0)
 	})
-	rule(t, "is noted and paid for when the task has ended", func(t *testing.T, h *house) {
-		h.givenUp(t)
-		h.transcript(t, `
+	testOnDatabases(t, "is acknowledged and charged when the task has ended", func(t *testing.T, f *fixture) {
+		f.reassignTask(t)
+		f.transcript(t, `
 cid > M3|W3>O1|S|T1|P1|D|-|0|S1|B90|c=3
 < M*|O1>W3|A|T1|P1|D|-|0|S1|B90|noted
 user until > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
@@ -77,14 +77,14 @@ user until > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
 ada > M4|W1>O1|S|T1|P1|D|-|0|S1|-|late=1;tokens=40
 < M*|O1>W1|A|T1|P1|D|-|0|S1|-|noted
 `)
-		h.requireUsed(t, "ada", 40)
-		h.requireUsed(t, "cid", 10)
+		f.requireUsed(t, "ada", 40)
+		f.requireUsed(t, "cid", 10)
 	})
-	rule(t, "is E40 from who never had a part", func(t *testing.T, h *house) {
-		h.givenUp(t)
-		h.agent(t, "dan", "search")
-		h.says(t, "dan", "M1|W4>O1|J|T0|-|-|-|0|S0|-|-", 0)
+	testOnDatabases(t, "is E40 from a worker that was never assigned", func(t *testing.T, f *fixture) {
+		f.reassignTask(t)
+		f.agent(t, "dan", "search")
+		f.send(t, "dan", "M1|W4>O1|J|T0|-|-|-|0|S0|-|-", 0)
 		require.Equal(t, []string{"M*|O1>W4|E|T1|P1|F|E40|0|S1|-|desc=W4 has no task T1 in S1"},
-			unnumbered(h.says(t, "dan", "M2|W4>O1|S|T1|P1|D|-|0|S1|-|late=1", 0)))
+			withoutNumbers(f.send(t, "dan", "M2|W4>O1|S|T1|P1|D|-|0|S1|-|late=1", 0)))
 	})
 }
