@@ -152,7 +152,7 @@ func documented(t *testing.T) (all []metric) {
 					labels = append(labels, l)
 				}
 			}
-			for _, name := range regexp.MustCompile(`comet_[a-z_]+\*?`).FindAllString(r[1], -1) {
+			for _, name := range regexp.MustCompile(`comet_[a-z0-9_]+\*?`).FindAllString(r[1], -1) {
 				all = append(all, metric{name, labels})
 			}
 		}

@@ -8,16 +8,21 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
 	"comet/internal/requestid"
+	"comet/internal/words"
 )
 
 // statusClientClosed is what the log says of a request whose client went away;
@@ -195,4 +200,93 @@ func (p *responder) setErrorHeaders(h http.Header, r *http.Request, e *errs.Erro
 			h.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 		}
 	}
+}
+
+// ProblemType describes a problem code. The type member of a problem document is its address.
+type ProblemType struct {
+	Type   string    `json:"type" example:"/problems/parent-not-found"`
+	Code   errs.Code `json:"code" example:"parent-not-found"`
+	Title  string    `json:"title" example:"Parent not found"`
+	Status int       `json:"status" example:"400"`
+}
+
+// problemPage returns a problem type.
+//
+//	@Summary		Get a problem type
+//	@Description	Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
+//	@ID				getProblemType
+//	@Tags			service
+//	@Produce		json
+//	@Security
+//	@Param			code			path	string	true	"The problem's code"	example(parent-not-found)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	ProblemType	"The problem type"
+//	@Header			200	{string}	ETag
+//	@Success		304	"Nothing changed"
+//	@Failure		404	"No such problem type"
+//	@Router			/problems/{code} [get]
+func (p *responder) problemPage(w http.ResponseWriter, r *http.Request) error {
+	code := errs.Code(chi.URLParam(r, "code"))
+	if !slices.Contains(errs.Codes(), code) {
+		return errs.New(errs.NotFound, "there is no problem type %s", words.Quote(string(code)))
+	}
+	return p.writeJSON(w, r, http.StatusOK, ProblemType{
+		Type: "/problems/" + string(code), Code: code, Title: code.Title(),
+		Status: statusOf(code.Class()),
+	})
+}
+
+// notFound answers for an address that no route has.
+func (p *responder) notFound(w http.ResponseWriter, r *http.Request) {
+	p.fail(w, r, errs.New(errs.NotFound, "there is nothing at %s", clipPath(r.URL.EscapedPath())))
+}
+
+// methodNotAllowed answers for a route that exists for other methods; Allow lists
+// them. HEAD is allowed wherever GET is (middleware.GetHead serves it).
+func (p *responder) methodNotAllowed(routes chi.Routes) http.HandlerFunc {
+	// Mounted routers hide from the outer one which methods they take, so the
+	// question is put to a flat copy. It is made when first needed: routes are
+	// still being added when the router takes this handler.
+	flat := sync.OnceValue(func() *chi.Mux { return flatten(routes) })
+	return func(w http.ResponseWriter, r *http.Request) {
+		allowed := allowedMethods(flat(), r.URL)
+		if len(allowed) == 0 { // a method the router does not know, on no route
+			p.notFound(w, r)
+			return
+		}
+		list := strings.Join(allowed, ", ")
+		w.Header().Set("Allow", list)
+		p.fail(w, r, errs.New(errs.MethodNotAllowed, "%s is not allowed here, only %s", words.Clip(r.Method), list))
+	}
+}
+
+// flatten copies every route into one router without middlewares.
+func flatten(routes chi.Routes) *chi.Mux {
+	flat, nothing := chi.NewRouter(), http.NotFoundHandler()
+	_ = chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		flat.Method(method, route, nothing)
+		if short := strings.TrimSuffix(route, "/"); short != route && short != "" {
+			flat.Method(method, short, nothing)
+		}
+		return nil
+	})
+	return flat
+}
+
+// allowedMethods returns the methods the address takes, sorted.
+func allowedMethods(routes chi.Routes, address *url.URL) []string {
+	path := address.Path
+	if address.RawPath != "" {
+		path = address.RawPath
+	}
+	var allowed []string
+	for _, method := range []string{
+		http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPatch, http.MethodPost, http.MethodPut,
+	} {
+		if routes.Match(chi.NewRouteContext(), method, path) ||
+			method == http.MethodHead && slices.Contains(allowed, http.MethodGet) {
+			allowed = append(allowed, method)
+		}
+	}
+	return allowed
 }

@@ -22,48 +22,48 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// protocolWorker is a worker of one kind. It tells of work that it hangs at, and that it was told
-// to end.
+// protocolWorker is a worker of one kind. It reports tasks that it blocks on, and tasks that were
+// cancelled.
 type protocolWorker struct {
 	id, kind         string
 	started, stopped chan string
-	testEnded        chan struct{} // closed when its test is
+	testEnded        chan struct{} // closed when the test ends
 
 	mu         sync.Mutex
 	requests   []v5.Message
-	questioned v5.Message   // what it has asked something about
-	runs       atomic.Int64 // of the function, where it is one of the package
+	questioned v5.Message   // the request about which it asked a question
+	runs       atomic.Int64 // calls of handle, with the package agent
 }
 
-// speaksV5 reports whether it speaks the pipe protocol by hand.
+// speaksV5 reports whether the worker speaks PROTOCOL_V5.
 func (w *protocolWorker) speaksV5() bool { return slices.Contains(v5WorkerKinds(), w.kind) }
 
-// receivedRequests is the work that it was given, where it reads the lines itself.
+// receivedRequests returns the requests that a V5 worker has received.
 func (w *protocolWorker) receivedRequests() []v5.Message {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.requests)
 }
 
-// newWorker is a new one of a kind. It has its work to itself.
-func (h *protocolFixture) newWorker(t *testing.T, kind string) *protocolWorker {
+// newWorker starts a worker of a kind, with a capability of its own.
+func (f *protocolFixture) newWorker(t *testing.T, kind string) *protocolWorker {
 	t.Helper()
-	id, token := h.registerAgent(t, kind, "agents:write")
+	id, token := f.registerAgent(t, kind, "agents:write")
 	w := &protocolWorker{id: id, kind: kind, started: make(chan string, 10), stopped: make(chan string, 10), testEnded: make(chan struct{})}
 	switch kind {
 	case "envelope":
-		h.startAgent(t, w, token)
+		f.startAgent(t, w, token)
 	default:
-		h.startV5Worker(t, w, token)
+		f.startV5Worker(t, w, token)
 	}
-	eventually(t, func() bool { return h.online(t, id) }, "the worker is there")
+	eventually(t, func() bool { return f.online(t, id) }, "the worker is online")
 	return w
 }
 
-// startAgent is one of the package agent.
-func (h *protocolFixture) startAgent(t *testing.T, w *protocolWorker, token string) {
+// startAgent starts a worker that uses the package agent.
+func (f *protocolFixture) startAgent(t *testing.T, w *protocolWorker, token string) {
 	t.Helper()
-	a, err := comet.New(h.url, token, &comet.Options{Concurrency: 4, Drain: -1, KeepAlive: -1})
+	a, err := comet.New(f.url, token, &comet.Options{Concurrency: 4, Drain: -1, KeepAlive: -1})
 	require.NoError(t, err)
 	a.Handle(w.id, w.handle)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -76,7 +76,7 @@ func (h *protocolFixture) startAgent(t *testing.T, w *protocolWorker, token stri
 	})
 }
 
-// handle is the function of a worker of the package.
+// handle is the task function of the package agent.
 func (w *protocolWorker) handle(ctx context.Context, work *comet.Work) (comet.Result, error) {
 	var p struct {
 		Do string
@@ -111,29 +111,29 @@ func (w *protocolWorker) handle(ctx context.Context, work *comet.Work) (comet.Re
 		<-ctx.Done()
 		w.stopped <- w.id
 		return comet.Result{}, context.Cause(ctx)
-	case "silent": // whatever it is told
+	case "silent": // it ignores cancellation
 		<-w.testEnded
 	}
 	return comet.Result{Output: fmt.Sprint("n is ", p.N)}, nil
 }
 
-// v5Conn is a line of the pipe protocol, over TCP or a WebSocket.
+// v5Conn is a connection that carries PROTOCOL_V5, over TCP or a WebSocket.
 type v5Conn struct {
 	send  func(line string) error
 	next  func() (string, error)
 	close func()
 }
 
-func (h *protocolFixture) dialV5(t *testing.T, kind, token string) v5Conn {
+func (f *protocolFixture) dialV5(t *testing.T, kind, token string) v5Conn {
 	t.Helper()
 	if kind == "tcp" {
-		line, err := dialV5TCP(t.Context(), h.v5Addr)
+		conn, err := dialV5TCP(t.Context(), f.v5Addr)
 		require.NoError(t, err)
-		return line
+		return conn
 	}
-	line, err := dialV5WebSocket(context.Background(), h.url, token)
+	conn, err := dialV5WebSocket(context.Background(), f.url, token)
 	require.NoError(t, err)
-	return line
+	return conn
 }
 
 func dialV5WebSocket(ctx context.Context, url, token string) (v5Conn, error) {
@@ -172,16 +172,16 @@ func dialV5TCP(ctx context.Context, address string) (v5Conn, error) {
 	}, nil
 }
 
-// startV5Worker is a worker as simple as one can be: it says J, and answers what comes.
-func (h *protocolFixture) startV5Worker(t *testing.T, w *protocolWorker, token string) {
+// startV5Worker starts a minimal V5 worker: it sends J and replies to each message.
+func (f *protocolFixture) startV5Worker(t *testing.T, w *protocolWorker, token string) {
 	t.Helper()
-	line := h.dialV5(t, w.kind, token)
+	conn := f.dialV5(t, w.kind, token)
 	join := "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:" + w.id + ";concurrency=4"
 	if w.kind == "tcp" {
 		join += ";token=" + token
 	}
-	require.NoError(t, line.send(join))
-	first, err := line.next()
+	require.NoError(t, conn.send(join))
+	first, err := conn.next()
 	require.NoError(t, err)
 	require.Contains(t, first, "|A|T0|")
 	require.NotContains(t, first, token)
@@ -190,24 +190,24 @@ func (h *protocolFixture) startV5Worker(t *testing.T, w *protocolWorker, token s
 	var running sync.WaitGroup
 	running.Go(func() {
 		for n := 2; ; n++ {
-			text, err := line.next()
+			text, err := conn.next()
 			if err != nil {
 				return
 			}
 			m, err := v5.Parse(text)
 			if err != nil {
-				w.stopped <- "a line that is none: " + text
+				w.stopped <- "a malformed line: " + text
 				return
 			}
 			if m.Type == v5.Failure {
-				w.stopped <- "it is refused: " + text
+				w.stopped <- "a refusal: " + text
 				return
 			}
-			for _, answer := range w.respond(m) {
-				answer.From, answer.To, answer.Number = joined.To, m.From, n
-				said, err := v5.Format(answer)
+			for _, reply := range w.respond(m) {
+				reply.From, reply.To, reply.Number = joined.To, m.From, n
+				text, err := v5.Format(reply)
 				if err == nil {
-					err = line.send(said)
+					err = conn.send(text)
 				}
 				if err != nil {
 					w.stopped <- err.Error()
@@ -217,12 +217,12 @@ func (h *protocolFixture) startV5Worker(t *testing.T, w *protocolWorker, token s
 		}
 	})
 	t.Cleanup(func() {
-		line.close()
+		conn.close()
 		running.Wait()
 	})
 }
 
-// respond is what the worker says to a message.
+// respond returns the worker's replies to a message.
 func (w *protocolWorker) respond(m v5.Message) []v5.Message {
 	switch {
 	case m.Type == v5.Update && m.State == v5.Cancelled:
@@ -280,7 +280,7 @@ func v5Failure(m v5.Message, code codes.Code, data string) v5.Message {
 	return out
 }
 
-// v5Done is a result for which 30 tokens of the budget were used.
+// v5Done returns a result that has used 30 tokens of the budget.
 func v5Done(m v5.Message) v5.Message {
 	n, _ := m.Data.Get("n")
 	out := v5Reply(m, v5.Success, v5.Done, "n is "+n)
@@ -290,10 +290,10 @@ func v5Done(m v5.Message) v5.Message {
 	return out
 }
 
-// v5Pieces is a result that DATA has no room for, in pieces of so many characters.
-func v5Pieces(m v5.Message, text string, size int, written func(string) string) (all []v5.Message) {
+// v5Pieces returns a result that is too long for DATA, in pieces of size characters.
+func v5Pieces(m v5.Message, text string, size int, format func(string) string) (all []v5.Message) {
 	for piece := range slices.Chunk([]rune(text), size) {
-		all = append(all, v5Reply(m, v5.Update, v5.Running, fmt.Sprintf("part=%d;%s", len(all)+1, written(string(piece)))))
+		all = append(all, v5Reply(m, v5.Update, v5.Running, fmt.Sprintf("part=%d;%s", len(all)+1, format(string(piece)))))
 	}
 	return append(all, v5Reply(m, v5.Success, v5.Done, fmt.Sprintf("src=#REF:%s:raw;parts=%d", m.Task, len(all))))
 }

@@ -25,8 +25,8 @@ func decode(t *testing.T, raw []byte, v any) {
 	require.NoError(t, json.Unmarshal(raw, v), "%s", raw)
 }
 
-// restRequester asks over the neutral API.
-type restRequester struct{ h *protocolFixture }
+// restRequester submits tasks over the REST API.
+type restRequester struct{ f *protocolFixture }
 
 func (restRequester) name() string { return "REST" }
 
@@ -42,14 +42,14 @@ func (a restRequester) submit(t *testing.T, q testRequest) outcome {
 	var status int
 	var raw []byte
 	header := append(q.header(), "Idempotency-Key", uuid.NewString())
-	eventually(t, func() bool { // a busy machine may ask to come again
+	eventually(t, func() bool { // a busy server may ask to retry
 		var err error
-		status, raw, err = a.h.do(t.Context(), http.MethodPost, "/api/v1/tasks", body, header...)
+		status, raw, err = a.f.do(t.Context(), http.MethodPost, "/api/v1/tasks", body, header...)
 		return err == nil && status != http.StatusServiceUnavailable && status != http.StatusGatewayTimeout
-	}, "it is taken on or refused")
+	}, "the request is accepted or refused")
 	switch status {
 	case http.StatusTooManyRequests:
-		return outcome{state: "too dear"}
+		return outcome{state: "over budget"}
 	case http.StatusUnprocessableEntity:
 		return outcome{state: "unsupported"}
 	}
@@ -57,27 +57,27 @@ func (a restRequester) submit(t *testing.T, q testRequest) outcome {
 	decode(t, raw, &task)
 	if q.cancel != nil {
 		q.waitForStart(t)
-		status, raw, err := a.h.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+task.ID+"/cancel", nil)
+		status, raw, err := a.f.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+task.ID+"/cancel", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, status, "%s", raw)
 		return outcome{task: task.ID}
 	}
 	if q.reply != "" {
-		a.h.replyOnce(t, task.ID, q.reply)
+		a.f.replyOnce(t, task.ID, q.reply)
 	}
 	eventually(t, func() bool {
-		task = get[protocolTask](t, a.h.client, "/api/v1/tasks/"+task.ID+"?wait=20")
+		task = get[protocolTask](t, a.f.client, "/api/v1/tasks/"+task.ID+"?wait=20")
 		return task.State != "new" && task.State != "running"
-	}, "it ends")
+	}, "the task ends")
 	if task.State == "failed" {
-		return outcome{map[string]string{"failed": "failed", "timeout": "timeout", "budget_exceeded": "too dear", "resource_limit": "limited"}[*task.Failure], task.Error, task.ID}
+		return outcome{map[string]string{"failed": "failed", "timeout": "timeout", "budget_exceeded": "over budget", "resource_limit": "limited"}[*task.Failure], task.Error, task.ID}
 	}
-	_, text, err := a.h.do(t.Context(), http.MethodGet, "/api/v1/tasks/"+task.ID+"/output", nil)
+	_, text, err := a.f.do(t.Context(), http.MethodGet, "/api/v1/tasks/"+task.ID+"/output", nil)
 	require.NoError(t, err)
 	return outcome{task.State, string(text), task.ID}
 }
 
-// header is the header of a request that waits for the end.
+// header returns the header of a request that waits for the end.
 func (q testRequest) header() []string {
 	if q.cancel != nil || q.reply != "" {
 		return nil
@@ -85,20 +85,20 @@ func (q testRequest) header() []string {
 	return []string{"Prefer", "wait=20"}
 }
 
-// replyOnce answers over the neutral API what a task's worker asks.
-func (h *protocolFixture) replyOnce(t *testing.T, task, answer string) {
+// replyOnce replies to the question of a task over the REST API.
+func (f *protocolFixture) replyOnce(t *testing.T, task, answer string) {
 	t.Helper()
 	var d protocolTask
-	eventually(t, func() bool { d = h.detail(t, task); return d.Question != nil }, "the worker asks")
+	eventually(t, func() bool { d = f.detail(t, task); return d.Question != nil }, "the worker asks")
 	require.Equal(t, "which format?", d.Question.Text)
 	require.Equal(t, []string{"json", "txt"}, d.Question.Options)
-	status, raw, err := h.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+task+"/reply", map[string]any{"reply": answer})
+	status, raw, err := f.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+task+"/reply", map[string]any{"reply": answer})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status, "%s", raw)
 }
 
-// envelopeRequester asks with a work_request.
-type envelopeRequester struct{ h *protocolFixture }
+// envelopeRequester submits tasks by a work_request.
+type envelopeRequester struct{ f *protocolFixture }
 
 func (envelopeRequester) name() string { return "envelope" }
 
@@ -118,22 +118,22 @@ func (a envelopeRequester) submit(t *testing.T, q testRequest) outcome {
 	if q.complete {
 		return a.submitAsAgent(t, request, id)
 	}
-	status, raw := a.post(t, a.h.client, request, q.header()...)
+	status, raw := a.post(t, a.f.client, request, q.header()...)
 	if q.cancel != nil {
 		q.waitForStart(t)
-		a.post(t, a.h.client, newEnvelope("orchestrator", "infra", "work_request", map[string]any{
+		a.post(t, a.f.client, newEnvelope("orchestrator", "infra", "work_request", map[string]any{
 			"task_id": id, "work_type": "cancel_task", "parameters": map[string]any{},
 		}))
 		return outcome{task: id}
 	}
-	if q.reply != "" { // the protocol has no words for a question: the work is running
+	if q.reply != "" { // the protocol cannot express a question: the task is running
 		require.Equal(t, http.StatusAccepted, status)
-		a.h.replyOnce(t, id, q.reply)
+		a.f.replyOnce(t, id, q.reply)
 	}
-	return a.waitForEnd(t, a.h.client, request, raw, id)
+	return a.waitForEnd(t, a.f.client, request, raw, id)
 }
 
-// waitForEnd asks again until the work has ended, as one may.
+// waitForEnd repeats the request until the task has ended.
 func (a envelopeRequester) waitForEnd(t *testing.T, c *client, request envelopeFrame, raw []byte, id string) (got outcome) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -141,7 +141,7 @@ func (a envelopeRequester) waitForEnd(t *testing.T, c *client, request envelopeF
 			_, raw = a.post(t, c, request, "Prefer", "wait=20")
 		}
 		return got.state != "underway"
-	}, "it ends")
+	}, "the task ends")
 	return got
 }
 
@@ -163,27 +163,27 @@ func (envelopeRequester) outcome(t *testing.T, raw []byte, id string) outcome {
 		}
 		return outcome{string(p.Status), p.Output, id}
 	case envelope.Failure:
-		if p.Code == envelope.CodeUnavailable && strings.Contains(string(p.Context), `"orchestrator"`) { // it cannot say at the moment
+		if p.Code == envelope.CodeUnavailable && strings.Contains(string(p.Context), `"orchestrator"`) { // the server is temporarily unavailable
 			break
 		}
 		state := map[envelope.Code]string{envelope.CodeTimeout: "timeout", envelope.CodeResourceLimit: "limited", envelope.CodeUnsupportedWorkType: "unsupported"}[p.Code]
 		if strings.Contains(string(p.Context), `"token_budget"`) {
-			state = "too dear"
+			state = "over budget"
 		}
 		return outcome{state, string(p.Context), id}
 	}
 	return outcome{"underway", string(raw), id}
 }
 
-// submitAsAgent asks as an agent, which is told a long result in chunks. In the answer over
-// HTTP there is no room for it.
+// submitAsAgent submits the task as an agent, which receives a long result in chunks. An HTTP
+// response has no room for it.
 func (a envelopeRequester) submitAsAgent(t *testing.T, request envelopeFrame, id string) outcome {
 	t.Helper()
-	_, token := a.h.registerAgent(t, "scribe", "messages:send")
-	scribe := &client{a.h.url, token, a.h.http}
+	_, token := a.f.registerAgent(t, "scribe", "messages:send")
+	scribe := &client{a.f.url, token, a.f.http}
 	request.From, request.To = "infra", "orchestrator"
 	_, raw := a.post(t, scribe, request, "Prefer", "wait=20")
-	require.Equal(t, outcome{"done", "", id}, a.waitForEnd(t, scribe, request, raw, id), "in an answer over HTTP there is no room")
+	require.Equal(t, outcome{"done", "", id}, a.waitForEnd(t, scribe, request, raw, id), "an HTTP response has no room for it")
 	var text []byte
 	for {
 		var inbox struct{ Messages []json.RawMessage }
@@ -196,7 +196,7 @@ func (a envelopeRequester) submitAsAgent(t *testing.T, request envelopeFrame, id
 			status, more := e.Payload.(envelope.WorkStatus)
 			if !more {
 				got := a.outcome(t, m, id)
-				require.Empty(t, got.text, "it went ahead in chunks")
+				require.Empty(t, got.text, "the text was sent in chunks before")
 				got.text = string(text)
 				return got
 			}
@@ -208,33 +208,33 @@ func (a envelopeRequester) submitAsAgent(t *testing.T, request envelopeFrame, id
 	}
 }
 
-// v5Requester asks as the User of the pipe protocol.
-type v5Requester struct{ h *protocolFixture }
+// v5Requester submits tasks as the User of PROTOCOL_V5.
+type v5Requester struct{ f *protocolFixture }
 
-func (v5Requester) name() string { return "pipe" }
+func (v5Requester) name() string { return "v5" }
 
-// post posts lines and returns the lines that answer them.
-func (a v5Requester) post(t *testing.T, lines string, wait bool) (answers []v5.Message, location string) {
+// post posts lines and returns the reply lines.
+func (a v5Requester) post(t *testing.T, lines string, wait bool) (replies []v5.Message, location string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.h.url+"/api/v5/messages", bytes.NewBufferString(lines))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.f.url+"/api/v5/messages", bytes.NewBufferString(lines))
 	require.NoError(t, err)
-	r.Header.Set("Authorization", "Bearer "+a.h.token)
+	r.Header.Set("Authorization", "Bearer "+a.f.token)
 	r.Header.Set("Content-Type", "text/plain")
 	if wait {
 		r.Header.Set("Prefer", "wait=20")
 	}
-	resp, err := a.h.http.Do(r)
+	resp, err := a.f.http.Do(r)
 	require.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	in := bufio.NewScanner(resp.Body)
 	for in.Scan() {
 		m, err := v5.Parse(in.Text())
 		require.NoError(t, err, in.Text())
-		answers = append(answers, m)
+		replies = append(replies, m)
 	}
 	require.NoError(t, in.Err())
-	require.NotEmpty(t, answers)
-	return answers, resp.Header.Get("Location")
+	require.NotEmpty(t, replies)
+	return replies, resp.Header.Get("Location")
 }
 
 func (a v5Requester) submit(t *testing.T, q testRequest) outcome {
@@ -247,14 +247,14 @@ func (a v5Requester) submit(t *testing.T, q testRequest) outcome {
 		also = ";timeout=1"
 	}
 	data := fmt.Sprintf("call=%s;do=%s;n=5%s", q.capability, q.action, also)
-	var answers []v5.Message
+	var replies []v5.Message
 	var location string
-	eventually(t, func() bool { // a busy machine may ask to come again
-		answers, location = a.post(t, fmt.Sprintf("M1|User>O1|R|-|P1|N|-|0|-|%s|%s", budget, data), q.cancel == nil)
-		code := answers[0].Err
+	eventually(t, func() bool { // a busy server may ask to retry
+		replies, location = a.post(t, fmt.Sprintf("M1|User>O1|R|-|P1|N|-|0|-|%s|%s", budget, data), q.cancel == nil)
+		code := replies[0].Err
 		return location != "" || code != codes.E30 && code != codes.E31 && code != codes.E99
-	}, "it is taken on or refused")
-	first, last := answers[0], answers[len(answers)-1]
+	}, "the request is accepted or refused")
+	first, last := replies[0], replies[len(replies)-1]
 	task := strings.TrimPrefix(location, "/api/v1/tasks/")
 	if q.cancel != nil {
 		q.waitForStart(t)
@@ -263,27 +263,27 @@ func (a v5Requester) submit(t *testing.T, q testRequest) outcome {
 		return outcome{task: task}
 	}
 	if q.reply != "" {
-		require.Equal(t, v5.Disambiguate, last.Type, "%+v", answers)
+		require.Equal(t, v5.Disambiguate, last.Type, "%+v", replies)
 		require.EqualValues(t, "question=which format?;opt1=json;opt2=txt", last.Data)
-		answers, _ = a.post(t, fmt.Sprintf("M2|User>O1|C|%s|P1|R|-|0|%s|-|choice=opt2", first.Task, first.Context), true)
-		last = answers[len(answers)-1]
+		replies, _ = a.post(t, fmt.Sprintf("M2|User>O1|C|%s|P1|R|-|0|%s|-|choice=opt2", first.Task, first.Context), true)
+		last = replies[len(replies)-1]
 	}
-	eventually(t, func() bool { // the same request again is answered with where it is
+	eventually(t, func() bool { // the reply to a repeated request is the state of the task
 		if last.Type == v5.Ack || last.Type == v5.Update {
-			answers, _ = a.post(t, fmt.Sprintf("M3|User>O1|R|%s|P1|N|-|0|%s|%s|%s", first.Task, first.Context, budget, data), true)
-			if again := answers[len(answers)-1]; again.Type != v5.Failure || !strings.Contains(string(again.Data), "comet cannot handle this now") {
+			replies, _ = a.post(t, fmt.Sprintf("M3|User>O1|R|%s|P1|N|-|0|%s|%s|%s", first.Task, first.Context, budget, data), true)
+			if again := replies[len(replies)-1]; again.Type != v5.Failure || !strings.Contains(string(again.Data), "comet cannot handle this now") {
 				last = again
 			}
 		}
 		return last.Type != v5.Ack && last.Type != v5.Update
-	}, "it ends")
+	}, "the task ends")
 	return a.outcome(t, last, task)
 }
 
 func (a v5Requester) outcome(t *testing.T, last v5.Message, task string) outcome {
 	t.Helper()
 	if last.Type == v5.Failure {
-		state, ok := map[codes.Code]string{codes.E17: "too dear", codes.E19: "unsupported", codes.E21: "timeout", codes.E32: "limited"}[last.Err]
+		state, ok := map[codes.Code]string{codes.E17: "over budget", codes.E19: "unsupported", codes.E21: "timeout", codes.E32: "limited"}[last.Err]
 		if !ok {
 			state = "failed"
 		}
@@ -296,7 +296,7 @@ func (a v5Requester) outcome(t *testing.T, last v5.Message, task string) outcome
 	return outcome{"done", string(last.Data), task}
 }
 
-// fetch reads what a reference stands for, page by page, as many as a request may ask for.
+// fetch reads the text of a reference, page by page, with as many pages in a request as possible.
 func (a v5Requester) fetch(t *testing.T, m v5.Message, ref string) string {
 	t.Helper()
 	var all strings.Builder
@@ -305,16 +305,16 @@ func (a v5Requester) fetch(t *testing.T, m v5.Message, ref string) string {
 		for n := page; n <= of && len(lines) < 1000; n++ {
 			lines = append(lines, fmt.Sprintf("M3|User>O1|Q|%s|P1|-|-|0|%s|-|ref=%s;page=%d", m.Task, m.Context, ref, n))
 		}
-		answers, _ := a.post(t, strings.Join(lines, "\n"), false)
-		require.Len(t, answers, len(lines))
-		for _, answer := range answers {
-			require.Equal(t, v5.Success, answer.Type, "%+v", answer)
-			count, _ := answer.Data.Get("of")
+		replies, _ := a.post(t, strings.Join(lines, "\n"), false)
+		require.Len(t, replies, len(lines))
+		for _, reply := range replies {
+			require.Equal(t, v5.Success, reply.Type, "%+v", reply)
+			count, _ := reply.Data.Get("of")
 			var err error
 			of, err = strconv.Atoi(count)
 			require.NoError(t, err)
-			text, _ := answer.Data.Get("text")
-			if enc, _ := answer.Data.Get("enc"); enc == "base64" {
+			text, _ := reply.Data.Get("text")
+			if enc, _ := reply.Data.Get("enc"); enc == "base64" {
 				raw, err := base64.StdEncoding.DecodeString(text)
 				require.NoError(t, err)
 				text = string(raw)
@@ -326,12 +326,12 @@ func (a v5Requester) fetch(t *testing.T, m v5.Message, ref string) string {
 	return all.String()
 }
 
-// waitForStart waits until the worker of a question works on it.
+// waitForStart waits until the worker has started the task.
 func (q testRequest) waitForStart(t *testing.T) {
 	t.Helper()
 	select {
 	case <-q.cancel:
 	case <-time.After(2 * time.Minute):
-		require.Fail(t, "its worker has not begun")
+		require.Fail(t, "the worker has not started")
 	}
 }

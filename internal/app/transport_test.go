@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// envelopeFrame is what goes over a line: an envelope, or what is said about the line.
+// envelopeFrame is a frame of the envelope protocol: an envelope or a control frame.
 type envelopeFrame struct {
 	Version   string            `json:"protocol_version,omitempty"`
 	MessageID string            `json:"message_id,omitempty"`
@@ -35,7 +35,7 @@ func newEnvelope(from, to, kind string, payload map[string]any) envelopeFrame {
 	}
 }
 
-// registerAgent makes an agent of the type infra and returns its token.
+// registerAgent registers an agent of the type infra and returns its token.
 func registerAgent(t *testing.T, c *client, id string) string {
 	t.Helper()
 	body := map[string]any{
@@ -56,7 +56,7 @@ func registerAgent(t *testing.T, c *client, id string) string {
 type agentSocket struct {
 	t    *testing.T
 	conn *websocket.Conn
-	// hello is the first thing it was told.
+	// hello is the first frame.
 	hello map[string]any
 }
 
@@ -98,7 +98,7 @@ func (l *agentSocket) send(w envelopeFrame) {
 	require.NoError(l.t, l.conn.Write(l.t.Context(), websocket.MessageText, raw))
 }
 
-// asyncResponse is what a request in the background was answered with.
+// asyncResponse is the response to a request sent by doAsync.
 type asyncResponse struct {
 	status int
 	body   []byte
@@ -114,24 +114,24 @@ func doAsync(ctx context.Context, c *client, method, path string, body any, head
 	return got
 }
 
-func TestLines(t *testing.T) {
+func TestAgentConnections(t *testing.T) {
 	t.Parallel()
 
-	t.Run("WorkGoesThroughTheWholeHouse", func(t *testing.T) {
+	t.Run("a task goes from the client to the agent and back", func(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, database setting) {
 			data := t.TempDir()
 			p := serve(t, data, database)
 			c := newClient(t, p.url(t), adminToken(t, data))
 			l := dialEnvelope(t, c.url, registerAgent(t, c, "digger"))
-			order := newEnvelope("orchestrator", "infra", "work_request", map[string]any{
+			request := newEnvelope("orchestrator", "infra", "work_request", map[string]any{
 				"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{"depth": 3}, "hints": map[string]any{"max_duration_seconds": 60},
 			})
-			got := doAsync(t.Context(), c, http.MethodPost, "/api/agent/message", order, "Prefer", "wait=60")
+			got := doAsync(t.Context(), c, http.MethodPost, "/api/agent/message", request, "Prefer", "wait=60")
 
 			job := l.next()
 			require.Equal(t, "work_request", job.Type)
-			require.Equal(t, order.Payload["task_id"], job.Payload["task_id"])
+			require.Equal(t, request.Payload["task_id"], job.Payload["task_id"])
 			l.send(envelopeFrame{Ack: []string{job.MessageID}})
 			result := newEnvelope("infra", "orchestrator", "work_result", map[string]any{
 				"task_id": job.Payload["task_id"], "status": "success", "exit_code": 0, "output": "a hole",
@@ -151,7 +151,7 @@ func TestLines(t *testing.T) {
 		})
 	})
 
-	t.Run("WhatIsNotAcknowledgedSurvivesKill", func(t *testing.T) {
+	t.Run("an unacknowledged message survives a kill", func(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, database setting) {
 			data := t.TempDir()
@@ -172,15 +172,15 @@ func TestLines(t *testing.T) {
 		})
 	})
 
-	t.Run("SIGTERMEndsThemWithAGoodBye", func(t *testing.T) {
+	t.Run("SIGTERM ends connections with bye", func(t *testing.T) {
 		t.Parallel()
 		data := t.TempDir()
 		p := serve(t, data)
 		c := newClient(t, p.url(t), adminToken(t, data))
 		l := dialEnvelope(t, c.url, registerAgent(t, c, "digger"))
-		asks := newClient(t, c.url, registerAgent(t, c, "asker"))
-		got := doAsync(t.Context(), asks, http.MethodGet, "/api/agent/inbox?wait=60", nil)
-		eventually(t, func() bool { return c.status(t, "/api/v1/workers/asker") == http.StatusOK }, "it asks")
+		poller := newClient(t, c.url, registerAgent(t, c, "asker"))
+		got := doAsync(t.Context(), poller, http.MethodGet, "/api/agent/inbox?wait=60", nil)
+		eventually(t, func() bool { return c.status(t, "/api/v1/workers/asker") == http.StatusOK }, "the agent polls")
 		p.terminate(t)
 		require.Equal(t, "draining", l.next().Bye["reason"])
 		_, err := l.read()
@@ -192,7 +192,7 @@ func TestLines(t *testing.T) {
 		require.NotContains(t, p.log.String(), "cut off")
 	})
 
-	t.Run("WorkAskedForRightAfterARestartWaitsForItsAgent", func(t *testing.T) {
+	t.Run("a task submitted right after a restart waits for its agent", func(t *testing.T) {
 		t.Parallel()
 		data := t.TempDir()
 		p := serve(t, data)
@@ -203,22 +203,22 @@ func TestLines(t *testing.T) {
 
 		p = serve(t, data)
 		c = newClient(t, p.url(t), adminToken(t, data))
-		order := newEnvelope("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{}})
-		status, answer, err := c.do(t.Context(), http.MethodPost, "/api/agent/message", order)
+		request := newEnvelope("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{}})
+		status, answer, err := c.do(t.Context(), http.MethodPost, "/api/agent/message", request)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusAccepted, status, "%s", answer)
 		job := dialEnvelope(t, c.url, token).next()
-		require.Equal(t, order.Payload["task_id"], job.Payload["task_id"])
+		require.Equal(t, request.Payload["task_id"], job.Payload["task_id"])
 		p.stop(t)
 	})
 
-	t.Run("AWaitIsNotBoundByTheTimeoutOfRequests", func(t *testing.T) {
+	t.Run("a poll may wait longer than the request timeout", func(t *testing.T) {
 		t.Parallel()
 		data := t.TempDir()
-		p := serve(t, data, env("COMET_HTTP_REQUEST_TIMEOUT=1s")) // which bounds reading at 6 s
+		p := serve(t, data, env("COMET_HTTP_REQUEST_TIMEOUT=1s")) // this limits reading a request to 6 s
 		c := newClient(t, p.url(t), adminToken(t, data))
-		asks := newClient(t, c.url, registerAgent(t, c, "asker"))
-		answer := <-doAsync(t.Context(), asks, http.MethodGet, "/api/agent/inbox?wait=8", nil)
+		poller := newClient(t, c.url, registerAgent(t, c, "asker"))
+		answer := <-doAsync(t.Context(), poller, http.MethodGet, "/api/agent/inbox?wait=8", nil)
 		require.NoError(t, answer.err)
 		require.JSONEq(t, `{"messages":[]}`, string(answer.body))
 		p.stop(t)

@@ -2,18 +2,55 @@ package api
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
+	"comet/internal/strictjson"
 	"comet/internal/words"
+	"comet/models"
 )
+
+// pathID returns an id that stands in the address of a request without
+// parameters. It reports unknown parameters, and errs.NotFound as decodeID does.
+func pathID(r *http.Request, name string) (string, error) {
+	if err := newQuery(r).Err(); err != nil {
+		return "", err
+	}
+	return decodeID(r, name)
+}
+
+// decodeID returns an id that stands in the address. Nothing has one that is too
+// long or that no database can look for: errs.NotFound.
+func decodeID(r *http.Request, name string) (string, error) {
+	id := chi.URLParam(r, name)
+	if r.URL.RawPath != "" { // the router goes by the address as it was sent
+		id, _ = url.PathUnescape(id) // net/http has refused what cannot be decoded
+	}
+	if len(id) > models.MaxIDLength || !storable(id) {
+		return "", errs.New(errs.NotFound, "there is nothing at %s", clipPath(r.URL.EscapedPath()))
+	}
+	return id, nil
+}
+
+// storable reports whether every database can compare a column with the text.
+func storable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsRune(text, 0)
+}
+
+// clipPath bounds a path in logs and problem documents.
+func clipPath(s string) string { return words.ClipTo(s, 512) }
 
 // maxBody is the most a request body may hold, in bytes.
 const maxBody = 1 << 20
@@ -106,4 +143,49 @@ func readError(r *http.Request, err error, limit int64) error {
 		return r.Context().Err()
 	}
 	return errs.Wrap(errs.InvalidRequest, err, "the body could not be read")
+}
+
+// maxIdempotencyKey is the longest Idempotency-Key, in bytes.
+const maxIdempotencyKey = 255
+
+// once reads the Idempotency-Key of a request; nil without one. render makes the
+// answer that is stored and sent again; it leaves out what is shown only once.
+func (s *Server) once(r *http.Request, body []byte, render func(result any) (models.StoredResponse, error)) (*models.Idempotency, error) {
+	lines := r.Header["Idempotency-Key"]
+	if len(lines) == 0 {
+		return nil, nil //nolint:nilnil // the header is optional
+	}
+	key := lines[0]
+	if len(lines) > 1 || key == "" || len(key) > maxIdempotencyKey || strings.ContainsFunc(key, notVisible) {
+		return nil, invalidHeader("Idempotency-Key", "idempotency_key",
+			"Idempotency-Key must be one value of 1 to %d visible ASCII characters", maxIdempotencyKey)
+	}
+	h := sha256.New()
+	h.Write([]byte(r.Method + " " + r.URL.RequestURI() + "\n" + r.Header.Get("Content-Type") + "\n"))
+	h.Write(body)
+	o := &models.Idempotency{Principal: caller(r).TokenID, Key: key, Render: render}
+	h.Sum(o.RequestHash[:0])
+	return o, nil
+}
+
+func notVisible(r rune) bool { return r < 0x21 || r > 0x7e }
+
+// replayed sends the stored answer of a request that was made before; it reports
+// whether there was one.
+func (s *Server) replayed(w http.ResponseWriter, o *models.Idempotency) bool {
+	if o == nil || o.Replay == nil {
+		return false
+	}
+	w.Header().Set("Idempotency-Replayed", "true")
+	s.writeAnswer(w, *o.Replay)
+	return true
+}
+
+// decodeOptional is decode for a request that may come without a body.
+func (s *Server) decodeOptional(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
+	body, _, err := readBody(w, r, s.opts.MaxBody, contentTypeJSON)
+	if err != nil || len(bytes.TrimSpace(body)) == 0 {
+		return body, err
+	}
+	return body, strictjson.Decode(body, v)
 }

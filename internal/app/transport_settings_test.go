@@ -11,8 +11,8 @@ import (
 	"comet/openapi"
 )
 
-// TestEveryDescribedRouteIsServed: what the description says of the whole server, the
-// doors that are mounted included, is there and asks for a token where it says so.
+// TestEveryDescribedRouteIsServed: the server has every route of the API description, and requires
+// a token where the description says so.
 func TestEveryDescribedRouteIsServed(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -40,8 +40,8 @@ func TestEveryDescribedRouteIsServed(t *testing.T) {
 	p.stop(t)
 }
 
-// TestTheLinksAreAsConfigured: what an operator sets holds on the agents' door.
-func TestTheLinksAreAsConfigured(t *testing.T) {
+// TestTransportSettings: the settings of the operator apply to the agents' endpoints.
+func TestTransportSettings(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	p := serve(t, data, env(
@@ -59,12 +59,12 @@ func TestTheLinksAreAsConfigured(t *testing.T) {
 	eventually(t, func() bool {
 		_, answer, err := agent.do(t.Context(), http.MethodGet, "/api/agent/inbox?wait=5", nil)
 		return err == nil && json.Unmarshal(answer, &first) == nil && len(first.Messages) == 1
-	}, "it is told of the work")
+	}, "the agent receives the task")
 	var again struct{ Messages []envelopeFrame }
 	eventually(t, func() bool {
 		_, answer, err := agent.do(t.Context(), http.MethodGet, "/api/agent/inbox?wait=5", nil)
 		return err == nil && json.Unmarshal(answer, &again) == nil && len(again.Messages) == 1
-	}, "it is told again, after a second rather than thirty")
+	}, "the agent receives it again, after a second rather than thirty")
 	require.Equal(t, first.Messages[0].MessageID, again.Messages[0].MessageID)
 
 	l := dialEnvelope(t, c.url, token)
@@ -81,7 +81,7 @@ func TestTheLinksAreAsConfigured(t *testing.T) {
 	eventually(t, func() bool {
 		status, answer, err = agent.do(t.Context(), http.MethodGet, "/api/agent/push", nil)
 		return err == nil && status == http.StatusTooManyRequests
-	}, "it asks too often")
+	}, "the token exceeds its rate limit")
 	require.Contains(t, string(answer), `"error_code":5002`)
 	require.Regexp(t, `"route":"/api/agent/inbox".*"token_id":"`, p.log.String())
 	require.NoError(t, l.conn.CloseNow())

@@ -18,11 +18,11 @@ import (
 	"comet/store/storetest"
 )
 
-// TestAThousandLines: so many workers register themselves over TCP, and each piece of
-// work that is asked for is done once, by one of them.
-func TestAThousandLines(t *testing.T) {
+// TestThousandV5Workers: a thousand workers enroll over TCP, and each task is done once by one of
+// them.
+func TestThousandV5Workers(t *testing.T) {
 	t.Parallel()
-	const workers, requests, askers = 1000, 1500, 16
+	const workers, requests, clients = 1000, 1500, 16
 	for _, name := range storetest.Databases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,9 +44,9 @@ func TestAThousandLines(t *testing.T) {
 				joining <- n
 			}
 			close(joining)
-			var comers sync.WaitGroup
-			for range askers {
-				comers.Go(func() {
+			var joiners sync.WaitGroup
+			for range clients {
+				joiners.Go(func() {
 					for n := range joining {
 						conn, in := joinDigger(ctx, t, a.V5Addr(), n)
 						running.Go(func() {
@@ -57,11 +57,11 @@ func TestAThousandLines(t *testing.T) {
 					}
 				})
 			}
-			comers.Wait()
-			var asking sync.WaitGroup
-			for n := range askers {
-				asking.Go(func() {
-					for i := n; i < requests; i += askers {
+			joiners.Wait()
+			var submitting sync.WaitGroup
+			for n := range clients {
+				submitting.Go(func() {
+					for i := n; i < requests; i += clients {
 						status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/tasks",
 							map[string]any{"capabilities": []string{"custom:dig"}, "parameters": map[string]any{"n": i}}, "Prefer", "wait=60")
 						if err != nil || status != http.StatusOK || !strings.Contains(string(body), fmt.Sprintf(`"text":"hole %d"`, i)) {
@@ -72,16 +72,16 @@ func TestAThousandLines(t *testing.T) {
 					}
 				})
 			}
-			asking.Wait()
+			submitting.Wait()
 			require.EqualValues(t, requests, done.Load())
 			end()
 			running.Wait()
-			require.Greater(t, busy.Load(), int64(workers/4), "the work is spread over them")
+			require.Greater(t, busy.Load(), int64(workers/4), "the tasks are spread over the workers")
 		})
 	}
 }
 
-// joinDigger is the line of a worker that has joined.
+// joinDigger opens the connection of a worker and joins.
 func joinDigger(ctx context.Context, t *testing.T, addr string, n int) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
@@ -101,28 +101,28 @@ func joinDigger(ctx context.Context, t *testing.T, addr string, n int) (net.Conn
 	return conn, in
 }
 
-// serveDigger does what comes until the line ends, and reports whether anything came.
-func serveDigger(conn net.Conn, in *bufio.Reader) (came bool) {
+// serveDigger does tasks until the connection ends, and reports whether it received any.
+func serveDigger(conn net.Conn, in *bufio.Reader) (received bool) {
 	for conn != nil {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			return came
+			return received
 		}
 		m, err := v5.Parse(line)
 		if err != nil || m.Type != v5.Request {
 			continue
 		}
-		came = true
+		received = true
 		n, _ := m.Data.Get("n")
-		said, err := v5.Format(v5.Message{
+		reply, err := v5.Format(v5.Message{
 			Number: 2, From: m.To, To: m.From, Type: v5.Success, Task: m.Task, State: v5.Done, Context: m.Context, Data: v5.Data("hole " + n),
 		})
 		if err == nil {
-			_, err = conn.Write([]byte(said + "\n"))
+			_, err = conn.Write([]byte(reply + "\n"))
 		}
 		if err != nil {
-			return came
+			return received
 		}
 	}
-	return came
+	return received
 }
