@@ -15,7 +15,7 @@ type upstreamView struct {
 	ID        string `json:"id" example:"filesystem"`
 	AgentID   string `json:"agent_id" example:"mcp-filesystem"`                                                 // The agent it is in the registry.
 	Source    string `json:"source,omitempty" example:"api"`                                                    // api, or the file that defines it.
-	Transport string `json:"transport" enums:"stdio,http,sse" example:"stdio"`                                  // How it is reached.
+	Transport string `json:"transport" enums:"stdio,http" example:"stdio"`                                      // How it is reached.
 	State     string `json:"state" enums:"starting,ready,failed,disabled,stopped" example:"ready"`              // Only one that is ready has tools.
 	Error     string `json:"error,omitempty" example:"upstream \"filesystem\" does not start: no such program"` // Why the last start or session ended, until it is ready again.
 	// Since when it is in that state.
@@ -141,7 +141,7 @@ type upstreamConfig struct {
 	Args    []string          `json:"args,omitempty" example:"-y,@modelcontextprotocol/server-memory"`
 	Env     map[string]string `json:"env,omitempty"` // Its environment. Secrets are named: `${NAME}`, `${file:/path}`.
 	Cwd     string            `json:"cwd,omitempty" example:"/srv"`
-	Type    string            `json:"type,omitempty" enums:"stdio,http,sse" example:"stdio"`
+	Type    string            `json:"type,omitempty" enums:"stdio,http" example:"stdio"`
 	URL     string            `json:"url,omitempty" example:"https://mcp.example.com/mcp"` // A server that is spoken to over Streamable HTTP.
 	Headers map[string]string `json:"headers,omitempty"`
 	// What only comet understands: timeout (such as "45s"), bearer, roots, protocol.

@@ -65,8 +65,6 @@ type apiError struct {
 	body []byte
 	// file is the document that was sent, "" where there was none.
 	file string
-	// hint is a sentence on what may help, "" for none.
-	hint string
 }
 
 func (e *apiError) Error() string {
@@ -83,7 +81,7 @@ func newAPIError(resp *http.Response, body []byte) *apiError {
 	e := &apiError{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After"), body: body}
 	isProblem := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json")
 	if !isProblem || json.Unmarshal(body, &e.problem) != nil || e.problem.Title == "" {
-		e.problem = client.Problem{Title: fmt.Sprintf("the server answers %s, and not as comet does", resp.Status)}
+		e.problem = client.Problem{Title: fmt.Sprintf("the server responded %s without a problem document", resp.Status)}
 	}
 	return e
 }
@@ -163,11 +161,11 @@ func report(w io.Writer, err error) int {
 	case errors.As(err, &usage):
 		say(w, "comet: %s", usage.Error())
 		if file := (*fs.PathError)(nil); !errors.As(err, &file) { // the help knows nothing of files
-			say(w, `Run the command with --help for what it takes.`)
+			say(w, `Run the command with --help for its usage.`)
 		}
 	case errors.As(err, &unreachable):
 		say(w, "comet: %s", unreachable.Error())
-		say(w, `  Does it run? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
+		say(w, `  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
 	case errors.Is(err, context.Canceled):
 		say(w, "comet: interrupted")
 	case errors.As(err, &mistake) && exitCode(err) != exitFailure: // in what a command on this machine was given
@@ -186,9 +184,6 @@ func reportProblem(w io.Writer, e *apiError) {
 		if !lone {
 			reportFields(w, *fields, e.file)
 		}
-	}
-	if e.hint != "" {
-		say(w, "  %s", e.hint)
 	}
 	if e.retryAfter != "" {
 		say(w, "  Try again in %s s.", e.retryAfter)
@@ -215,6 +210,9 @@ func reportFields(w io.Writer, fields []client.FieldError, file string) {
 			if file != "" {
 				place = fmt.Sprintf("%s:%d: ", file, *f.Line)
 			}
+		}
+		if strings.HasPrefix(f.Detail, strings.TrimSuffix(place, ": ")+" ") {
+			place = "" // the detail names it
 		}
 		say(w, "  %s%s", place, f.Detail)
 	}

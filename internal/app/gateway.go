@@ -87,8 +87,8 @@ func (a *App) sandboxOptions(cache int) *sandbox.Options {
 		warm = -1
 	}
 	return &sandbox.Options{
-		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxMemoryMB: c.MemoryMB, Running: c.Running, Warm: warm,
-		ReadPaths: c.ReadPaths, Protected: inDir(a.cfg.Data), Cache: cache, Logger: a.log,
+		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxMemoryMB: c.MemoryMB, MaxRuns: c.Running, Warm: warm,
+		ReadPaths: c.ReadPaths, Protected: inDir(a.cfg.Data), CacheSize: cache, Logger: a.log,
 	}
 }
 

@@ -57,42 +57,42 @@ func (sub *Submission) checkWorkers(wrong func(at, rule, format string, args ...
 // submitParallel submits a task for several workers. The first subtask is assigned like any
 // task, so it may wait for a worker; each further one is made only if another worker is free
 // now.
-func (s *operation) submitParallel(by models.Principal, sub Submission) (SubmitResult, error) {
-	t, in, err := sub.newTask(by, s.tx.Now())
+func (op *operation) submitParallel(by models.Principal, sub Submission) (SubmitResult, error) {
+	t, in, err := sub.newTask(by, op.tx.Now())
 	if err != nil {
 		return SubmitResult{}, err
 	}
-	t.WaitingFor, t.Attempt, t.Deadline = models.NotWaiting, 1, s.tx.Now().Add(parentDeadline)
-	s.insertingID = t.ID
-	if err := s.emitTaskEvent(models.EventTaskCreated, t, nil); err != nil {
+	t.WaitingFor, t.Attempt, t.Deadline = models.NotWaiting, 1, op.tx.Now().Add(parentDeadline)
+	op.insertingID = t.ID
+	if err := op.emitTaskEvent(models.EventTaskCreated, t, nil); err != nil {
 		return SubmitResult{}, err
 	}
-	if err := s.insertTask(t, in); err != nil {
+	if err := op.insertTask(t, in); err != nil {
 		return SubmitResult{}, taskExistsError(err, t.ID)
 	}
-	s.insertingID = ""
-	err = s.tx.InsertAttempt(models.Attempt{TaskID: t.ID, Attempt: 1, State: models.AttemptAssigned, AssignedAt: s.tx.Now()})
+	op.insertingID = ""
+	err = op.tx.InsertAttempt(models.Attempt{TaskID: t.ID, Attempt: 1, State: models.AttemptAssigned, AssignedAt: op.tx.Now()})
 	if err == nil {
-		err = s.submitSubtasks(by, sub, t)
+		err = op.submitSubtasks(by, sub, t)
 	}
 	if err != nil {
 		return SubmitResult{}, err
 	}
 	before := t
-	t.State, t.StartedAt = models.TaskRunning, new(s.tx.Now())
-	if err = s.emitTaskEvent(models.EventTaskStarted, t, nil); err == nil {
-		err = s.saveTask(before, &t)
+	t.State, t.StartedAt = models.TaskRunning, new(op.tx.Now())
+	if err = op.emitTaskEvent(models.EventTaskStarted, t, nil); err == nil {
+		err = op.saveTask(before, &t)
 	}
 	return SubmitResult{Task: t}, err
 }
 
 // submitSubtasks submits the subtasks of a parallel task.
-func (s *operation) submitSubtasks(by models.Principal, sub Submission, parent models.Task) error {
+func (op *operation) submitSubtasks(by models.Principal, sub Submission, parent models.Task) error {
 	workers := sub.Override.Workers
 	sub.RequestID, sub.parentID, sub.depth = "", &parent.ID, parent.Depth
 	sub.Override.Workers, sub.Override.Notify, sub.Override.Subtask = 0, false, true
 	sub.divideBudget(workers)
-	if err := s.lockCandidates(sub, parent, parent.Depth, workers, ""); err != nil {
+	if err := op.lockCandidates(sub, parent, parent.Depth, workers, ""); err != nil {
 		return err
 	}
 	var assigned []string
@@ -102,20 +102,20 @@ func (s *operation) submitSubtasks(by models.Principal, sub Submission, parent m
 			return err
 		}
 		sub.ID = id.String()
-		t, in, err := sub.newTask(by, s.tx.Now())
+		t, in, err := sub.newTask(by, op.tx.Now())
 		if err != nil {
 			return err
 		}
-		p := s.policyOf(t, sub.Override)
-		if n > 0 && s.index.Select(selectionRequest(t.Depth, in, p, assigned)).Verdict != selection.Chosen {
+		p := op.policyOf(t, sub.Override)
+		if n > 0 && op.index.Select(selectionRequest(t.Depth, in, p, assigned)).Verdict != selection.Chosen {
 			return nil
 		}
 		if sub.SessionID != "" {
-			if err := s.joinSession(by, sub); err != nil {
+			if err := op.joinSession(by, sub); err != nil {
 				return err
 			}
 		}
-		if t, err = s.createTask(t, in, p, n == 0); err != nil || t.AgentID == "" {
+		if t, err = op.createTask(t, in, p, n == 0); err != nil || t.AgentID == "" {
 			return err
 		}
 		assigned = append(assigned, t.AgentID)
@@ -123,8 +123,8 @@ func (s *operation) submitSubtasks(by models.Principal, sub Submission, parent m
 	return nil
 }
 
-// divideBudget reduces the budget, and its upper limit, to the share of one of several
-// workers, so that all of them together never use more.
+// divideBudget reduces the budget, and its limit, to the share of one of several workers, so that
+// all of them together never use more.
 func (sub *Submission) divideBudget(workers int) {
 	if sub.Budget == nil {
 		return
@@ -141,35 +141,35 @@ func (sub *Submission) divideBudget(workers int) {
 	sub.Override.Overrun = &share
 }
 
-// lockCandidates locks up to about most of the workers that may get what is submitted,
-// and an agent beside them, in the one order in which several are locked. Nobody else gets
-// anything in this step.
-func (s *operation) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
+// lockCandidates locks at least most of the workers that may get the submission, if there are as
+// many, and the agent beside, in the order in which all operations lock workers. No other worker
+// gets a task in this operation.
+func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
 	if sub.SessionID != "" { // before workers
-		if err := s.lockTaskSession(of); err != nil {
+		if err := op.lockTaskSession(of); err != nil {
 			return err
 		}
 	}
 	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.SphereID, RequestedAgentID: sub.AgentID}
-	p := s.policyOf(models.Task{Class: sub.Class}, sub.Override) // not that of its source
-	s.allowedWorkers = []string{}
-	for len(s.allowedWorkers) < most {
-		d := s.index.Select(selectionRequest(depth, in, p, s.allowedWorkers))
+	p := op.policyOf(models.Task{Class: sub.Class}, sub.Override) // not that of the parent
+	op.allowedWorkers = []string{}
+	for len(op.allowedWorkers) < most {
+		d := op.index.Select(selectionRequest(depth, in, p, op.allowedWorkers))
 		for _, c := range d.Candidates {
-			s.allowedWorkers = append(s.allowedWorkers, c.AgentID)
+			op.allowedWorkers = append(op.allowedWorkers, c.AgentID)
 		}
 		if d.Eligible <= len(d.Candidates) {
 			break
 		}
 	}
-	all := append([]string{beside}, s.allowedWorkers...)
+	all := append([]string{beside}, op.allowedWorkers...)
 	if sub.Budget == nil {
-		return s.tx.LockWorkers(all)
+		return op.tx.LockWorkers(all)
 	}
-	return s.lockAgents(all)
+	return op.lockAgents(all)
 }
 
-// Subtasks returns the subtasks of a task, in the order in which they were made.
+// Subtasks returns the subtasks of a task, the oldest first.
 func (o *Orchestrator) Subtasks(ctx context.Context, taskID string) ([]models.Task, error) {
 	return o.store.Children(ctx, taskID)
 }
@@ -184,32 +184,32 @@ func (o *Orchestrator) updateParent(ctx context.Context, job *jobs.Job) error {
 	if err != nil {
 		return err
 	}
-	return o.transact(ctx, func(s *operation) error {
-		t, err := s.tx.Task(*subtask.ParentID) // before its job, as in every operation
+	return o.transact(ctx, func(op *operation) error {
+		t, err := op.tx.Task(*subtask.ParentID) // before its job, as in every operation
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
-		if e := job.Finish(s.tx); e != nil || err != nil {
+		if e := job.Finish(op.tx); e != nil || err != nil {
 			return e
 		}
-		in, err := s.tx.TaskInput(t.ID)
+		in, err := op.tx.TaskInput(t.ID)
 		if err != nil {
 			return err
 		}
 		if o, err := overrideOf(in); err != nil || o.Workers == 0 {
 			return err // its subtasks were handed off
 		}
-		subtasks, err := s.tx.Children(t.ID)
+		subtasks, err := op.tx.Children(t.ID)
 		if err != nil {
 			return err
 		}
-		return s.decideParent(t, subtasks)
+		return op.decideParent(t, subtasks)
 	})
 }
 
 // decideParent ends a parallel task after the first success of its subtasks, or after the
 // last failure. Until then it records their tokens and how many have ended.
-func (s *operation) decideParent(t models.Task, subtasks []models.Task) error {
+func (op *operation) decideParent(t models.Task, subtasks []models.Task) error {
 	var first, last *models.Task // the first success and the last failure
 	tokens, open := int64(0), 0
 	for i := range subtasks {
@@ -227,86 +227,86 @@ func (s *operation) decideParent(t models.Task, subtasks []models.Task) error {
 		}
 	}
 	if t.State.Ended() { // late tokens count all the same
-		return s.tx.AddTokens(t.ID, max(tokens-t.Tokens, 0))
+		return op.tx.AddTokens(t.ID, max(tokens-t.Tokens, 0))
 	}
 	before := t
 	t.Tokens = max(t.Tokens, tokens)
 	switch {
 	case first != nil:
-		return s.completeParent(before, t, *first)
+		return op.completeParent(before, t, *first)
 	case open == 0: // there is a last one: the parent is decided after the end of a subtask
 		text := last.Error
 		if n := len(subtasks); n > 1 {
 			text = fmt.Sprintf("%s (%s, the last of %d workers)", text, last.AgentID, n)
 		}
 		t.ExitCode, t.Detail = last.ExitCode, last.Detail
-		return s.failParent(before, t, cmp.Or(Failure(last.ErrorCode), FailureUnavailable), text) // no code: it was cancelled
+		return op.failParent(before, t, cmp.Or(Failure(last.ErrorCode), FailureUnavailable), text) // no code: it was cancelled
 	}
 	t.Progress = max(t.Progress, 100*(len(subtasks)-open)/len(subtasks))
-	if err := s.emitTaskEvent(models.EventTaskProgress, t, nil); err != nil {
+	if err := op.emitTaskEvent(models.EventTaskProgress, t, nil); err != nil {
 		return err
 	}
-	return s.saveTask(before, &t)
+	return op.saveTask(before, &t)
 }
 
 // completeParent ends a parent task with the result of one of its subtasks.
-func (s *operation) completeParent(before, t models.Task, subtask models.Task) error {
-	err := s.endParentAttempt(&t, attemptEnd{state: models.AttemptSucceeded, outcome: models.OutcomeSuccess})
+func (op *operation) completeParent(before, t models.Task, subtask models.Task) error {
+	err := op.endParentAttempt(&t, attemptEnd{state: models.AttemptSucceeded, outcome: models.OutcomeSuccess})
 	if err != nil {
 		return err
 	}
-	if t.OutputBytes, err = s.tx.CopyOutput(subtask.ID, t.ID, t.Attempt); err != nil {
+	if t.OutputBytes, err = op.tx.CopyOutput(subtask.ID, t.ID, t.Attempt); err != nil {
 		return err
 	}
-	t.State, t.Progress, t.ExitCode, t.EndedAt = models.TaskDone, 100, subtask.ExitCode, new(s.tx.Now())
-	err = s.emitTaskEvent(models.EventTaskCompleted, t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
+	t.State, t.Progress, t.ExitCode, t.EndedAt = models.TaskDone, 100, subtask.ExitCode, new(op.tx.Now())
+	err = op.emitTaskEvent(models.EventTaskCompleted, t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
 	if err != nil {
 		return err
 	}
-	return s.saveTask(before, &t)
+	return op.saveTask(before, &t)
 }
 
 // failParent ends a parent task without a result.
-func (s *operation) failParent(before, t models.Task, f Failure, text string) error {
-	err := s.endParentAttempt(&t, attemptEnd{state: models.AttemptFailed, failure: f, text: text, outcome: models.OutcomeFailed})
+func (op *operation) failParent(before, t models.Task, f Failure, text string) error {
+	err := op.endParentAttempt(&t, attemptEnd{state: models.AttemptFailed, failure: f, text: text, outcome: models.OutcomeFailed})
 	if err == nil {
-		err = s.failTask(&t, f, text)
+		err = op.failTask(&t, f, text)
 	}
 	if err != nil {
 		return err
 	}
-	return s.saveTask(before, &t)
+	return op.saveTask(before, &t)
 }
 
 // endParentAttempt cancels the open subtasks of a parent task and ends its only attempt.
-func (s *operation) endParentAttempt(t *models.Task, r attemptEnd) error {
-	_, p, err := s.lockForEnd(*t)
+func (op *operation) endParentAttempt(t *models.Task, r attemptEnd) error {
+	_, p, err := op.lockForEnd(*t)
 	if err != nil {
 		return err
 	}
-	if err := s.cancelSubtasks(t.ID, "what it was for has ended"); err != nil {
+	if err := op.cancelSubtasks(t.ID, "the parent task has ended"); err != nil {
 		return err
 	}
-	a, err := s.tx.Attempt(t.ID, t.Attempt)
+	a, err := op.tx.Attempt(t.ID, t.Attempt)
 	if err != nil {
 		return err
 	}
-	return s.endAttempt(t, &a, r, p)
+	return op.endAttempt(t, &a, r, p)
 }
 
 // lockAgents locks several workers and their accounts, in the one order in which operations
 // lock them.
-func (s *operation) lockAgents(ids []string) error {
-	if err := s.tx.LockWorkers(ids); err != nil {
+func (op *operation) lockAgents(ids []string) error {
+	if err := op.tx.LockWorkers(ids); err != nil {
 		return err
 	}
-	return s.ledger.LockIn(s.tx, ids)
+	return op.ledger.LockIn(op.tx, ids)
 }
 
 // siblingAgents returns the agents that have, or had, an attempt at another subtask of the
 // same parallel task: none of them gets this one, so that what an agent sends about the task
 // is always about one subtask. It returns nil for other tasks.
-func (s *operation) siblingAgents(t models.Task, in models.TaskInput) ([]string, error) {
+func (op *operation) siblingAgents(t models.Task, in models.TaskInput) ([]string, error) {
 	if t.ParentID == nil {
 		return nil, nil
 	}
@@ -314,7 +314,7 @@ func (s *operation) siblingAgents(t models.Task, in models.TaskInput) ([]string,
 	if err != nil || !o.Subtask {
 		return nil, err
 	}
-	attempts, err := s.tx.AttemptsBeside(*t.ParentID, t.ID)
+	attempts, err := op.tx.AttemptsBeside(*t.ParentID, t.ID)
 	var out []string
 	for _, a := range attempts {
 		if a.AgentID != "" && !slices.Contains(out, a.AgentID) {
@@ -324,9 +324,9 @@ func (s *operation) siblingAgents(t models.Task, in models.TaskInput) ([]string,
 	return out, err
 }
 
-// taskExistsError names an id that is taken.
+// taskExistsError replaces a conflict by an error that names the task id.
 func taskExistsError(err error, id string) error {
-	if errs.Is(err, errs.Conflict) { // all ids but the task's are made here
+	if errs.Is(err, errs.Conflict) { // all other ids are generated
 		return errs.New(errs.TaskExists, "a task with the id %q exists", id)
 	}
 	return err

@@ -96,9 +96,9 @@ func TestReferencesAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, `{"a":{"b":1},"b":1}`, got)
 		_, err = r.submitWith(t, `{"a":"#REF:`+first+`:a","b":"#REF:`+second+`:a"}`)
-		requireRefused(t, err, "the outputs that the parameters refer to are longer than 8388608 bytes together")
+		requireRefused(t, err, "the referenced outputs are longer than 8388608 bytes in total")
 		_, err = r.submitWith(t, `{"a":["#REF:`+first+`:a"`+strings.Repeat(`,"#REF:`+first+`:a"`, 12)+`]}`)
-		requireRefused(t, err, "lead through more than 67108864 bytes of JSON")
+		requireRefused(t, err, "need more than 67108864 bytes of JSON")
 	})
 
 	withHarness(t, "ThereAre64", func(t *testing.T, h *harness) {

@@ -12,154 +12,153 @@ import (
 	"comet/models"
 )
 
-// handleTimer does what is due about a task: it gives up an attempt that was silent for too
-// long, a wait in the line or for an answer, or begins the next attempt. One that comes
-// too early, because the deadline has moved, is set again.
+// handleTimer runs at the deadline of a task: it fails a silent attempt, ends a wait in the queue
+// or for a reply, or starts the next attempt. If the deadline has moved, it sets the timer again.
 func (o *Orchestrator) handleTimer(ctx context.Context, job *jobs.Job) error {
-	return o.transact(ctx, func(s *operation) error {
-		t, err := s.tx.Task(job.Key) // before its timer, as in every verb
+	return o.transact(ctx, func(op *operation) error {
+		t, err := op.tx.Task(job.Key) // before its timer, as in every operation
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
-		if e := job.Finish(s.tx); e != nil || err != nil || t.State.Ended() {
+		if e := job.Finish(op.tx); e != nil || err != nil || t.State.Ended() {
 			return e
 		}
-		if s.tx.Now().Before(t.Deadline) {
-			return s.armTimer(t)
+		if op.tx.Now().Before(t.Deadline) {
+			return op.armTimer(t)
 		}
-		if s.missedWhileStopped(t) {
-			return s.grantRestartGrace(t)
+		if op.missedWhileStopped(t) {
+			return op.grantRestartGrace(t)
 		}
-		return s.onDeadline(ctx, t)
+		return op.onDeadline(ctx, t)
 	})
 }
 
-// The patience with agents after a time in which nobody could hear them: longer than
-// they wait before they try to connect again.
+// The extra time for attempts whose deadline passed while no server ran: longer than agents wait
+// before they connect again.
 const (
 	lateTimer    = 5 * time.Second
 	restartGrace = 30 * time.Second
 )
 
-// missedWhileStopped reports whether an attempt's deadline passed while no server was there to hear
-// its agent: it comes late, and this one has begun only a moment ago. Whoever worked on
-// meanwhile may bring the result yet.
-func (s *operation) missedWhileStopped(t models.Task) bool {
-	now := s.tx.Now()
-	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > lateTimer && now.Sub(time.UnixMicro(s.startedAt.Load())) < restartGrace
+// missedWhileStopped reports whether the deadline of an attempt passed while no server could
+// receive messages: the timer runs late and this process has started a moment ago. The agent may
+// still send its result.
+func (op *operation) missedWhileStopped(t models.Task) bool {
+	now := op.tx.Now()
+	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > lateTimer && now.Sub(time.UnixMicro(op.startedAt.Load())) < restartGrace
 }
 
-// grantRestartGrace gives an attempt more time.
-func (s *operation) grantRestartGrace(t models.Task) error {
+// grantRestartGrace extends the deadline of an attempt by restartGrace.
+func (op *operation) grantRestartGrace(t models.Task) error {
 	before := t
-	t.Deadline = s.tx.Now().Add(restartGrace)
-	if err := s.saveTask(before, &t); err != nil {
+	t.Deadline = op.tx.Now().Add(restartGrace)
+	if err := op.saveTask(before, &t); err != nil {
 		return err
 	}
-	return s.armTimer(t)
+	return op.armTimer(t)
 }
 
-// onDeadline is what happens at the deadline.
-func (s *operation) onDeadline(ctx context.Context, t models.Task) error {
+// onDeadline handles the deadline of a task.
+func (op *operation) onDeadline(ctx context.Context, t models.Task) error {
 	before := t
-	in, p, err := s.lockForEnd(t)
+	in, p, err := op.lockForEnd(t)
 	if err != nil {
 		return err
 	}
 	switch t.WaitingFor {
 	case models.WaitForWorker:
-		err = s.failTask(&t, FailureSaturated, "no agent had a place free in time")
+		err = op.failTask(&t, FailureSaturated, "no agent had a free slot in time")
 	case models.WaitForRetry:
-		err = s.startRetry(&t, in, p)
+		err = op.startRetry(&t, in, p)
 	case models.WaitForReply:
-		err = s.onReplyTimeout(ctx, &t, p)
+		err = op.onReplyTimeout(ctx, &t, p)
 	case models.NotWaiting:
 		if t.AgentID == "" {
-			return s.failParent(before, t, FailureWork, "its subtasks have not ended in time")
+			return op.failParent(before, t, FailureWork, "its subtasks have not ended in time")
 		}
-		err = s.failAttempt(&t, attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: models.OutcomeTimeout}, p)
+		err = op.failAttempt(&t, attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: models.OutcomeTimeout}, p)
 	}
 	if err != nil {
 		return err
 	}
-	if err := s.saveTask(before, &t); err != nil || t.State.Ended() || s.timerSet {
+	if err := op.saveTask(before, &t); err != nil || t.State.Ended() || op.timerSet {
 		return err
 	}
-	return s.armTimer(t) // the old timer is used up
+	return op.armTimer(t) // the old timer has run
 }
 
-// onReplyTimeout takes the first option of a question that nobody has answered, where the
-// policy wants that and there is one (PROTOCOL_V5 §7.2), and else ends the attempt.
-func (s *operation) onReplyTimeout(ctx context.Context, t *models.Task, p Policy) error {
+// onReplyTimeout replies with the first option of an unanswered question, if the policy says so
+// and there is one (PROTOCOL_V5 §7.2). Otherwise it fails the attempt.
+func (op *operation) onReplyTimeout(ctx context.Context, t *models.Task, p Policy) error {
 	if p.UseFirstOption {
-		asked, err := s.OpenQuestion(ctx, *t) // it was committed long ago
+		asked, err := op.OpenQuestion(ctx, *t) // it was committed before
 		if err != nil {
 			return err
 		}
 		if len(asked.Options) > 0 {
-			return s.deliverReply(t, asked.Options[0], p)
+			return op.deliverReply(t, asked.Options[0], p)
 		}
 	}
-	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "nobody answered the agent's question in time", outcome: models.OutcomeTimeout}
-	return s.failAttempt(t, r, p)
+	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "the agent's question got no reply in time", outcome: models.OutcomeTimeout}
+	return op.failAttempt(t, r, p)
 }
 
-// startRetry makes the next attempt.
-func (s *operation) startRetry(t *models.Task, in models.TaskInput, p Policy) error {
-	exclude, err := s.agentsToAvoid(*t, p)
+// startRetry starts the next attempt.
+func (op *operation) startRetry(t *models.Task, in models.TaskInput, p Policy) error {
+	exclude, err := op.agentsToAvoid(*t, p)
 	if err != nil {
 		return err
 	}
-	if taken, err := s.assignFallback(t, in, p, exclude); err != nil || taken {
+	if taken, err := op.assignFallback(t, in, p, exclude); err != nil || taken {
 		return err
 	}
-	failure, err := s.assignOrQueue(t, in, p, exclude)
+	failure, err := op.assignOrQueue(t, in, p, exclude)
 	if err != nil || failure == "" {
 		return err
 	}
-	return s.failTask(t, failure, assignFailureText(failure))
+	return op.failTask(t, failure, assignFailureText(failure))
 }
 
-// assignFallback gives a task that failed elsewhere to the agent that its asker has named for
-// that, and reports whether that one takes it.
-func (s *operation) assignFallback(t *models.Task, in models.TaskInput, p Policy, exclude []string) (bool, error) {
+// assignFallback assigns a task that failed before to its fallback agent, and reports whether
+// that succeeded.
+func (op *operation) assignFallback(t *models.Task, in models.TaskInput, p Policy, exclude []string) (bool, error) {
 	o, err := overrideOf(in)
 	if err != nil || o.Fallback == "" || len(exclude) == 0 || slices.Contains(exclude, o.Fallback) {
 		return false, err
 	}
 	in.RequestedAgentID = o.Fallback
-	verdict, err := s.assign(t, in, p, nil)
+	verdict, err := op.assign(t, in, p, nil)
 	return verdict == selection.Chosen, err
 }
 
-// failAttempt ends the newest attempt and goes on.
-func (s *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
-	a, err := s.tx.Attempt(t.ID, t.Attempt)
+// failAttempt ends the newest attempt with a failure and retries or fails the task.
+func (op *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
+	a, err := op.tx.Attempt(t.ID, t.Attempt)
 	if err != nil {
 		return err
 	}
 	agent := a.AgentID
-	t.Detail = nil // of an earlier attempt: its agent has said nothing of this one's end
-	if err := s.endAttempt(t, &a, r, p); err != nil {
+	t.Detail = nil // the detail belongs to an earlier attempt
+	if err := op.endAttempt(t, &a, r, p); err != nil {
 		return err
 	}
-	if err := s.sendCancel(*t, a, agent, r.failure); err != nil {
+	if err := op.sendCancel(*t, a, agent, r.failure); err != nil {
 		return err
 	}
-	return s.retryOrFail(t, r, p)
+	return op.retryOrFail(t, r, p)
 }
 
-// sendCancel tells an agent that may still work on an attempt that it is given up.
-func (s *operation) sendCancel(t models.Task, a models.Attempt, agent string, why Failure) error {
-	if a.AcceptedAt == nil { // it never said that it has it
+// sendCancel notifies an agent, which may still work on an attempt, that it has ended.
+func (op *operation) sendCancel(t models.Task, a models.Attempt, agent string, why Failure) error {
+	if a.AcceptedAt == nil { // it never accepted the attempt
 		return nil
 	}
 	data, err := json.Marshal(map[string]string{"reason": string(why)})
 	if err != nil {
 		return err
 	}
-	s.wakeAfterCommit(WakeInbox, agent)
-	_, err = s.tx.EnqueueMessage(models.InboxMessage{
+	op.wakeAfterCommit(WakeInbox, agent)
+	_, err = op.tx.EnqueueMessage(models.InboxMessage{
 		AgentID: agent, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
 	})
 	return err

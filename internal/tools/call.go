@@ -159,7 +159,7 @@ func (h *Service) resolve(ctx context.Context, c *call, name string) (err error)
 	case !c.policy.allowsTool(t.server, t.name, t.class):
 		return toolNotFound(name)
 	case t.quarantined:
-		return newRefusal(CodeToolNotFound, "the definition of %s has changed and waits for approval: comet upstreams tools %s --diff shows how", clip(t.id), t.server)
+		return newRefusal(CodeToolNotFound, "the definition of %s has changed and waits for approval: see comet upstreams tools %s", clip(t.id), t.server)
 	case t.scope != "" && !c.by.Principal.Has(t.scope):
 		return auth.Require(c.by.Principal, t.scope)
 	case !c.policy.allowsArguments(t.server, t.name, c.args):

@@ -16,6 +16,7 @@ import (
 
 	"comet/internal/transport"
 	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
 
@@ -105,9 +106,9 @@ func TestRemoteAgent(t *testing.T) {
 		require.Equal(t, wire.Request, work.Type)
 		done := fmt.Sprintf("M2|W1>O1|S|%s|-|D|-|0|%s|-|n=1", work.Task, work.Context)
 		for line, reason := range map[string]string{
-			done:                             wire.ReasonUnsigned,
-			sign(t, join, sharedKey, "00ab"): wire.ReasonReplay,
-			sign(t, done, "another", "00aa"): wire.ReasonSignature,
+			done:                             codes.ReasonUnsigned,
+			sign(t, join, sharedKey, "00ab"): codes.ReasonReplay,
+			sign(t, done, "another", "00aa"): codes.ReasonSignature,
 		} {
 			c.sendLine(line)
 			require.Regexp(t, `\|F\|E90\|.*\|reason=`+reason+";", c.next(), "the connection continues")
@@ -130,14 +131,14 @@ func TestRemoteAgent(t *testing.T) {
 		before := f.waitForWorker(t, "ada", online).ConnectionID
 		next := strings.Replace(join, "M1", "M2", 1)
 		for first, reason := range map[string]string{
-			next:                             wire.ReasonUnsigned,
-			next + ";name=shouter":           wire.ReasonUnsigned,
+			next:                             codes.ReasonUnsigned,
+			next + ";name=shouter":           codes.ReasonUnsigned,
 			next + ";token=" + token:         "token",
-			sign(t, next, "another", "00aa"): wire.ReasonSignature,
-			taken:                            wire.ReasonReplay,
-			strings.Replace(taken, "00aa", "00ab", 1):                          wire.ReasonReplay,
-			sign(t, strings.Replace(next, "W1", "W7", 1), sharedKey, "00aa"):   wire.ReasonNoKey,
-			sign(t, strings.Replace(next, "W1", "W1.9", 1), sharedKey, "00aa"): wire.ReasonNoKey,
+			sign(t, next, "another", "00aa"): codes.ReasonSignature,
+			taken:                            codes.ReasonReplay,
+			strings.Replace(taken, "00aa", "00ab", 1):                          codes.ReasonReplay,
+			sign(t, strings.Replace(next, "W1", "W7", 1), sharedKey, "00aa"):   codes.ReasonNoKey,
+			sign(t, strings.Replace(next, "W1", "W1.9", 1), sharedKey, "00aa"): codes.ReasonNoKey,
 			sign(t, next+";token="+token, sharedKey, "00aa"):                   "token",
 		} {
 			got := f.refusalOf(t, first)
@@ -178,7 +179,7 @@ func TestRemoteAgent(t *testing.T) {
 		f.firstAgent(t, "ada")
 		f.issueKey(t, "ada", false)
 		for i := range 3 {
-			require.Contains(t, f.refusalOf(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), wire.ReasonSignature)
+			require.Contains(t, f.refusalOf(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), codes.ReasonSignature)
 			f.waitForMetric(t, i+1, "comet_transport_authentication_failures_total")
 		}
 		require.Contains(t, f.refusalOf(t, sign(t, join, sharedKey, "00aa")), "|F|E31|", "even with the right key")
@@ -190,9 +191,9 @@ func TestRemoteAgent(t *testing.T) {
 		c.sendLine(sign(t, join, sharedKey, "00aa"))
 		require.Contains(t, c.nextSigned(), "registered")
 		c.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 2), "another", "00aa"))
-		require.Contains(t, c.next(), wire.ReasonSignature)
+		require.Contains(t, c.next(), codes.ReasonSignature)
 		c.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 2), "another", "00ab"))
-		require.Contains(t, strings.Join(c.readUntilClosed(), "\n"), wire.ReasonSignature)
+		require.Contains(t, strings.Join(c.readUntilClosed(), "\n"), codes.ReasonSignature)
 		f.waitForWorker(t, "ada", offline)
 	})
 	runV5Case(t, "a revoked key ends the connection", transport.Options{Heartbeat: testHeartbeat}, allRemote(), func(t *testing.T, f *v5Fixture) {
@@ -233,7 +234,7 @@ func TestLocalSignature(t *testing.T) {
 		c.sendLine(sign(t, join+";token="+token, sharedKey, "beef"))
 		require.Contains(t, c.nextSigned(), "registered;id=W1")
 		c.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 2), "a wrong key that is long", "beef"))
-		require.Contains(t, c.next(), wire.ReasonSignature)
+		require.Contains(t, c.next(), codes.ReasonSignature)
 		require.NotContains(t, strings.Join(f.protocol.lines, "\n"), token)
 		mu.Lock()
 		defer mu.Unlock()
@@ -250,9 +251,9 @@ func TestLocalSignature(t *testing.T) {
 		before := f.waitForWorker(t, "ada", online).ConnectionID
 		next := strings.Replace(join, "M1", "M2", 1)
 		for first, reason := range map[string]string{
-			next:                             wire.ReasonUnsigned,
-			sign(t, next, "another", "00aa"): wire.ReasonSignature,
-			sign(t, join, sharedKey, "00aa"): wire.ReasonReplay,
+			next:                             codes.ReasonUnsigned,
+			sign(t, next, "another", "00aa"): codes.ReasonSignature,
+			sign(t, join, sharedKey, "00aa"): codes.ReasonReplay,
 		} {
 			for _, via := range []string{transport.WebSocket, transport.TCP} {
 				if via == transport.TCP && first == sign(t, join, sharedKey, "00aa") {
@@ -260,7 +261,7 @@ func TestLocalSignature(t *testing.T) {
 				}
 				other := f.dialOver(t, via, token)
 				got := first
-				if via == transport.TCP && reason == wire.ReasonUnsigned {
+				if via == transport.TCP && reason == codes.ReasonUnsigned {
 					got += ";token=" + token
 				}
 				other.sendLine(got)
@@ -282,7 +283,7 @@ func TestLocalSignature(t *testing.T) {
 		c.sendLine(sign(t, join+";name=eve", sharedKey, "00aa"))
 		require.Contains(t, c.next(), "registered;id=W1")
 		require.Empty(t, f.names, "no agent is enrolled")
-		require.Contains(t, f.refusalOf(t, sign(t, join+";name=eve", "another", "00aa")), wire.ReasonSignature)
+		require.Contains(t, f.refusalOf(t, sign(t, join+";name=eve", "another", "00aa")), codes.ReasonSignature)
 		require.Empty(t, f.names, "a refused line enrolls no agent either")
 	})
 	runV5Case(t, "does not permit submitting tasks", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
@@ -318,7 +319,7 @@ func TestLocalSignature(t *testing.T) {
 		f.issueKey(t, "ada", false)
 		f.joinOver(t, transport.TCP, token, "")
 		for i := range 3 {
-			require.Contains(t, f.refusalOf(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), wire.ReasonSignature)
+			require.Contains(t, f.refusalOf(t, sign(t, join, "another", fmt.Sprintf("%04d", i))), codes.ReasonSignature)
 		}
 		require.Contains(t, f.refusalOf(t, sign(t, join, "another", "0009")), "|F|E31|")
 		require.Contains(t, f.refusalOf(t, sign(t, join, sharedKey, "00aa")), "|F|E31|", "even with the right key")
@@ -333,7 +334,7 @@ func TestLocalSignature(t *testing.T) {
 		f.issueKey(t, "ada", false)
 		for i := range 3 {
 			from := fmt.Sprintf("127.0.0.%d", i+2)
-			require.Contains(t, f.refusalFrom(t, from, sign(t, join, "another", fmt.Sprintf("%04d", i))), wire.ReasonSignature, from)
+			require.Contains(t, f.refusalFrom(t, from, sign(t, join, "another", fmt.Sprintf("%04d", i))), codes.ReasonSignature, from)
 		}
 		require.Contains(t, f.refusalFrom(t, "127.0.0.9", sign(t, join, sharedKey, "00aa")), "|F|E31|")
 	})
@@ -343,8 +344,8 @@ func TestLocalSignature(t *testing.T) {
 		c, _ := f.dialTCP(t)
 		c.sendLine(sign(t, join+";token="+token, sharedKey, "00aa"))
 		require.Contains(t, c.nextSigned(), "registered")
-		require.Contains(t, f.refusalOf(t, join+";token="+token), wire.ReasonUnsigned)
-		require.Contains(t, f.refusalOf(t, join+";name=ada"), wire.ReasonUnsigned)
+		require.Contains(t, f.refusalOf(t, join+";token="+token), codes.ReasonUnsigned)
+		require.Contains(t, f.refusalOf(t, join+";name=ada"), codes.ReasonUnsigned)
 		require.Empty(t, c.signedBarrier(t, 2), "its connection continues")
 	})
 	runV5Case(t, "an invalid one counts over HTTP too", transport.Options{MaxFailures: 3}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
@@ -372,8 +373,8 @@ func TestLocalSignature(t *testing.T) {
 		c.sendLine(sign(t, join, sharedKey, "00aa"))
 		require.Contains(t, c.nextSigned(), "registered")
 		c.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 2), "another", "00aa"))
-		require.Contains(t, c.next(), wire.ReasonSignature)
+		require.Contains(t, c.next(), codes.ReasonSignature)
 		c.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 3), "another", "00aa"))
-		require.Contains(t, strings.Join(c.readUntilClosed(), "\n"), wire.ReasonSignature)
+		require.Contains(t, strings.Join(c.readUntilClosed(), "\n"), codes.ReasonSignature)
 	})
 }

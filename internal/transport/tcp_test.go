@@ -36,13 +36,13 @@ func TestTCPHandshake(t *testing.T) {
 			got := c.readUntilClosed()
 			require.Len(t, got, 1)
 			require.Contains(t, got[0], "|F|E13|", first)
-			require.Contains(t, got[0], "first line must be a worker's J")
+			require.Contains(t, got[0], "first message must be a worker's J")
 		}
 		c, _ := f.dialTCP(t)
 		c.sendLine("GET / HTTP/1.1\r")
 		got := c.readUntilClosed()
 		require.Len(t, got, 1)
-		require.Equal(t, `O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the line has 1 segment, not 11, or 8 in V4`, withoutNumbers(got[0]))
+		require.Equal(t, `O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the message has 1 segment, not 11, or 8 in V4`, withoutNumbers(got[0]))
 		f.waitForMetric(t, 0, "comet_transport_connections", transport.TCP)
 		require.Empty(t, f.names, "no agent is enrolled")
 	})
@@ -250,11 +250,11 @@ func TestTCPLines(t *testing.T) {
 		require.Contains(t, c.next(), "|F|E42|", "this line is within the limit")
 		for _, more := range []int{1, 2, 100, 64 << 10, 1 << 20} {
 			c.sendLine(most + strings.Repeat("y", more))
-			require.Contains(t, c.next(), "details=the line is longer than 65536 bytes")
+			require.Contains(t, c.next(), "details=the message is longer than 65536 bytes")
 			require.Empty(t, c.barrier())
 		}
 		c.sendLine(head + strings.Repeat("\r", 1<<17) + "more")
-		require.Contains(t, c.next(), "details=the line is longer than 65536 bytes", "carriage returns count too")
+		require.Contains(t, c.next(), "details=the message is longer than 65536 bytes", "carriage returns count too")
 	})
 	runV5Case(t, "accepts a last line without a line break", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		token := f.firstAgent(t, "ada")

@@ -51,8 +51,8 @@ func TestStopWhileAgentsConnect(t *testing.T) {
 		}
 		require.Eventually(t, func() bool { return f.metric(t, "comet_transport_connections", "websocket") > 2 }, time.Minute, time.Millisecond)
 		require.NoError(t, f.transports.Stop(t.Context()))
-		for _, link := range []string{"websocket", "poll"} {
-			require.Zero(t, f.metric(t, "comet_transport_connections", link), link)
+		for _, name := range []string{"websocket", "poll"} {
+			require.Zero(t, f.metric(t, "comet_transport_connections", name), name)
 		}
 		cancel()
 		callers.Wait()

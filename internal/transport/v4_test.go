@@ -109,7 +109,7 @@ func TestV4OverHTTP(t *testing.T) {
 			"O1>User|A|T1|P1|N|-|0|S2|B500|accepted;worker=W1",
 			"O1>User|A|T1|-|X|-|cancelled",
 			"O1>User|E|T5|P1|F|E99|desc=no agent offers fly",
-			"O1>User|E|T5|-|F|E10|0|-|-|desc=invalid message format;details=the line has 6 segments, not 11, or 8 in V4",
+			"O1>User|E|T5|-|F|E10|0|-|-|desc=invalid message format;details=the message has 6 segments, not 11, or 8 in V4",
 		}, lines)
 		a, lines = f.post(t, worker, "M1|W1>O1|S|T1|P1|D|-|depth=2")
 		require.Equal(t, http.StatusOK, a.StatusCode)

@@ -123,7 +123,7 @@ func TestV5Messages(t *testing.T) {
 		require.Equal(t, []string{
 			"O1>User|A|T1|P1|N|-|0|S1|B500|accepted;worker=W1",
 			"O1>User|U|T1|P1|N|-|0|S1|B500|progress=0%",
-			"O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the line has 1 segment, not 11, or 8 in V4",
+			"O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the message has 1 segment, not 11, or 8 in V4",
 			"O1>User|A|T1|-|X|-|0|S1|-|cancelled",
 		}, lines)
 	})

@@ -138,8 +138,8 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		text := strings.Join(s.Warnings, "\n")
 		for _, want := range []string{
 			`the tool "b" was left out: another one before it has the same name`, `the tool "" was left out: it has no name`,
-			"its name is longer than 128 bytes", `the tool "s1" was left out: the schema of its arguments is no JSON Schema of an object: q: "strnig" is no type`,
-			`"s2"`, `"s3"`, `"s4" was left out: it has no schema`, `"s5" was left out: the schema of its arguments is no JSON Schema of an object: its type is not "object"`,
+			"its name is longer than 128 bytes", `the tool "s1" was left out: its input schema is not a JSON Schema of an object: q: "strnig" is not a type`,
+			`"s2"`, `"s3"`, `"s4" was left out: it has no input schema`, `"s5" was left out: its input schema is not a JSON Schema of an object: its type is not "object"`,
 		} {
 			require.Contains(t, text, want)
 		}

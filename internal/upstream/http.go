@@ -34,7 +34,6 @@ type httpClient struct {
 	limit     int
 	invalid   *invalidMessages
 	hook      messageHook
-	resumes   bool            // see events
 	life      context.Context // of the session: its end ends every request
 	end       context.CancelFunc
 	lastError atomic.Pointer[string] // the status of the last answer that was an error
@@ -45,7 +44,7 @@ func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, a
 	if err != nil {
 		return nil, errors.New("its url is no address")
 	}
-	w := &httpClient{origin: origin, headers: http.Header{}, limit: opts.MaxMessage, invalid: garbage, hook: aside, resumes: l.transport() != SSE}
+	w := &httpClient{origin: origin, headers: http.Header{}, limit: opts.MaxMessage, invalid: garbage, hook: aside}
 	for name, value := range l.Headers {
 		w.headers.Set(name, value)
 	}
@@ -130,7 +129,7 @@ func (w *httpClient) filterResponse(req *http.Request, resp *http.Response) *htt
 		w.lastError.Store(&status)
 		resp.Body = &limitedBody{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
 	case kind == "text/event-stream":
-		resp.Body = newEventFilter(resp.Body, w.limit, w.invalid, w.hook, w.resumes)
+		resp.Body = newEventFilter(resp.Body, w.limit, w.invalid, w.hook)
 	case kind == "application/json" && req.Method == http.MethodPost:
 		w.readSingle(req, resp)
 	default:

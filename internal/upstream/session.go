@@ -71,8 +71,6 @@ func (s *session) connect(transport mcp.Transport, legacy bool) (err error) {
 	if legacy && options.ProtocolVersion == "" {
 		options.ProtocolVersion = "2025-11-25"
 	}
-	// The deprecated transport reads its stream under this context, so it is the
-	// session's; abandon ends it.
 	s.client, err = guard(func() (*mcp.ClientSession, error) { return s.newClient().Connect(s.life, transport, options) })
 	if err != nil {
 		return err
@@ -107,9 +105,6 @@ func (s *session) transport() (mcp.Transport, error) {
 	}
 	s.http = w
 	size := s.opts.MaxMessage + maxErrorBody
-	if l.transport() == SSE {
-		return &mcp.SSEClientTransport{Endpoint: l.URL, HTTPClient: w.client(), MaxEventSize: size}, nil
-	}
 	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: w.client(), MaxEventSize: size}, nil
 }
 

@@ -74,8 +74,8 @@ func (c *stdio) readAll() {
 	}
 }
 
-func (c *stdio) tooLarge(over *envelope) {
-	id, ok := over.answers()
+func (c *stdio) tooLarge(over *oversized) {
+	id, ok := over.responseID()
 	if !ok {
 		c.invalid.add("")
 		return

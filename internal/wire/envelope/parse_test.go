@@ -10,7 +10,7 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// bases are good messages that the cases of TestParseRefuses spoil in one place.
+// bases returns valid messages that TestParseRefuses modifies in one place.
 func bases() map[string]string {
 	const task = `{"task_id":"` + taskID + `",`
 	return map[string]string{
@@ -28,7 +28,7 @@ func bases() map[string]string {
 	}
 }
 
-// TestParseRefuses: each member by itself is judged and named.
+// TestParseRefuses: each invalid member is reported with its path.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	const nilUUID = `"00000000-0000-0000-0000-000000000000"`
@@ -183,7 +183,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestParseAccepts: what looks doubtful and is allowed.
+// TestParseAccepts: unusual but valid members.
 func TestParseAccepts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ base, field, value string }{
@@ -223,7 +223,7 @@ func TestParseAccepts(t *testing.T) {
 	}
 }
 
-func TestASuccessExitsWithZero(t *testing.T) {
+func TestSuccessNeedsExitCodeZero(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"success", "completed"} {
 		_, err := envelope.Parse([]byte(change(t, bases()["result"], "payload.status", `"`+status+`"`)))
@@ -231,22 +231,23 @@ func TestASuccessExitsWithZero(t *testing.T) {
 	}
 }
 
-func TestOnlyACancellationNeedsNoParameters(t *testing.T) {
+func TestOnlyCancelNeedsNoParameters(t *testing.T) {
 	t.Parallel()
 	cancel := change(t, bases()["request"], "payload.work_type", `"cancel_task"`)
 	e := parse(t, change(t, cancel, "payload.parameters", absent))
 	require.Nil(t, e.Payload.(envelope.WorkRequest).Parameters)
 }
 
-// TestAStatusWithoutTaskOrAgentLacksTheTask: which form was meant cannot be known.
-func TestAStatusWithoutTaskOrAgentLacksTheTask(t *testing.T) {
+// TestStatusWithoutTaskAndAgent: the message may be a status or a heartbeat, and the error asks for
+// the task.
+func TestStatusWithoutTaskAndAgent(t *testing.T) {
 	t.Parallel()
 	_, err := envelope.Parse([]byte(message("work_status", `{"status":"running","progress_percent":1}`)))
 	requireProblem(t, err, "payload.task_id", "is required")
 }
 
-// TestAllProblemsAreNamedInTheDocumentsOrder, whatever the order in the message.
-func TestAllProblemsAreNamedInTheDocumentsOrder(t *testing.T) {
+// TestProblemsFollowTheDocumentsOrder, whatever the order in the message.
+func TestProblemsFollowTheDocumentsOrder(t *testing.T) {
 	t.Parallel()
 	_, err := envelope.Parse([]byte(`{"x_custom_fields":1,"payload":{"output":1,"exit_code":-1},"type":"work_result","from_agent":"","protocol_version":"1.0"}`))
 	var fields []string
@@ -261,17 +262,17 @@ func TestAllProblemsAreNamedInTheDocumentsOrder(t *testing.T) {
 	require.ErrorContains(t, err, "; and 1 more")
 }
 
-// TestWhatCouldBeReadIsHandedBack, so that an answer can echo it.
-func TestWhatCouldBeReadIsHandedBack(t *testing.T) {
+// TestParseReturnsReadableMembers, so that a reply can echo them.
+func TestParseReturnsReadableMembers(t *testing.T) {
 	t.Parallel()
 	good := bases()["result"]
 	for name, bad := range map[string]string{
-		"a payload that does not fit": change(t, good, "payload.status", `7`),
-		"another member that is bad":  change(t, good, "timestamp", `"now"`),
-		"a type nobody knows":         change(t, good, "type", `"x"`),
-		"another version":             change(t, good, "protocol_version", `"2.0"`),
-		"JSON that breaks off":        good[:len(good)-3],
-		"something behind the JSON":   good + "}",
+		"an invalid payload":     change(t, good, "payload.status", `7`),
+		"another invalid member": change(t, good, "timestamp", `"now"`),
+		"an unknown type":        change(t, good, "type", `"x"`),
+		"another version":        change(t, good, "protocol_version", `"2.0"`),
+		"truncated JSON":         good[:len(good)-3],
+		"data after the JSON":    good + "}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -286,10 +287,10 @@ func TestWhatCouldBeReadIsHandedBack(t *testing.T) {
 	}
 }
 
-func TestAnotherVersionIsAnsweredWith5006(t *testing.T) {
+func TestUnsupportedVersionIs5006(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"2.0", "1.1", "0.9"} {
-		// What else such a message holds cannot be judged here.
+		// The rest of such a message cannot be checked.
 		_, err := envelope.Parse([]byte(`{"protocol_version":"` + version + `","payload":7}`))
 		requireProblem(t, err, "protocol_version", "must be 1.0, not "+version)
 		var e *envelope.Error

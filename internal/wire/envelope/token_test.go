@@ -9,7 +9,7 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-func TestTakeTokenLeavesTheOtherCustomFields(t *testing.T) {
+func TestRemoveTokenKeepsOtherFields(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ custom, token, left string }{
 		{`{"auth_token":"t"}`, "t", `{}`},

@@ -38,7 +38,7 @@ func shown(p envelope.Payload) any {
 
 // TestSchemaMatchesCodec checks that the schema has every member that comet writes, and that a
 // message written by the schema is parsed as the same message.
-func TestTheDescriptionKnowsEveryMember(t *testing.T) {
+func TestSchemaMatchesCodec(t *testing.T) {
 	t.Parallel()
 	at, few, task := time.Date(2026, 1, 19, 4, 21, 4, 0, time.UTC), 3, uuid.New()
 	for name, p := range map[string]envelope.Payload{
@@ -72,9 +72,9 @@ func TestTheDescriptionKnowsEveryMember(t *testing.T) {
 				TraceID: uuid.New(), RequestID: uuid.New(), Type: p.Type(), Payload: p, Custom: []byte(`{"a":1}`),
 			})
 			require.NoError(t, err)
-			place := shown(p)
-			require.NoError(t, decode(wrote, place), "%s", wrote)
-			again, err := json.Marshal(place)
+			target := shown(p)
+			require.NoError(t, decode(wrote, target), "%s", wrote)
+			again, err := json.Marshal(target)
 			require.NoError(t, err)
 			want, err := envelope.Parse(wrote)
 			require.NoError(t, err)
