@@ -111,8 +111,8 @@ func TestBudget(t *testing.T) {
 			require.EqualValues(t, 500, errs.From(err).Meta["remaining"], "the largest remaining budget")
 			require.Equal(t, []string{"a0", "a1", "a2"}, h.query(t, "SELECT key FROM events WHERE type = 'agent.budget_exceeded' ORDER BY key"), "each emits one event")
 		}
-		told := func(row string) bool { return strings.HasPrefix(row, "usage_accounts ") }
-		requireSame(t, slices.DeleteFunc(before, told), slices.DeleteFunc(allRows(t, h), told), "Submit")
+		isAccount := func(row string) bool { return strings.HasPrefix(row, "usage_accounts ") }
+		requireSame(t, slices.DeleteFunc(before, isAccount), slices.DeleteFunc(allRows(t, h), isAccount), "Submit")
 	})
 
 	withHarness(t, "fails a queued task after the budget was spent", func(t *testing.T, h *harness) {

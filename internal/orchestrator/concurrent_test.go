@@ -153,9 +153,9 @@ func (f *concurrentRun) work(ctx context.Context, i int) {
 		_, err := f.anyHarness().Join(ctx, id, orchestrator.JoinRequest{Protocol: "plain", Transport: "poll", Concurrency: 1 + i%3})
 		f.requireCode(ctx, err)
 	}
-	told, err := f.anyHarness().Messages(ctx, id, 10)
+	messages, err := f.anyHarness().Messages(ctx, id, 10)
 	f.requireCode(ctx, err)
-	for _, m := range told {
+	for _, m := range messages {
 		_, err := f.anyHarness().Acknowledge(ctx, id, []string{m.ID})
 		f.requireCode(ctx, err)
 		if m.Kind == models.MessageAssign {

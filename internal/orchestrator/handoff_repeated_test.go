@@ -30,9 +30,9 @@ func (h *harness) startSource(t *testing.T) string {
 
 // requireSplitBudget checks how many subtasks a task has, and how much of its budget is left and
 // reserved.
-func requireSplitBudget(t *testing.T, h *harness, id string, parts int, left int64) {
+func requireSplitBudget(t *testing.T, h *harness, id string, subtasks int, left int64) {
 	t.Helper()
-	require.Equal(t, []string{strconv.Itoa(parts)}, h.query(t, "SELECT count(*) FROM tasks WHERE parent_id = '"+id+"'"))
+	require.Equal(t, []string{strconv.Itoa(subtasks)}, h.query(t, "SELECT count(*) FROM tasks WHERE parent_id = '"+id+"'"))
 	task, err := h.Task(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, left, *task.Budget)

@@ -76,10 +76,10 @@ func operator() models.Principal {
 }
 
 // worker registers an agent with the capabilities and joins it.
-func (h *harness) worker(t *testing.T, id string, places int, capabilities ...string) {
+func (h *harness) worker(t *testing.T, id string, concurrency int, capabilities ...string) {
 	t.Helper()
 	h.register(t, id, capabilities...)
-	_, err := h.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", Concurrency: places})
+	_, err := h.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", Concurrency: concurrency})
 	require.NoError(t, err)
 }
 

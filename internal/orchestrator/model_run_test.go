@@ -64,10 +64,10 @@ func newModelRun(t *testing.T, db *storetest.DB, s uint64) *modelRun {
 	t.Helper()
 	// With this poll interval no wake-up may be missing.
 	r := &modelRun{harness: start(t, db, &orchestrator.Options{Poll: time.Hour}), t: t, r: rand.New(rand.NewPCG(s, 4)), m: &model{now: db.Now(), workers: map[string]*modelWorker{}}}
-	for id, places := range map[string]int{"a": 3, "b": 1, "c": 1} {
-		r.worker(t, id, places, "work")
+	for id, concurrency := range map[string]int{"a": 3, "b": 1, "c": 1} {
+		r.worker(t, id, concurrency, "work")
 		r.recordUsage(t, id, 1) // creates its account
-		r.m.workers[id] = &modelWorker{id: id, state: models.WorkerOnline, places: places, used: 1}
+		r.m.workers[id] = &modelWorker{id: id, state: models.WorkerOnline, concurrency: concurrency, used: 1}
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -224,7 +224,7 @@ func (r *modelRun) changePresence(agent string) error {
 	}
 	r.log("join %s", agent)
 	r.m.heartbeat(w, models.WorkerOnline)
-	_, err := r.Join(ctx, agent, orchestrator.JoinRequest{Protocol: "plain", Transport: "poll", Concurrency: w.places})
+	_, err := r.Join(ctx, agent, orchestrator.JoinRequest{Protocol: "plain", Transport: "poll", Concurrency: w.concurrency})
 	return err
 }
 
@@ -327,7 +327,7 @@ func (m *model) rows() (out []string) {
 		if !w.breaker.IsZero() {
 			until = w.breaker.UnixMicro()
 		}
-		out = append(out, fmt.Sprintf("%s %d %d %d %d %d", id, number(string(w.state), "offline", "online", "busy"), w.places, w.inUse, w.failures, until))
+		out = append(out, fmt.Sprintf("%s %d %d %d %d %d", id, number(string(w.state), "offline", "online", "busy"), w.concurrency, w.inUse, w.failures, until))
 		accounts = append(accounts, fmt.Sprintf("%s %d %d", id, w.used, held[id]))
 	}
 	return append(out, accounts...)

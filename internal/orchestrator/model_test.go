@@ -39,11 +39,11 @@ type modelAttempt struct {
 }
 
 type modelWorker struct {
-	id                      string
-	state                   models.WorkerState
-	places, inUse, failures int
-	breaker, lastUsed       time.Time
-	used                    int64
+	id                           string
+	state                        models.WorkerState
+	concurrency, inUse, failures int
+	breaker, lastUsed            time.Time
+	used                         int64
 }
 
 func (t *modelTask) ended() bool { return t.state.Ended() }
@@ -87,7 +87,7 @@ func (m *model) choose(without []string) (w *modelWorker, full bool) {
 		case w.state == models.WorkerOffline || !w.breaker.IsZero():
 		case slices.Contains(without, w.id):
 			passed = true
-		case w.state == models.WorkerBusy || w.inUse >= w.places:
+		case w.state == models.WorkerBusy || w.inUse >= w.concurrency:
 			full = true
 		default:
 			free = append(free, w)
@@ -100,7 +100,7 @@ func (m *model) choose(without []string) (w *modelWorker, full bool) {
 		return nil, full
 	}
 	return slices.MinFunc(free, func(a, b *modelWorker) int {
-		return cmp.Or(a.inUse*100/a.places-b.inUse*100/b.places, a.lastUsed.Compare(b.lastUsed), cmp.Compare(a.id, b.id))
+		return cmp.Or(a.inUse*100/a.concurrency-b.inUse*100/b.concurrency, a.lastUsed.Compare(b.lastUsed), cmp.Compare(a.id, b.id))
 	}), false
 }
 

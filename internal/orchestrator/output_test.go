@@ -113,9 +113,9 @@ func TestChunkedOutput(t *testing.T) {
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Log: []byte("log "), Chunk: &orchestrator.Chunk{Data: []byte("piece")}})
 		require.NoError(t, err)
-		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Output: []byte("whole")})
+		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Output: []byte("complete")})
 		require.NoError(t, err)
-		require.Equal(t, "whole", h.output(t, id, models.StreamResult))
+		require.Equal(t, "complete", h.output(t, id, models.StreamResult))
 		require.Equal(t, "log piece", h.output(t, id, models.StreamLog))
 	})
 

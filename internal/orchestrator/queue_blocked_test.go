@@ -16,13 +16,13 @@ import (
 // blocked is the number of queues that cannot be served: more than fit into one transaction.
 const blocked = 40
 
-// blockQueues makes queues in which tasks of the highest priority wait for full agents; taker
+// blockQueues makes queues in which tasks of the highest priority wait for full agents; filler
 // assigns the tasks that fill the agents.
-func (h *harness) blockQueues(t *testing.T, taker *harness) (ids []string) {
+func (h *harness) blockQueues(t *testing.T, filler *harness) (ids []string) {
 	t.Helper()
 	for i := range blocked {
 		capability := fmt.Sprintf("work-%d", i)
-		require.Equal(t, models.NotWaiting, taker.submit(t, capability, longTimeout).WaitingFor)
+		require.Equal(t, models.NotWaiting, filler.submit(t, capability, longTimeout).WaitingFor)
 		task := h.submit(t, capability, withPriority(3))
 		require.Equal(t, models.WaitForWorker, task.WaitingFor)
 		ids = append(ids, task.ID)
@@ -137,14 +137,14 @@ func TestQueueWithBudgets(t *testing.T) {
 		requireHeld(t, h, "rich", 0)
 		h.requireQueued(t, dear)
 		h.db.Clock.Advance(time.Millisecond)
-		behind := h.submit(t, "work", nil).ID
+		last := h.submit(t, "work", nil).ID
 
 		_, err = there.Complete(t.Context(), "rich", taken, orchestrator.Result{})
 		require.NoError(t, err)
 		h.OnWake(orchestrator.WakeQueue, "") // the wake-up arrives
 		h.waitUntilAssigned(t, dear[0], "rich")
 		requireHeld(t, h, "rich", 1000)
-		h.requireQueued(t, append(dear[1:], behind))
+		h.requireQueued(t, append(dear[1:], last))
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})

@@ -208,8 +208,8 @@ func TestSession(t *testing.T) {
 		require.NoError(t, err)
 		_, err = h.OpenSession(t.Context(), owner, "s", nil)
 		require.Equal(t, errs.Conflict, errs.CodeOf(err))
-		stranger := models.Principal{TokenID: "stranger", Scopes: owner.Scopes}
-		_, err = h.Submit(t.Context(), stranger, orchestrator.Submission{Capabilities: []string{"work"}, SessionID: "s"}, nil)
+		other := models.Principal{TokenID: "other", Scopes: owner.Scopes}
+		_, err = h.Submit(t.Context(), other, orchestrator.Submission{Capabilities: []string{"work"}, SessionID: "s"}, nil)
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 		out, err := h.Submit(t.Context(), owner, orchestrator.Submission{Capabilities: []string{"work"}, SessionID: "s", Override: orchestrator.Override{TimeoutMS: 1000 * 3600 * 24}}, nil)
 		require.NoError(t, err)

@@ -158,17 +158,17 @@ func requireLegalEvents(t *testing.T, h *harness) {
 	for _, task := range tasks {
 		all, err := h.db.Timeline(t.Context(), task.ID, 1000)
 		require.NoError(t, err)
-		last, told := none, make([]string, 0, len(all))
+		last, types := none, make([]string, 0, len(all))
 		for _, e := range all {
-			told = append(told, string(e.Type))
-			require.Contains(t, follow[last], e.Type, "%s: %s", task.ID, strings.Join(told, " "))
+			types = append(types, string(e.Type))
+			require.Contains(t, follow[last], e.Type, "%s: %s", task.ID, strings.Join(types, " "))
 			last = e.Type
 			var data models.TaskChanged
 			require.NoError(t, json.Unmarshal(e.Data, &data))
 			require.Equal(t, task.ID, data.TaskID)
 		}
 		if task.State.Ended() {
-			require.Equal(t, task.State, state[last], "%s: %s", task.ID, strings.Join(told, " "))
+			require.Equal(t, task.State, state[last], "%s: %s", task.ID, strings.Join(types, " "))
 		} else {
 			require.NotContains(t, state, last)
 		}

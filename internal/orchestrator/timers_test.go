@@ -283,18 +283,18 @@ func TestSilentWorker(t *testing.T) {
 
 	withHarness(t, "stays online on a newer connection", func(t *testing.T, h *harness) {
 		h.register(t, "a", "work")
-		for _, line := range []string{"old", "new"} {
-			_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", ConnectionID: line})
+		for _, connection := range []string{"old", "new"} {
+			_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", ConnectionID: connection})
 			require.NoError(t, err)
 		}
 		for _, c := range []struct {
-			line string
-			want models.WorkerState
+			connection string
+			want       models.WorkerState
 		}{{"old", models.WorkerOnline}, {"new", models.WorkerOffline}} {
-			require.NoError(t, h.Disconnect(t.Context(), "a", c.line))
+			require.NoError(t, h.Disconnect(t.Context(), "a", c.connection))
 			w, err := h.Worker(t.Context(), "a")
 			require.NoError(t, err)
-			require.Equal(t, c.want, w.State, "the %s connection has ended", c.line)
+			require.Equal(t, c.want, w.State, "the %s connection has ended", c.connection)
 		}
 	})
 }

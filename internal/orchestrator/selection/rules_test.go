@@ -174,13 +174,13 @@ func TestRequestWithoutCapabilities(t *testing.T) {
 		rejected   []string
 		considered int
 	}{
-		"an agent":                     {selection.Request{AgentID: "w3"}, []string{"w3"}, nil, 1},
-		"a type":                       {selection.Request{AgentType: "infra"}, []string{"w1", "w2"}, nil, 2},
-		"an agent of a type":           {selection.Request{AgentID: "w2", AgentType: "infra"}, []string{"w2"}, nil, 1},
-		"an agent of another type":     {selection.Request{AgentID: "w3", AgentType: "infra"}, nil, []string{"w3: wrong_type"}, 1},
-		"an unknown agent":             {selection.Request{AgentID: "w4"}, nil, nil, 0},
-		"an unknown type":              {selection.Request{AgentType: "desktop"}, nil, nil, 0},
-		"nobody, which matches nobody": {selection.Request{SphereID: 1}, nil, nil, 0},
+		"an agent":                        {selection.Request{AgentID: "w3"}, []string{"w3"}, nil, 1},
+		"a type":                          {selection.Request{AgentType: "infra"}, []string{"w1", "w2"}, nil, 2},
+		"an agent of a type":              {selection.Request{AgentID: "w2", AgentType: "infra"}, []string{"w2"}, nil, 1},
+		"an agent of another type":        {selection.Request{AgentID: "w3", AgentType: "infra"}, nil, []string{"w3: wrong_type"}, 1},
+		"an unknown agent":                {selection.Request{AgentID: "w4"}, nil, nil, 0},
+		"an unknown type":                 {selection.Request{AgentType: "desktop"}, nil, nil, 0},
+		"no requirement matches no agent": {selection.Request{SphereID: 1}, nil, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
