@@ -69,7 +69,7 @@ mcp-verify: ## Have MCP clients that others have written use a server (needs Nod
 	tools/mcp-verify/run
 
 .PHONY: examples-verify
-examples-verify: ## Have a server give work to the example that signs its lines (needs Node.js)
+examples-verify: ## Run the workers of examples/v5 with a server (needs Node.js and Python)
 	tools/examples-verify/run
 
 .PHONY: fuzz

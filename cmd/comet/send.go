@@ -130,7 +130,7 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 		defer cancel()
 	}
 	show := newDisplay(s.out.w, s.notes, s.out.format == formatTable)
-	reply, err := c.Ask(awaited, r)
+	reply, err := c.Submit(awaited, r)
 	known := err == nil
 	if known && !reply.Ended {
 		stop := s.follow(awaited, c, r, show)
@@ -200,7 +200,7 @@ func (s *session) interrupted(ctx context.Context, c *agent.Client, r *agent.Req
 
 // refusedRequest gives what the agents' door refuses the codes of other commands.
 func (s *session) refusedRequest(err error) error {
-	var refused *agent.Refused
+	var refused *agent.ResponseError
 	if errors.As(err, &refused) {
 		return &apiError{status: refused.Status, problem: client.Problem{Title: refused.Error()}}
 	}
@@ -208,7 +208,7 @@ func (s *session) refusedRequest(err error) error {
 }
 
 // endOf is nil for work that succeeded.
-func endOf(r agent.Reply) error {
+func endOf(r agent.Response) error {
 	switch {
 	case r.Succeeded:
 		return nil

@@ -25,14 +25,14 @@ func decode(t *testing.T, raw []byte, v any) {
 	require.NoError(t, json.Unmarshal(raw, v), "%s", raw)
 }
 
-// restAsker asks over the neutral API.
-type restAsker struct{ h *babel }
+// restRequester asks over the neutral API.
+type restRequester struct{ h *protocolFixture }
 
-func (restAsker) name() string { return "REST" }
+func (restRequester) name() string { return "REST" }
 
-func (a restAsker) ask(t *testing.T, q question) outcome {
+func (a restRequester) submit(t *testing.T, q testRequest) outcome {
 	t.Helper()
-	body := map[string]any{"capabilities": []string{"custom:" + q.work}, "parameters": map[string]any{"do": q.do, "n": 5}}
+	body := map[string]any{"capabilities": []string{"custom:" + q.capability}, "parameters": map[string]any{"do": q.action, "n": 5}}
 	if q.budget > 0 {
 		body["budget"] = q.budget
 	}
@@ -41,7 +41,7 @@ func (a restAsker) ask(t *testing.T, q question) outcome {
 	}
 	var status int
 	var raw []byte
-	header := append(q.waits(), "Idempotency-Key", uuid.NewString())
+	header := append(q.header(), "Idempotency-Key", uuid.NewString())
 	eventually(t, func() bool { // a busy machine may ask to come again
 		var err error
 		status, raw, err = a.h.do(t.Context(), http.MethodPost, "/api/v1/tasks", body, header...)
@@ -53,20 +53,20 @@ func (a restAsker) ask(t *testing.T, q question) outcome {
 	case http.StatusUnprocessableEntity:
 		return outcome{state: "unsupported"}
 	}
-	var task tongue
+	var task protocolTask
 	decode(t, raw, &task)
 	if q.cancel != nil {
-		q.isBegun(t)
+		q.waitForStart(t)
 		status, raw, err := a.h.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+task.ID+"/cancel", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, status, "%s", raw)
 		return outcome{task: task.ID}
 	}
-	if q.answer != "" {
-		a.h.answerOnce(t, task.ID, q.answer)
+	if q.reply != "" {
+		a.h.replyOnce(t, task.ID, q.reply)
 	}
 	eventually(t, func() bool {
-		task = get[tongue](t, a.h.client, "/api/v1/tasks/"+task.ID+"?wait=20")
+		task = get[protocolTask](t, a.h.client, "/api/v1/tasks/"+task.ID+"?wait=20")
 		return task.State != "new" && task.State != "running"
 	}, "it ends")
 	if task.State == "failed" {
@@ -77,18 +77,18 @@ func (a restAsker) ask(t *testing.T, q question) outcome {
 	return outcome{task.State, string(text), task.ID}
 }
 
-// waits is the header of a request that waits for the end.
-func (q question) waits() []string {
-	if q.cancel != nil || q.answer != "" {
+// header is the header of a request that waits for the end.
+func (q testRequest) header() []string {
+	if q.cancel != nil || q.reply != "" {
 		return nil
 	}
 	return []string{"Prefer", "wait=20"}
 }
 
-// answerOnce answers over the neutral API what a task's worker asks.
-func (h *babel) answerOnce(t *testing.T, task, answer string) {
+// replyOnce answers over the neutral API what a task's worker asks.
+func (h *protocolFixture) replyOnce(t *testing.T, task, answer string) {
 	t.Helper()
-	var d tongue
+	var d protocolTask
 	eventually(t, func() bool { d = h.detail(t, task); return d.Question != nil }, "the worker asks")
 	require.Equal(t, "which format?", d.Question.Text)
 	require.Equal(t, []string{"json", "txt"}, d.Question.Options)
@@ -97,12 +97,12 @@ func (h *babel) answerOnce(t *testing.T, task, answer string) {
 	require.Equal(t, http.StatusOK, status, "%s", raw)
 }
 
-// envelopeAsker asks with a work_request.
-type envelopeAsker struct{ h *babel }
+// envelopeRequester asks with a work_request.
+type envelopeRequester struct{ h *protocolFixture }
 
-func (envelopeAsker) name() string { return "envelope" }
+func (envelopeRequester) name() string { return "envelope" }
 
-func (a envelopeAsker) ask(t *testing.T, q question) outcome {
+func (a envelopeRequester) submit(t *testing.T, q testRequest) outcome {
 	t.Helper()
 	id := uuid.NewString()
 	hints := map[string]any{}
@@ -112,29 +112,29 @@ func (a envelopeAsker) ask(t *testing.T, q question) outcome {
 	if q.silent {
 		hints["max_duration_seconds"] = 1
 	}
-	request := letter("orchestrator", "infra", "work_request", map[string]any{
-		"task_id": id, "work_type": q.work, "parameters": map[string]any{"do": q.do, "n": 5}, "hints": hints,
+	request := newEnvelope("orchestrator", "infra", "work_request", map[string]any{
+		"task_id": id, "work_type": q.capability, "parameters": map[string]any{"do": q.action, "n": 5}, "hints": hints,
 	})
-	if q.whole {
-		return a.askWhole(t, request, id)
+	if q.complete {
+		return a.submitAsAgent(t, request, id)
 	}
-	status, raw := a.post(t, a.h.client, request, q.waits()...)
+	status, raw := a.post(t, a.h.client, request, q.header()...)
 	if q.cancel != nil {
-		q.isBegun(t)
-		a.post(t, a.h.client, letter("orchestrator", "infra", "work_request", map[string]any{
+		q.waitForStart(t)
+		a.post(t, a.h.client, newEnvelope("orchestrator", "infra", "work_request", map[string]any{
 			"task_id": id, "work_type": "cancel_task", "parameters": map[string]any{},
 		}))
 		return outcome{task: id}
 	}
-	if q.answer != "" { // the protocol has no words for a question: the work is running
+	if q.reply != "" { // the protocol has no words for a question: the work is running
 		require.Equal(t, http.StatusAccepted, status)
-		a.h.answerOnce(t, id, q.answer)
+		a.h.replyOnce(t, id, q.reply)
 	}
-	return a.end(t, a.h.client, request, raw, id)
+	return a.waitForEnd(t, a.h.client, request, raw, id)
 }
 
-// end asks again until the work has ended, as one may.
-func (a envelopeAsker) end(t *testing.T, c *client, request word, raw []byte, id string) (got outcome) {
+// waitForEnd asks again until the work has ended, as one may.
+func (a envelopeRequester) waitForEnd(t *testing.T, c *client, request envelopeFrame, raw []byte, id string) (got outcome) {
 	t.Helper()
 	eventually(t, func() bool {
 		if got = a.outcome(t, raw, id); got.state == "underway" {
@@ -145,14 +145,14 @@ func (a envelopeAsker) end(t *testing.T, c *client, request word, raw []byte, id
 	return got
 }
 
-func (envelopeAsker) post(t *testing.T, c *client, e word, header ...string) (status int, raw []byte) {
+func (envelopeRequester) post(t *testing.T, c *client, e envelopeFrame, header ...string) (status int, raw []byte) {
 	t.Helper()
 	status, raw, err := c.do(t.Context(), http.MethodPost, "/api/agent/message", e, header...)
 	require.NoError(t, err)
 	return status, raw
 }
 
-func (envelopeAsker) outcome(t *testing.T, raw []byte, id string) outcome {
+func (envelopeRequester) outcome(t *testing.T, raw []byte, id string) outcome {
 	t.Helper()
 	e, err := envelope.Parse(raw)
 	require.NoError(t, err, "%s", raw)
@@ -175,15 +175,15 @@ func (envelopeAsker) outcome(t *testing.T, raw []byte, id string) outcome {
 	return outcome{"underway", string(raw), id}
 }
 
-// askWhole asks as an agent, which is told a long result in chunks. In the answer over
+// submitAsAgent asks as an agent, which is told a long result in chunks. In the answer over
 // HTTP there is no room for it.
-func (a envelopeAsker) askWhole(t *testing.T, request word, id string) outcome {
+func (a envelopeRequester) submitAsAgent(t *testing.T, request envelopeFrame, id string) outcome {
 	t.Helper()
-	_, token := a.h.hire(t, "scribe", "messages:send")
+	_, token := a.h.registerAgent(t, "scribe", "messages:send")
 	scribe := &client{a.h.url, token, a.h.http}
 	request.From, request.To = "infra", "orchestrator"
 	_, raw := a.post(t, scribe, request, "Prefer", "wait=20")
-	require.Equal(t, outcome{"done", "", id}, a.end(t, scribe, request, raw, id), "in an answer over HTTP there is no room")
+	require.Equal(t, outcome{"done", "", id}, a.waitForEnd(t, scribe, request, raw, id), "in an answer over HTTP there is no room")
 	var text []byte
 	for {
 		var inbox struct{ Messages []json.RawMessage }
@@ -208,13 +208,13 @@ func (a envelopeAsker) askWhole(t *testing.T, request word, id string) outcome {
 	}
 }
 
-// pipeAsker asks as the User of the pipe protocol.
-type pipeAsker struct{ h *babel }
+// v5Requester asks as the User of the pipe protocol.
+type v5Requester struct{ h *protocolFixture }
 
-func (pipeAsker) name() string { return "pipe" }
+func (v5Requester) name() string { return "pipe" }
 
-// say posts lines and returns the lines that answer them.
-func (a pipeAsker) say(t *testing.T, lines string, wait bool) (answers []v5.Message, location string) {
+// post posts lines and returns the lines that answer them.
+func (a v5Requester) post(t *testing.T, lines string, wait bool) (answers []v5.Message, location string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.h.url+"/api/v5/messages", bytes.NewBufferString(lines))
 	require.NoError(t, err)
@@ -237,7 +237,7 @@ func (a pipeAsker) say(t *testing.T, lines string, wait bool) (answers []v5.Mess
 	return answers, resp.Header.Get("Location")
 }
 
-func (a pipeAsker) ask(t *testing.T, q question) outcome {
+func (a v5Requester) submit(t *testing.T, q testRequest) outcome {
 	t.Helper()
 	budget, also := v5.Budget{}, ""
 	if q.budget > 0 {
@@ -246,31 +246,31 @@ func (a pipeAsker) ask(t *testing.T, q question) outcome {
 	if q.silent {
 		also = ";timeout=1"
 	}
-	data := fmt.Sprintf("call=%s;do=%s;n=5%s", q.work, q.do, also)
+	data := fmt.Sprintf("call=%s;do=%s;n=5%s", q.capability, q.action, also)
 	var answers []v5.Message
 	var location string
 	eventually(t, func() bool { // a busy machine may ask to come again
-		answers, location = a.say(t, fmt.Sprintf("M1|User>O1|R|-|P1|N|-|0|-|%s|%s", budget, data), q.cancel == nil)
+		answers, location = a.post(t, fmt.Sprintf("M1|User>O1|R|-|P1|N|-|0|-|%s|%s", budget, data), q.cancel == nil)
 		code := answers[0].Err
 		return location != "" || code != codes.E30 && code != codes.E31 && code != codes.E99
 	}, "it is taken on or refused")
 	first, last := answers[0], answers[len(answers)-1]
 	task := strings.TrimPrefix(location, "/api/v1/tasks/")
 	if q.cancel != nil {
-		q.isBegun(t)
-		gone, _ := a.say(t, fmt.Sprintf("M2|User>O1|U|%s|P1|X|-|0|%s|-|reason=changed my mind", first.Task, first.Context), false)
+		q.waitForStart(t)
+		gone, _ := a.post(t, fmt.Sprintf("M2|User>O1|U|%s|P1|X|-|0|%s|-|reason=changed my mind", first.Task, first.Context), false)
 		require.Equal(t, v5.Ack, gone[0].Type, "%+v", gone)
 		return outcome{task: task}
 	}
-	if q.answer != "" {
+	if q.reply != "" {
 		require.Equal(t, v5.Disambiguate, last.Type, "%+v", answers)
 		require.EqualValues(t, "question=which format?;opt1=json;opt2=txt", last.Data)
-		answers, _ = a.say(t, fmt.Sprintf("M2|User>O1|C|%s|P1|R|-|0|%s|-|choice=opt2", first.Task, first.Context), true)
+		answers, _ = a.post(t, fmt.Sprintf("M2|User>O1|C|%s|P1|R|-|0|%s|-|choice=opt2", first.Task, first.Context), true)
 		last = answers[len(answers)-1]
 	}
 	eventually(t, func() bool { // the same request again is answered with where it is
 		if last.Type == v5.Ack || last.Type == v5.Update {
-			answers, _ = a.say(t, fmt.Sprintf("M3|User>O1|R|%s|P1|N|-|0|%s|%s|%s", first.Task, first.Context, budget, data), true)
+			answers, _ = a.post(t, fmt.Sprintf("M3|User>O1|R|%s|P1|N|-|0|%s|%s|%s", first.Task, first.Context, budget, data), true)
 			if again := answers[len(answers)-1]; again.Type != v5.Failure || !strings.Contains(string(again.Data), "comet cannot handle this now") {
 				last = again
 			}
@@ -280,7 +280,7 @@ func (a pipeAsker) ask(t *testing.T, q question) outcome {
 	return a.outcome(t, last, task)
 }
 
-func (a pipeAsker) outcome(t *testing.T, last v5.Message, task string) outcome {
+func (a v5Requester) outcome(t *testing.T, last v5.Message, task string) outcome {
 	t.Helper()
 	if last.Type == v5.Failure {
 		state, ok := map[codes.Code]string{codes.E17: "too dear", codes.E19: "unsupported", codes.E21: "timeout", codes.E32: "limited"}[last.Err]
@@ -297,7 +297,7 @@ func (a pipeAsker) outcome(t *testing.T, last v5.Message, task string) outcome {
 }
 
 // fetch reads what a reference stands for, page by page, as many as a request may ask for.
-func (a pipeAsker) fetch(t *testing.T, m v5.Message, ref string) string {
+func (a v5Requester) fetch(t *testing.T, m v5.Message, ref string) string {
 	t.Helper()
 	var all strings.Builder
 	for page, of := 1, 1; page <= of; {
@@ -305,7 +305,7 @@ func (a pipeAsker) fetch(t *testing.T, m v5.Message, ref string) string {
 		for n := page; n <= of && len(lines) < 1000; n++ {
 			lines = append(lines, fmt.Sprintf("M3|User>O1|Q|%s|P1|-|-|0|%s|-|ref=%s;page=%d", m.Task, m.Context, ref, n))
 		}
-		answers, _ := a.say(t, strings.Join(lines, "\n"), false)
+		answers, _ := a.post(t, strings.Join(lines, "\n"), false)
 		require.Len(t, answers, len(lines))
 		for _, answer := range answers {
 			require.Equal(t, v5.Success, answer.Type, "%+v", answer)
@@ -326,8 +326,8 @@ func (a pipeAsker) fetch(t *testing.T, m v5.Message, ref string) string {
 	return all.String()
 }
 
-// isBegun waits until the worker of a question works on it.
-func (q question) isBegun(t *testing.T) {
+// waitForStart waits until the worker of a question works on it.
+func (q testRequest) waitForStart(t *testing.T) {
 	t.Helper()
 	select {
 	case <-q.cancel:

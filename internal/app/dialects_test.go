@@ -16,47 +16,47 @@ import (
 	"comet/store/storetest"
 )
 
-// byHand are the kinds of workers that speak PROTOCOL_V5, on a WebSocket or over TCP. The other
+// v5WorkerKinds are the kinds of workers that speak PROTOCOL_V5, on a WebSocket or over TCP. The other
 // kind is the package agent.
-func byHand() []string { return []string{"websocket", "tcp"} }
+func v5WorkerKinds() []string { return []string{"websocket", "tcp"} }
 
 // TestDialectsTogether: whoever asks, in whichever dialect, is served by whoever can do
 // it, in whichever that speaks. Each behaviour is one case for every pair of them. The
 // cases run at once, because most of what some take is a retry's pause.
 func TestDialectsTogether(t *testing.T) {
 	t.Parallel()
-	every := append([]string{"envelope"}, byHand()...)
+	every := append([]string{"envelope"}, v5WorkerKinds()...)
 	behaviours := []struct {
 		rule    string
 		workers []string
-		behaves func(*testing.T, *babel, asker, *hand)
+		behaves func(*testing.T, *protocolFixture, requester, *protocolWorker)
 	}{
-		{"work that is done", every, isDone},
-		{"its progress", every, isFollowed},
+		{"work that is done", every, succeeds},
+		{"its progress", every, reportsProgress},
 		{"work that fails", every, fails},
-		{"work that is silent", every, isSilent},
-		{"work that is done at the second attempt", every, isTriedAgain},
+		{"work that is silent", every, timesOut},
+		{"work that is done at the second attempt", every, isRetried},
 		{"a cancellation", every, isCancelled},
-		{"a budget nobody has", every, isTooDear},
-		{"a budget its worker finds too small", every, isRefused},
-		{"a question of its worker", byHand(), asksBack}, // the envelope protocol has no words for one
-		{"text that a line cannot hold", every, isLong},
-		{"a megabyte", every, isLarge},
+		{"a budget nobody has", every, exceedsBudget},
+		{"a budget its worker finds too small", every, rejectsBudget},
+		{"a question of its worker", v5WorkerKinds(), asksQuestion}, // the envelope protocol has no words for one
+		{"text that a line cannot hold", every, returnsUnsafeText},
+		{"a megabyte", every, returnsLargeText},
 	}
-	inBabel(t, func(t *testing.T, h *babel) {
+	runProtocolFixture(t, func(t *testing.T, h *protocolFixture) {
 		var running sync.WaitGroup
 		defer running.Wait()
-		for _, who := range h.askers() {
+		for _, who := range h.requesters() {
 			for _, b := range behaviours {
 				for _, kind := range b.workers {
 					running.Go(func() {
-						t.Run(who.name()+" to "+kind+"/"+b.rule, func(t *testing.T) { b.behaves(t, h, who, h.worker(t, kind)) })
+						t.Run(who.name()+" to "+kind+"/"+b.rule, func(t *testing.T) { b.behaves(t, h, who, h.newWorker(t, kind)) })
 					})
 				}
 			}
 			running.Go(func() {
 				t.Run(who.name()+"/work that nobody offers", func(t *testing.T) {
-					got := who.ask(t, question{work: "fly", do: "ok"})
+					got := who.submit(t, testRequest{capability: "fly", action: "ok"})
 					require.Equal(t, "unsupported", got.state, "%+v", got)
 				})
 			})
@@ -65,28 +65,28 @@ func TestDialectsTogether(t *testing.T) {
 }
 
 // The behaviours.
-func isDone(t *testing.T, h *babel, who asker, w *hand) {
-	got := who.ask(t, question{work: w.id, do: "ok", budget: 100})
+func succeeds(t *testing.T, h *protocolFixture, who requester, w *protocolWorker) {
+	got := who.submit(t, testRequest{capability: w.id, action: "ok", budget: 100})
 	require.Equal(t, "done", got.state, "%+v", got)
 	require.Equal(t, "n is 5", got.text)
 	require.EqualValues(t, 30, h.detail(t, got.task).Tokens, "its agent has used so many")
 }
 
-func isFollowed(t *testing.T, h *babel, who asker, w *hand) {
-	got := who.ask(t, question{work: w.id, do: "progress"})
+func reportsProgress(t *testing.T, h *protocolFixture, who requester, w *protocolWorker) {
+	got := who.submit(t, testRequest{capability: w.id, action: "progress"})
 	require.Equal(t, "done", got.state, "%+v", got)
 	require.Equal(t, "half of it", h.detail(t, got.task).StepName)
 }
 
-func fails(t *testing.T, h *babel, who asker, w *hand) {
-	got := who.ask(t, question{work: w.id, do: "fail"})
+func fails(t *testing.T, h *protocolFixture, who requester, w *protocolWorker) {
+	got := who.submit(t, testRequest{capability: w.id, action: "fail"})
 	require.Equal(t, "failed", got.state, "%+v", got)
 	require.Equal(t, "failed", h.detail(t, got.task).State)
 }
 
-// isSilent: each dialect has its own number of attempts.
-func isSilent(t *testing.T, h *babel, who asker, w *hand) {
-	got := who.ask(t, question{work: w.id, do: "silent", silent: true})
+// timesOut: each dialect has its own number of attempts.
+func timesOut(t *testing.T, h *protocolFixture, who requester, w *protocolWorker) {
+	got := who.submit(t, testRequest{capability: w.id, action: "silent", silent: true})
 	require.Equal(t, "timeout", got.state, "%+v", got)
 	d := h.detail(t, got.task)
 	require.Equal(t, "timeout", *d.Failure)
@@ -95,14 +95,14 @@ func isSilent(t *testing.T, h *babel, who asker, w *hand) {
 	}[who.name()], d.attempts())
 }
 
-func isTriedAgain(t *testing.T, h *babel, who asker, w *hand) {
-	got := who.ask(t, question{work: w.id, do: "retry", budget: 100})
+func isRetried(t *testing.T, h *protocolFixture, who requester, w *protocolWorker) {
+	got := who.submit(t, testRequest{capability: w.id, action: "retry", budget: 100})
 	require.Equal(t, "done", got.state, "%+v", got)
 	require.Equal(t, "n is 5", got.text)
 	d := h.detail(t, got.task)
 	require.Equal(t, []string{"failed", "succeeded"}, d.attempts())
 	require.EqualValues(t, 30, d.Tokens)
-	if told := w.told(); w.isPlain() { // the others are not told of the attempts before
+	if told := w.receivedRequests(); w.speaksV5() { // the others are not told of the attempts before
 		require.Len(t, told, 2)
 		_, first := told[0].Data.Get("retry")
 		require.False(t, first)
@@ -111,23 +111,23 @@ func isTriedAgain(t *testing.T, h *babel, who asker, w *hand) {
 	}
 }
 
-func isCancelled(t *testing.T, h *babel, who asker, w *hand) {
-	got := who.ask(t, question{work: w.id, do: "hang", cancel: w.begun})
+func isCancelled(t *testing.T, h *protocolFixture, who requester, w *protocolWorker) {
+	got := who.submit(t, testRequest{capability: w.id, action: "hang", cancel: w.started})
 	require.Equal(t, "cancelled", h.detail(t, got.task).State)
-	require.Equal(t, w.id, <-w.ended, "the worker is told")
+	require.Equal(t, w.id, <-w.stopped, "the worker is told")
 }
 
-func isTooDear(t *testing.T, _ *babel, who asker, w *hand) {
-	require.Equal(t, "too dear", who.ask(t, question{work: w.id, do: "ok", budget: 9000}).state)
-	require.Empty(t, w.told(), "the ledger has said no")
+func exceedsBudget(t *testing.T, _ *protocolFixture, who requester, w *protocolWorker) {
+	require.Equal(t, "too dear", who.submit(t, testRequest{capability: w.id, action: "ok", budget: 9000}).state)
+	require.Empty(t, w.receivedRequests(), "the ledger has said no")
 }
 
-// isRefused: E17 is of the budget. An envelope has only 5005, one of the worker's own
+// rejectsBudget: E17 is of the budget. An envelope has only 5005, one of the worker's own
 // limits, whose name the other dialects do not have.
-func isRefused(t *testing.T, h *babel, who asker, w *hand) {
-	got := who.ask(t, question{work: w.id, do: "too much", budget: 20})
+func rejectsBudget(t *testing.T, h *protocolFixture, who requester, w *protocolWorker) {
+	got := who.submit(t, testRequest{capability: w.id, action: "too much", budget: 20})
 	d := h.detail(t, got.task)
-	if w.isPlain() {
+	if w.speaksV5() {
 		require.Equal(t, []string{"budget_exceeded", "too dear"}, []string{*d.Failure, got.state}, "%+v", got)
 		require.Equal(t, []string{"failed"}, d.attempts(), "it would be too dear again")
 		if who.name() == "pipe" {
@@ -143,25 +143,25 @@ func isRefused(t *testing.T, h *babel, who asker, w *hand) {
 	require.Equal(t, want, got.state, "%+v", got)
 }
 
-func asksBack(t *testing.T, h *babel, who asker, w *hand) {
-	got := who.ask(t, question{work: w.id, do: "ask", answer: "txt"})
+func asksQuestion(t *testing.T, h *protocolFixture, who requester, w *protocolWorker) {
+	got := who.submit(t, testRequest{capability: w.id, action: "ask", reply: "txt"})
 	require.Equal(t, "done", got.state, "%+v", got)
 	require.Equal(t, "in txt", got.text)
 	require.Equal(t, []string{"succeeded"}, h.detail(t, got.task).attempts(), "it is the same attempt")
 }
 
-// long1 is what no line of the pipe protocol can hold.
-const long1 = "a | b > c \"d\"\n"
+// unsafeText is what no line of the pipe protocol can hold.
+const unsafeText = "a | b > c \"d\"\n"
 
-func isLong(t *testing.T, _ *babel, who asker, w *hand) {
-	got := who.ask(t, question{work: w.id, do: "long"})
+func returnsUnsafeText(t *testing.T, _ *protocolFixture, who requester, w *protocolWorker) {
+	got := who.submit(t, testRequest{capability: w.id, action: "long"})
 	require.Equal(t, "done", got.state, "%+v", got)
-	require.Equal(t, strings.Repeat(long1, 300), got.text)
+	require.Equal(t, strings.Repeat(unsafeText, 300), got.text)
 }
 
-// large is longer than what an envelope has room for. Its characters are of four bytes,
+// largeText is longer than what an envelope has room for. Its characters are of four bytes,
 // because a line counts characters.
-func large() string {
+func largeText() string {
 	length := 1 << 20
 	if len(buildFlags()) > 0 { // each page takes long
 		length = 300 << 10
@@ -176,43 +176,43 @@ func large() string {
 	return b.String()
 }
 
-func isLarge(t *testing.T, _ *babel, who asker, w *hand) {
-	got := who.ask(t, question{work: w.id, do: "large", whole: true})
+func returnsLargeText(t *testing.T, _ *protocolFixture, who requester, w *protocolWorker) {
+	got := who.submit(t, testRequest{capability: w.id, action: "large", complete: true})
 	require.Equal(t, "done", got.state, "%+v", got)
-	require.Zero(t, strings.Compare(got.text, large()), "%d of %d bytes", len(got.text), len(large()))
+	require.Zero(t, strings.Compare(got.text, largeText()), "%d of %d bytes", len(got.text), len(largeText()))
 }
 
-// question is what is asked for.
-type question struct {
-	work, do string
-	budget   int64
+// testRequest is what is asked for.
+type testRequest struct {
+	capability, action string
+	budget             int64
 	// cancel takes it back once it receives.
 	cancel <-chan string
 	// silent allows the shortest silence there is.
 	silent bool
-	// answer answers what is asked back.
-	answer string
-	// whole fetches a result that has no room in one message.
-	whole bool
+	// reply answers what is asked back.
+	reply string
+	// complete fetches a result that has no room in one message.
+	complete bool
 }
 
 // outcome is what came of it, in words that are of no dialect.
 type outcome struct{ state, text, task string }
 
-// asker asks in one dialect.
-type asker interface {
+// requester asks in one dialect.
+type requester interface {
 	name() string
-	ask(t *testing.T, q question) outcome
+	submit(t *testing.T, q testRequest) outcome
 }
 
-// babel is a house in which all dialects are spoken.
-type babel struct {
+// protocolFixture is a house in which all dialects are spoken.
+type protocolFixture struct {
 	*client
-	text  string       // where TCP is taken
-	hired atomic.Int64 // agents
+	v5Addr string       // where TCP is taken
+	agents atomic.Int64 // agents
 }
 
-type tongue struct {
+type protocolTask struct {
 	State, ID string
 	Failure   *string
 	Error     string
@@ -225,51 +225,53 @@ type tongue struct {
 	}
 }
 
-func (d tongue) attempts() (states []string) {
+func (d protocolTask) attempts() (states []string) {
 	for _, a := range d.Attempts {
 		states = append(states, a.State)
 	}
 	return states
 }
 
-func (h *babel) detail(t *testing.T, task string) tongue {
+func (h *protocolFixture) detail(t *testing.T, task string) protocolTask {
 	t.Helper()
-	return get[tongue](t, h.client, "/api/v1/tasks/"+task)
+	return get[protocolTask](t, h.client, "/api/v1/tasks/"+task)
 }
 
-func (h *babel) askers() []asker { return []asker{restAsker{h}, envelopeAsker{h}, pipeAsker{h}} }
+func (h *protocolFixture) requesters() []requester {
+	return []requester{restRequester{h}, envelopeRequester{h}, v5Requester{h}}
+}
 
-// inBabel runs a test in such a house on every database.
-func inBabel(t *testing.T, fn func(t *testing.T, h *babel)) {
+// runProtocolFixture runs a test in such a house on every database.
+func runProtocolFixture(t *testing.T, fn func(t *testing.T, h *protocolFixture)) {
 	t.Helper()
 	for _, name := range storetest.Databases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := configured(t, name)
-			cfg.Links.V5Listen, cfg.Log.Level = "127.0.0.1:0", "warn"
+			cfg.Transport.V5Listen, cfg.Log.Level = "127.0.0.1:0", "warn"
 			a, err := app.New(t.Context(), cfg, nil)
 			require.NoError(t, err)
 			require.NoError(t, a.Start(t.Context()))
 			t.Cleanup(func() { require.NoError(t, a.Stop(context.Background())) })
-			fn(t, &babel{client: newClient(t, a.URL(), adminToken(t, cfg.Data)), text: a.V5Addr()})
+			fn(t, &protocolFixture{client: newClient(t, a.URL(), adminToken(t, cfg.Data)), v5Addr: a.V5Addr()})
 		})
 	}
 }
 
-// hire registers an agent of small means and returns its id and its token, which has a
+// registerAgent registers an agent of small means and returns its id and its token, which has a
 // scope.
-func (h *babel) hire(t *testing.T, name, scope string) (id, token string) {
+func (h *protocolFixture) registerAgent(t *testing.T, name, scope string) (id, token string) {
 	t.Helper()
-	id = fmt.Sprintf("%s-%d", name, h.hired.Add(1))
-	h.make(t, "/api/v1/agents", map[string]any{
+	id = fmt.Sprintf("%s-%d", name, h.agents.Add(1))
+	h.create(t, "/api/v1/agents", map[string]any{
 		"id": id, "name": id, "level": 2, "parent_id": "orch-my-team", "sphere_id": 8, "frequency_hz": 555,
 		"capabilities": []string{"custom:" + id}, "type": "infra", "token_budget": 5000,
 	})
-	return id, h.make(t, "/api/v1/tokens", map[string]any{"name": id, "scopes": []string{scope}, "agent_id": id}).Token
+	return id, h.create(t, "/api/v1/tokens", map[string]any{"name": id, "scopes": []string{scope}, "agent_id": id}).Token
 }
 
-// make posts what makes something.
-func (h *babel) make(t *testing.T, path string, body any) (made struct{ Token string }) {
+// create posts what makes something.
+func (h *protocolFixture) create(t *testing.T, path string, body any) (made struct{ Token string }) {
 	t.Helper()
 	status, raw, err := h.do(t.Context(), http.MethodPost, path, body)
 	require.NoError(t, err)

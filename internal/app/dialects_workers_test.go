@@ -22,62 +22,62 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// hand is a worker of one kind. It tells of work that it hangs at, and that it was told
+// protocolWorker is a worker of one kind. It tells of work that it hangs at, and that it was told
 // to end.
-type hand struct {
-	id, kind     string
-	begun, ended chan string
-	over         chan struct{} // closed when its test is
+type protocolWorker struct {
+	id, kind         string
+	started, stopped chan string
+	testEnded        chan struct{} // closed when its test is
 
-	mu     sync.Mutex
-	orders []v5.Message
-	asked  v5.Message   // what it has asked something about
-	runs   atomic.Int64 // of the function, where it is one of the package
+	mu         sync.Mutex
+	requests   []v5.Message
+	questioned v5.Message   // what it has asked something about
+	runs       atomic.Int64 // of the function, where it is one of the package
 }
 
-// isPlain reports whether it speaks the pipe protocol by hand.
-func (w *hand) isPlain() bool { return slices.Contains(byHand(), w.kind) }
+// speaksV5 reports whether it speaks the pipe protocol by hand.
+func (w *protocolWorker) speaksV5() bool { return slices.Contains(v5WorkerKinds(), w.kind) }
 
-// told is the work that it was given, where it reads the lines itself.
-func (w *hand) told() []v5.Message {
+// receivedRequests is the work that it was given, where it reads the lines itself.
+func (w *protocolWorker) receivedRequests() []v5.Message {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.orders)
+	return slices.Clone(w.requests)
 }
 
-// worker is a new one of a kind. It has its work to itself.
-func (h *babel) worker(t *testing.T, kind string) *hand {
+// newWorker is a new one of a kind. It has its work to itself.
+func (h *protocolFixture) newWorker(t *testing.T, kind string) *protocolWorker {
 	t.Helper()
-	id, token := h.hire(t, kind, "agents:write")
-	w := &hand{id: id, kind: kind, begun: make(chan string, 10), ended: make(chan string, 10), over: make(chan struct{})}
+	id, token := h.registerAgent(t, kind, "agents:write")
+	w := &protocolWorker{id: id, kind: kind, started: make(chan string, 10), stopped: make(chan string, 10), testEnded: make(chan struct{})}
 	switch kind {
 	case "envelope":
-		h.goWorker(t, w, token)
+		h.startAgent(t, w, token)
 	default:
-		h.pipeWorker(t, w, token)
+		h.startV5Worker(t, w, token)
 	}
 	eventually(t, func() bool { return h.online(t, id) }, "the worker is there")
 	return w
 }
 
-// goWorker is one of the package agent.
-func (h *babel) goWorker(t *testing.T, w *hand, token string) {
+// startAgent is one of the package agent.
+func (h *protocolFixture) startAgent(t *testing.T, w *protocolWorker, token string) {
 	t.Helper()
 	a, err := comet.New(h.url, token, &comet.Options{Concurrency: 4, Drain: -1, KeepAlive: -1})
 	require.NoError(t, err)
-	a.Handle(w.id, w.work)
+	a.Handle(w.id, w.handle)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = a.Run(ctx) })
 	t.Cleanup(func() {
-		close(w.over)
+		close(w.testEnded)
 		cancel()
 		running.Wait()
 	})
 }
 
-// work is the function of a worker of the package.
-func (w *hand) work(ctx context.Context, work *comet.Work) (comet.Result, error) {
+// handle is the function of a worker of the package.
+func (w *protocolWorker) handle(ctx context.Context, work *comet.Work) (comet.Result, error) {
 	var p struct {
 		Do string
 		N  int
@@ -103,79 +103,79 @@ func (w *hand) work(ctx context.Context, work *comet.Work) (comet.Result, error)
 	case "fail":
 		return comet.Result{ExitCode: 3, Output: "no luck"}, nil
 	case "long":
-		return comet.Result{Output: strings.Repeat(long1, 300)}, nil
+		return comet.Result{Output: strings.Repeat(unsafeText, 300)}, nil
 	case "large":
-		return comet.Result{Output: large()}, nil
+		return comet.Result{Output: largeText()}, nil
 	case "hang":
-		w.begun <- w.id
+		w.started <- w.id
 		<-ctx.Done()
-		w.ended <- w.id
+		w.stopped <- w.id
 		return comet.Result{}, context.Cause(ctx)
 	case "silent": // whatever it is told
-		<-w.over
+		<-w.testEnded
 	}
 	return comet.Result{Output: fmt.Sprint("n is ", p.N)}, nil
 }
 
-// pipeLine is a line of the pipe protocol, over TCP or a WebSocket.
-type pipeLine struct {
+// v5Conn is a line of the pipe protocol, over TCP or a WebSocket.
+type v5Conn struct {
 	send  func(line string) error
 	next  func() (string, error)
 	close func()
 }
 
-func (h *babel) dial(t *testing.T, kind, token string) pipeLine {
+func (h *protocolFixture) dialV5(t *testing.T, kind, token string) v5Conn {
 	t.Helper()
 	if kind == "tcp" {
-		line, err := dialText(t.Context(), h.text)
+		line, err := dialV5TCP(t.Context(), h.v5Addr)
 		require.NoError(t, err)
 		return line
 	}
-	line, err := dialWebSocket(context.Background(), h.url, token)
+	line, err := dialV5WebSocket(context.Background(), h.url, token)
 	require.NoError(t, err)
 	return line
 }
 
-func dialWebSocket(ctx context.Context, url, token string) (pipeLine, error) {
+func dialV5WebSocket(ctx context.Context, url, token string) (v5Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	conn, resp, err := websocket.Dial(ctx, url+"/api/agent/connect", &websocket.DialOptions{
 		Subprotocols: []string{"v5"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
 	})
 	if err != nil {
 		cancel()
-		return pipeLine{}, err
+		return v5Conn{}, err
 	}
 	if resp.Body != nil {
 		_ = resp.Body.Close()
 	}
 	if conn.Subprotocol() != "v5" {
 		cancel()
-		return pipeLine{}, fmt.Errorf("the server chose the subprotocol %q", conn.Subprotocol())
+		return v5Conn{}, fmt.Errorf("the server chose the subprotocol %q", conn.Subprotocol())
 	}
-	return pipeLine{
+	return v5Conn{
 		func(line string) error { return conn.Write(ctx, websocket.MessageText, []byte(line)) },
 		func() (string, error) { _, line, err := conn.Read(ctx); return string(line), err },
 		cancel,
 	}, nil
 }
 
-func dialText(ctx context.Context, address string) (pipeLine, error) {
+func dialV5TCP(ctx context.Context, address string) (v5Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return pipeLine{}, err
+		return v5Conn{}, err
 	}
 	in := bufio.NewReader(conn)
-	return pipeLine{
+	return v5Conn{
 		func(line string) error { _, err := io.WriteString(conn, line+"\n"); return err },
 		func() (string, error) { line, err := in.ReadString('\n'); return strings.TrimSuffix(line, "\n"), err },
 		func() { _ = conn.Close() },
 	}, nil
 }
 
-// pipeWorker is a worker as simple as one can be: it says J, and answers what comes.
-func (h *babel) pipeWorker(t *testing.T, w *hand, token string) {
+// startV5Worker is a worker as simple as one can be: it says J, and answers what comes.
+func (h *protocolFixture) startV5Worker(t *testing.T, w *protocolWorker, token string) {
 	t.Helper()
-	line := h.dial(t, w.kind, token)
+	line := h.dialV5(t, w.kind, token)
 	join := "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:" + w.id + ";concurrency=4"
 	if w.kind == "tcp" {
 		join += ";token=" + token
@@ -196,11 +196,11 @@ func (h *babel) pipeWorker(t *testing.T, w *hand, token string) {
 			}
 			m, err := v5.Parse(text)
 			if err != nil {
-				w.ended <- "a line that is none: " + text
+				w.stopped <- "a line that is none: " + text
 				return
 			}
 			if m.Type == v5.Failure {
-				w.ended <- "it is refused: " + text
+				w.stopped <- "it is refused: " + text
 				return
 			}
 			for _, answer := range w.respond(m) {
@@ -210,7 +210,7 @@ func (h *babel) pipeWorker(t *testing.T, w *hand, token string) {
 					err = line.send(said)
 				}
 				if err != nil {
-					w.ended <- err.Error()
+					w.stopped <- err.Error()
 					return
 				}
 			}
@@ -223,77 +223,77 @@ func (h *babel) pipeWorker(t *testing.T, w *hand, token string) {
 }
 
 // respond is what the worker says to a message.
-func (w *hand) respond(m v5.Message) []v5.Message {
+func (w *protocolWorker) respond(m v5.Message) []v5.Message {
 	switch {
 	case m.Type == v5.Update && m.State == v5.Cancelled:
-		w.ended <- w.id
+		w.stopped <- w.id
 		return nil
 	case m.Type == v5.Clarify:
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		answer, _ := m.Data.Get("answer")
-		return []v5.Message{saying(w.asked, v5.Success, v5.Done, "in "+answer)}
+		return []v5.Message{v5Reply(w.questioned, v5.Success, v5.Done, "in "+answer)}
 	case m.Type != v5.Request:
 		return nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.orders = append(w.orders, m)
+	w.requests = append(w.requests, m)
 	do, _ := m.Data.Get("do")
-	if do == "retry" && len(w.orders) == 1 {
-		return []v5.Message{failing(m, codes.E32, "desc=not now")}
+	if do == "retry" && len(w.requests) == 1 {
+		return []v5.Message{v5Failure(m, codes.E32, "desc=not now")}
 	}
 	switch do {
 	case "ok", "retry":
-		return []v5.Message{done(m)}
+		return []v5.Message{v5Done(m)}
 	case "progress":
-		return []v5.Message{saying(m, v5.Update, v5.Running, "progress=50%;step=half of it"), done(m)}
+		return []v5.Message{v5Reply(m, v5.Update, v5.Running, "progress=50%;step=half of it"), v5Done(m)}
 	case "ask":
-		w.asked = m
-		return []v5.Message{saying(m, v5.Clarify, v5.Running, "question=which format?;options=json,txt")}
+		w.questioned = m
+		return []v5.Message{v5Reply(m, v5.Clarify, v5.Running, "question=which format?;options=json,txt")}
 	case "too much":
-		return []v5.Message{failing(m, codes.E17, "desc=budget insufficient;needed=150;have=20")}
+		return []v5.Message{v5Failure(m, codes.E17, "desc=budget insufficient;needed=150;have=20")}
 	case "long":
-		return inPieces(m, strings.Repeat(long1, 300), 108, func(text string) string {
+		return v5Pieces(m, strings.Repeat(unsafeText, 300), 108, func(text string) string {
 			return "enc=base64;text=" + base64.StdEncoding.EncodeToString([]byte(text))
 		})
 	case "large":
-		return inPieces(m, large(), 180, func(text string) string { return `text="` + text + `"` })
+		return v5Pieces(m, largeText(), 180, func(text string) string { return `text="` + text + `"` })
 	case "silent":
 		return nil
 	case "hang":
-		w.begun <- w.id
-		return []v5.Message{saying(m, v5.Ack, v5.Running, "-")}
+		w.started <- w.id
+		return []v5.Message{v5Reply(m, v5.Ack, v5.Running, "-")}
 	}
-	return []v5.Message{failing(m, codes.E99, "desc=no luck")}
+	return []v5.Message{v5Failure(m, codes.E99, "desc=no luck")}
 }
 
-func saying(m v5.Message, t v5.Type, s v5.State, data string) v5.Message {
+func v5Reply(m v5.Message, t v5.Type, s v5.State, data string) v5.Message {
 	out := v5.Reply(m, m.To, 1, t, v5.Data(data))
 	out.State = s
 	return out
 }
 
-func failing(m v5.Message, code codes.Code, data string) v5.Message {
-	out := saying(m, v5.Failure, v5.Failed, data)
+func v5Failure(m v5.Message, code codes.Code, data string) v5.Message {
+	out := v5Reply(m, v5.Failure, v5.Failed, data)
 	out.Err = code
 	return out
 }
 
-// done is a result for which 30 tokens of the budget were used.
-func done(m v5.Message) v5.Message {
+// v5Done is a result for which 30 tokens of the budget were used.
+func v5Done(m v5.Message) v5.Message {
 	n, _ := m.Data.Get("n")
-	out := saying(m, v5.Success, v5.Done, "n is "+n)
+	out := v5Reply(m, v5.Success, v5.Done, "n is "+n)
 	if left, ok := m.Budget.Tokens(); ok {
 		out.Budget = v5.NewBudget(int64(left) - 30)
 	}
 	return out
 }
 
-// inPieces is a result that DATA has no room for, in pieces of so many characters.
-func inPieces(m v5.Message, text string, size int, written func(string) string) (all []v5.Message) {
+// v5Pieces is a result that DATA has no room for, in pieces of so many characters.
+func v5Pieces(m v5.Message, text string, size int, written func(string) string) (all []v5.Message) {
 	for piece := range slices.Chunk([]rune(text), size) {
-		all = append(all, saying(m, v5.Update, v5.Running, fmt.Sprintf("part=%d;%s", len(all)+1, written(string(piece)))))
+		all = append(all, v5Reply(m, v5.Update, v5.Running, fmt.Sprintf("part=%d;%s", len(all)+1, written(string(piece)))))
 	}
-	return append(all, saying(m, v5.Success, v5.Done, fmt.Sprintf("src=#REF:%s:raw;parts=%d", m.Task, len(all))))
+	return append(all, v5Reply(m, v5.Success, v5.Done, fmt.Sprintf("src=#REF:%s:raw;parts=%d", m.Task, len(all))))
 }

@@ -13,11 +13,11 @@ import (
 	comet "comet/agent"
 )
 
-// printed is an example of the document in the first example's envelope.
-type printed map[string]any
+// documentMessage is an example of the document in the first example's envelope.
+type documentMessage map[string]any
 
-// document returns the examples by name (Chiffon, in the document's order).
-func document(t *testing.T) map[string]string {
+// documentExamples returns the examples by name (Chiffon, in the document's order).
+func documentExamples(t *testing.T) map[string]string {
 	t.Helper()
 	archive, err := txtar.ParseFile("../wire/envelope/testdata/document.txtar")
 	require.NoError(t, err)
@@ -31,11 +31,11 @@ func document(t *testing.T) map[string]string {
 	return all
 }
 
-// wrapped puts a fragment into the first example's envelope, as a message about a task.
+// wrapExample puts a fragment into the first example's envelope, as a message about a task.
 // Reports are an agent's: they go the other way.
-func wrapped(t *testing.T, all map[string]string, name string, task uuid.UUID, request string) printed {
+func wrapExample(t *testing.T, all map[string]string, name string, task uuid.UUID, request string) documentMessage {
 	t.Helper()
-	var p, fragment printed
+	var p, fragment documentMessage
 	require.NoError(t, json.Unmarshal([]byte(all["full-envelope"]), &p))
 	text := strings.ReplaceAll(all[name], `"..."`, `"`+task.String()+`"`)
 	if strings.HasPrefix(text, `"hints"`) {
@@ -65,9 +65,9 @@ func TestTheDocumentsExamples(t *testing.T) {
 		data := t.TempDir()
 		p := serve(t, data, database)
 		c := newClient(t, p.url(t), adminToken(t, data))
-		infra := &client{c.url, c.infra(t, "infra-1", "run_playbook"), c.http}
-		all := document(t)
-		say := func(who *client, m printed, want int) (answer printed) {
+		infra := &client{c.url, c.registerInfra(t, "infra-1", "run_playbook"), c.http}
+		all := documentExamples(t)
+		say := func(who *client, m documentMessage, want int) (answer documentMessage) {
 			t.Helper()
 			status, body, err := who.do(t.Context(), http.MethodPost, "/api/agent/message", m)
 			require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestTheDocumentsExamples(t *testing.T) {
 			status, body, err := infra.do(t.Context(), http.MethodGet, "/api/agent/inbox?wait=20", nil)
 			require.NoError(t, err)
 			require.Equal(t, http.StatusOK, status, "%s", body)
-			var got struct{ Messages []printed }
+			var got struct{ Messages []documentMessage }
 			require.NoError(t, json.Unmarshal(body, &got))
 			require.Len(t, got.Messages, 1)
 			return got.Messages[0]["request_id"].(string)
@@ -92,7 +92,7 @@ func TestTheDocumentsExamples(t *testing.T) {
 		require.Equal(t, http.StatusOK, status)
 
 		// The full envelope as it is printed, done with every report of the document.
-		var first printed
+		var first documentMessage
 		require.NoError(t, json.Unmarshal([]byte(all["full-envelope"]), &first))
 		taken := say(c, first, http.StatusAccepted)
 		require.Equal(t, first["trace_id"], taken["trace_id"])
@@ -100,12 +100,12 @@ func TestTheDocumentsExamples(t *testing.T) {
 		task := uuid.MustParse(first["payload"].(map[string]any)["task_id"].(string))
 		request := first["request_id"].(string)
 		for _, name := range []string{"work_status", "chunk-2", "chunk-1", "chunk-1"} {
-			say(infra, wrapped(t, all, name, task, request), http.StatusAccepted)
+			say(infra, wrapExample(t, all, name, task, request), http.StatusAccepted)
 		}
-		say(infra, wrapped(t, all, "work_result-success", task, request), http.StatusAccepted)
+		say(infra, wrapExample(t, all, "work_result-success", task, request), http.StatusAccepted)
 		ended := say(c, first, http.StatusOK)
 		require.Equal(t, "work_result", ended["type"])
-		var want printed
+		var want documentMessage
 		require.NoError(t, json.Unmarshal([]byte(all["work_result-success"]), &want))
 		got := ended["payload"].(map[string]any)
 		require.Contains(t, got["resources_used"], "cpu_time_ms")
@@ -119,10 +119,10 @@ func TestTheDocumentsExamples(t *testing.T) {
 		// The request as a fragment, with the hints of its own fragment, fails.
 		for _, name := range []string{"work_request", "timeout-hints"} {
 			task, request := uuid.New(), uuid.NewString()
-			asked := wrapped(t, all, name, task, request)
+			asked := wrapExample(t, all, name, task, request)
 			say(c, asked, http.StatusAccepted)
 			require.Equal(t, request, polled())
-			say(infra, wrapped(t, all, "work_result-failure", task, request), http.StatusAccepted)
+			say(infra, wrapExample(t, all, "work_result-failure", task, request), http.StatusAccepted)
 			failed := say(c, asked, http.StatusOK)["payload"].(map[string]any)
 			require.Equal(t, "failed", failed["status"])
 			require.InDelta(t, 1, failed["exit_code"], 0)
@@ -131,9 +131,9 @@ func TestTheDocumentsExamples(t *testing.T) {
 
 		// An agent without the memory says so; the work is tried again.
 		lack, request := uuid.New(), uuid.NewString()
-		say(c, wrapped(t, all, "work_request", lack, request), http.StatusAccepted)
+		say(c, wrapExample(t, all, "work_request", lack, request), http.StatusAccepted)
 		require.Equal(t, request, polled())
-		say(infra, wrapped(t, all, "error", lack, request), http.StatusAccepted)
+		say(infra, wrapExample(t, all, "error", lack, request), http.StatusAccepted)
 		require.Equal(t, request, polled(), "the second attempt")
 		d := get[taskDetail](t, c, "/api/v1/tasks/"+lack.String())
 		require.Len(t, d.Attempts, 2)
@@ -149,7 +149,7 @@ func TestTheDocumentsWorkflow(t *testing.T) {
 	data := t.TempDir()
 	p := serve(t, data)
 	c := newClient(t, p.url(t), adminToken(t, data))
-	w := worker(t, c.url, c.infra(t, "infra-1", "run_playbook"), `
+	w := worker(t, c.url, c.registerInfra(t, "infra-1", "run_playbook"), `
 		for step in 1 2 3 4 5; do
 			echo "::progress $((step * 20)) step $step of 5"
 			echo "output of step $step"
@@ -164,7 +164,7 @@ func TestTheDocumentsWorkflow(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, reply.Succeeded, "%s", reply.Raw)
 	require.Contains(t, reply.Output, "output of step 5")
-	told := get[progress](t, c, "/api/v1/tasks/"+r.TaskID.String())
+	told := get[taskProgress](t, c, "/api/v1/tasks/"+r.TaskID.String())
 	var steps []int
 	for _, e := range told.Timeline {
 		if e.Type == "task.progress" && (len(steps) == 0 || steps[len(steps)-1] != e.Data.Progress) {
@@ -180,8 +180,8 @@ func TestTheDocumentsWorkflow(t *testing.T) {
 	p.stop(t)
 }
 
-// progress is how a task went.
-type progress struct {
+// taskProgress is how a task went.
+type taskProgress struct {
 	State    string
 	Tokens   int64
 	Timeline []struct {

@@ -153,9 +153,9 @@ func TestGatewaySubmitsTasks(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		h := openHub(t, database, nil)
-		work := &jobs{tokens: 7}
-		work.work(t, h.url, h.infra(t, "worker", "job"), 4)
-		b := &babel{client: h.client}
+		work := &jobRunner{tokens: 7}
+		work.runAgent(t, h.url, h.registerInfra(t, "worker", "job"), 4)
+		b := &protocolFixture{client: h.client}
 		eventually(t, func() bool { return b.online(t, "worker") }, "the worker is there")
 
 		for _, revision := range []string{newest, sessions} {
@@ -191,7 +191,7 @@ func TestGatewaySubmitsTasks(t *testing.T) {
 		t.Run("AQuestionIsPutToTheClient", func(t *testing.T) {
 			for _, revision := range []string{newest, sessions} {
 				t.Run(revision, func(t *testing.T) {
-					painter := b.worker(t, "websocket")
+					painter := b.newWorker(t, "websocket")
 					who := h.holder(t, "", "tools:call", "messages:send", "tasks:read")
 					s := who.speak(t, revision, &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 						if !strings.Contains(r.Params.Message, "which format?") {

@@ -45,31 +45,31 @@ func TestTheLinksAreAsConfigured(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	p := serve(t, data, env(
-		"COMET_LINKS_MAX_LINES=1", "COMET_LINKS_MAX_FAILURES=1", "COMET_LINKS_HEARTBEAT=20s", "COMET_LINKS_REDELIVER_AFTER=1s",
+		"COMET_TRANSPORT_MAX_CONNECTIONS=1", "COMET_TRANSPORT_MAX_AUTH_FAILURES=1", "COMET_TRANSPORT_HEARTBEAT=20s", "COMET_TRANSPORT_REDELIVER_AFTER=1s",
 		"COMET_HTTP_RATE_LIMIT_REQUESTS=40", "COMET_LOG_FORMAT=json",
 	))
 	c := newClient(t, p.url(t), adminToken(t, data))
-	token := hire(t, c, "digger")
+	token := registerAgent(t, c, "digger")
 	agent := newClient(t, c.url, token)
 	status, answer, err := c.do(t.Context(), http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"dig"}})
 	require.NoError(t, err)
 	require.Less(t, status, 300, "%s", answer)
 
-	var first struct{ Messages []word }
+	var first struct{ Messages []envelopeFrame }
 	eventually(t, func() bool {
 		_, answer, err := agent.do(t.Context(), http.MethodGet, "/api/agent/inbox?wait=5", nil)
 		return err == nil && json.Unmarshal(answer, &first) == nil && len(first.Messages) == 1
 	}, "it is told of the work")
-	var again struct{ Messages []word }
+	var again struct{ Messages []envelopeFrame }
 	eventually(t, func() bool {
 		_, answer, err := agent.do(t.Context(), http.MethodGet, "/api/agent/inbox?wait=5", nil)
 		return err == nil && json.Unmarshal(answer, &again) == nil && len(again.Messages) == 1
 	}, "it is told again, after a second rather than thirty")
 	require.Equal(t, first.Messages[0].MessageID, again.Messages[0].MessageID)
 
-	l := dial(t, c.url, token)
+	l := dialEnvelope(t, c.url, token)
 	require.EqualValues(t, 20, l.hello["heartbeat_seconds"])
-	status, answer, err = newClient(t, c.url, hire(t, c, "other")).do(t.Context(), http.MethodGet, "/api/agent/inbox", nil)
+	status, answer, err = newClient(t, c.url, registerAgent(t, c, "other")).do(t.Context(), http.MethodGet, "/api/agent/inbox", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusServiceUnavailable, status, "%s", answer)
 

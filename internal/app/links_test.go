@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// word is what goes over a line: an envelope, or what is said about the line.
-type word struct {
+// envelopeFrame is what goes over a line: an envelope, or what is said about the line.
+type envelopeFrame struct {
 	Version   string            `json:"protocol_version,omitempty"`
 	MessageID string            `json:"message_id,omitempty"`
 	From      string            `json:"from_agent,omitempty"`
@@ -28,15 +28,15 @@ type word struct {
 	Bye       map[string]string `json:"bye,omitempty"`
 }
 
-func letter(from, to, kind string, payload map[string]any) word {
-	return word{
+func newEnvelope(from, to, kind string, payload map[string]any) envelopeFrame {
+	return envelopeFrame{
 		Version: "1.0", MessageID: uuid.NewString(), From: from, To: to, Timestamp: time.Now().UTC().Format(time.RFC3339),
 		TraceID: uuid.NewString(), RequestID: uuid.NewString(), Type: kind, Payload: payload,
 	}
 }
 
-// hire makes an agent of the type infra and returns its token.
-func hire(t *testing.T, c *client, id string) string {
+// registerAgent makes an agent of the type infra and returns its token.
+func registerAgent(t *testing.T, c *client, id string) string {
 	t.Helper()
 	body := map[string]any{
 		"id": id, "name": id, "level": 2, "sphere_id": 8, "frequency_hz": 555, "parent_id": "orch-my-team", "capabilities": []string{"custom:dig"}, "type": "infra",
@@ -52,15 +52,15 @@ func hire(t *testing.T, c *client, id string) string {
 	return issued.Token
 }
 
-// line is an agent's WebSocket.
-type line struct {
+// agentSocket is an agent's WebSocket.
+type agentSocket struct {
 	t    *testing.T
 	conn *websocket.Conn
 	// hello is the first thing it was told.
 	hello map[string]any
 }
 
-func dial(t *testing.T, url, token string) *line {
+func dialEnvelope(t *testing.T, url, token string) *agentSocket {
 	t.Helper()
 	conn, resp, err := websocket.Dial(t.Context(), url+"/api/agent/connect?versions=1.0", &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: []string{"envelope.v1"},
@@ -68,20 +68,20 @@ func dial(t *testing.T, url, token string) *line {
 	require.NoError(t, err)
 	require.Equal(t, "envelope.v1", resp.Header.Get("Sec-WebSocket-Protocol"))
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	l := &line{t: t, conn: conn}
-	l.hello = l.hear().Hello
+	l := &agentSocket{t: t, conn: conn}
+	l.hello = l.next().Hello
 	require.NotEmpty(t, l.hello)
 	return l
 }
 
-func (l *line) hear() word {
+func (l *agentSocket) next() envelopeFrame {
 	l.t.Helper()
 	w, err := l.read()
 	require.NoError(l.t, err)
 	return w
 }
 
-func (l *line) read() (w word, err error) {
+func (l *agentSocket) read() (w envelopeFrame, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
 	_, raw, err := l.conn.Read(ctx)
@@ -91,25 +91,25 @@ func (l *line) read() (w word, err error) {
 	return w, err
 }
 
-func (l *line) say(w word) {
+func (l *agentSocket) send(w envelopeFrame) {
 	l.t.Helper()
 	raw, err := json.Marshal(w)
 	require.NoError(l.t, err)
 	require.NoError(l.t, l.conn.Write(l.t.Context(), websocket.MessageText, raw))
 }
 
-// response is what a request in the background was answered with.
-type response struct {
+// asyncResponse is what a request in the background was answered with.
+type asyncResponse struct {
 	status int
 	body   []byte
 	err    error
 }
 
-func inBackground(ctx context.Context, c *client, method, path string, body any, header ...string) <-chan response {
-	got := make(chan response, 1)
+func doAsync(ctx context.Context, c *client, method, path string, body any, header ...string) <-chan asyncResponse {
+	got := make(chan asyncResponse, 1)
 	go func() {
 		status, answer, err := c.do(ctx, method, path, body, header...)
-		got <- response{status, answer, err}
+		got <- asyncResponse{status, answer, err}
 	}()
 	return got
 }
@@ -123,27 +123,27 @@ func TestLines(t *testing.T) {
 			data := t.TempDir()
 			p := serve(t, data, database)
 			c := newClient(t, p.url(t), adminToken(t, data))
-			l := dial(t, c.url, hire(t, c, "digger"))
-			order := letter("orchestrator", "infra", "work_request", map[string]any{
+			l := dialEnvelope(t, c.url, registerAgent(t, c, "digger"))
+			order := newEnvelope("orchestrator", "infra", "work_request", map[string]any{
 				"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{"depth": 3}, "hints": map[string]any{"max_duration_seconds": 60},
 			})
-			got := inBackground(t.Context(), c, http.MethodPost, "/api/agent/message", order, "Prefer", "wait=60")
+			got := doAsync(t.Context(), c, http.MethodPost, "/api/agent/message", order, "Prefer", "wait=60")
 
-			job := l.hear()
+			job := l.next()
 			require.Equal(t, "work_request", job.Type)
 			require.Equal(t, order.Payload["task_id"], job.Payload["task_id"])
-			l.say(word{Ack: []string{job.MessageID}})
-			result := letter("infra", "orchestrator", "work_result", map[string]any{
+			l.send(envelopeFrame{Ack: []string{job.MessageID}})
+			result := newEnvelope("infra", "orchestrator", "work_result", map[string]any{
 				"task_id": job.Payload["task_id"], "status": "success", "exit_code": 0, "output": "a hole",
 				"resources_used": map[string]any{"duration_seconds": 1, "gpu_vram_mb": 0, "cpu_time_ms": 1},
 			})
-			l.say(result)
-			require.Equal(t, []string{result.MessageID}, l.hear().Ack)
+			l.send(result)
+			require.Equal(t, []string{result.MessageID}, l.next().Ack)
 
 			answer := <-got
 			require.NoError(t, answer.err)
 			require.Equal(t, http.StatusOK, answer.status, "%s", answer.body)
-			var end word
+			var end envelopeFrame
 			require.NoError(t, json.Unmarshal(answer.body, &end))
 			require.Equal(t, "work_result", end.Type)
 			require.Equal(t, "a hole", end.Payload["output"])
@@ -157,17 +157,17 @@ func TestLines(t *testing.T) {
 			data := t.TempDir()
 			p := serve(t, data, database)
 			c := newClient(t, p.url(t), adminToken(t, data))
-			token := hire(t, c, "digger")
-			l := dial(t, c.url, token)
+			token := registerAgent(t, c, "digger")
+			l := dialEnvelope(t, c.url, token)
 			status, answer, err := c.do(t.Context(), http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"dig"}})
 			require.NoError(t, err)
 			require.Less(t, status, 300, "%s", answer)
-			job := l.hear()
+			job := l.next()
 			p.kill()
 
 			p = serve(t, data, database)
-			again := dial(t, p.url(t), token)
-			require.Equal(t, job.MessageID, again.hear().MessageID)
+			again := dialEnvelope(t, p.url(t), token)
+			require.Equal(t, job.MessageID, again.next().MessageID)
 			p.stop(t)
 		})
 	})
@@ -177,12 +177,12 @@ func TestLines(t *testing.T) {
 		data := t.TempDir()
 		p := serve(t, data)
 		c := newClient(t, p.url(t), adminToken(t, data))
-		l := dial(t, c.url, hire(t, c, "digger"))
-		asks := newClient(t, c.url, hire(t, c, "asker"))
-		got := inBackground(t.Context(), asks, http.MethodGet, "/api/agent/inbox?wait=60", nil)
+		l := dialEnvelope(t, c.url, registerAgent(t, c, "digger"))
+		asks := newClient(t, c.url, registerAgent(t, c, "asker"))
+		got := doAsync(t.Context(), asks, http.MethodGet, "/api/agent/inbox?wait=60", nil)
 		eventually(t, func() bool { return c.status(t, "/api/v1/workers/asker") == http.StatusOK }, "it asks")
 		p.terminate(t)
-		require.Equal(t, "draining", l.hear().Bye["reason"])
+		require.Equal(t, "draining", l.next().Bye["reason"])
 		_, err := l.read()
 		require.Equal(t, websocket.StatusGoingAway, websocket.CloseStatus(err))
 		answer := <-got
@@ -197,17 +197,17 @@ func TestLines(t *testing.T) {
 		data := t.TempDir()
 		p := serve(t, data)
 		c := newClient(t, p.url(t), adminToken(t, data))
-		token := hire(t, c, "digger")
-		dial(t, c.url, token)
+		token := registerAgent(t, c, "digger")
+		dialEnvelope(t, c.url, token)
 		p.stop(t)
 
 		p = serve(t, data)
 		c = newClient(t, p.url(t), adminToken(t, data))
-		order := letter("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{}})
+		order := newEnvelope("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{}})
 		status, answer, err := c.do(t.Context(), http.MethodPost, "/api/agent/message", order)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusAccepted, status, "%s", answer)
-		job := dial(t, c.url, token).hear()
+		job := dialEnvelope(t, c.url, token).next()
 		require.Equal(t, order.Payload["task_id"], job.Payload["task_id"])
 		p.stop(t)
 	})
@@ -217,8 +217,8 @@ func TestLines(t *testing.T) {
 		data := t.TempDir()
 		p := serve(t, data, env("COMET_HTTP_REQUEST_TIMEOUT=1s")) // which bounds reading at 6 s
 		c := newClient(t, p.url(t), adminToken(t, data))
-		asks := newClient(t, c.url, hire(t, c, "asker"))
-		answer := <-inBackground(t.Context(), asks, http.MethodGet, "/api/agent/inbox?wait=8", nil)
+		asks := newClient(t, c.url, registerAgent(t, c, "asker"))
+		answer := <-doAsync(t.Context(), asks, http.MethodGet, "/api/agent/inbox?wait=8", nil)
 		require.NoError(t, answer.err)
 		require.JSONEq(t, `{"messages":[]}`, string(answer.body))
 		p.stop(t)

@@ -15,10 +15,10 @@ import (
 // middle of a message perhaps.
 type proxy struct {
 	listener net.Listener
-	to       string
+	target   string
 
 	mu      sync.Mutex
-	lines   map[net.Conn]bool
+	conns   map[net.Conn]bool
 	running sync.WaitGroup
 }
 
@@ -27,7 +27,7 @@ func newProxy(t *testing.T, to string) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &proxy{listener: l, to: to, lines: map[net.Conn]bool{}}
+	p := &proxy{listener: l, target: to, conns: map[net.Conn]bool{}}
 	p.running.Go(p.accept)
 	t.Cleanup(func() {
 		require.NoError(t, l.Close())
@@ -47,13 +47,13 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		out, err := net.DialTimeout("tcp", p.to, time.Second)
+		out, err := net.DialTimeout("tcp", p.target, time.Second)
 		if err != nil {
 			_ = in.Close()
 			continue
 		}
 		p.mu.Lock()
-		p.lines[in], p.lines[out] = true, true
+		p.conns[in], p.conns[out] = true, true
 		p.mu.Unlock()
 		p.running.Go(func() { p.pipe(in, out) })
 		p.running.Go(func() { p.pipe(out, in) })
@@ -65,7 +65,7 @@ func (p *proxy) pipe(to, from net.Conn) {
 	for _, line := range []net.Conn{to, from} {
 		_ = line.Close()
 		p.mu.Lock()
-		delete(p.lines, line)
+		delete(p.conns, line)
 		p.mu.Unlock()
 	}
 }
@@ -74,7 +74,7 @@ func (p *proxy) pipe(to, from net.Conn) {
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for line := range p.lines {
+	for line := range p.conns {
 		if c, ok := line.(*net.TCPConn); ok {
 			_ = c.SetLinger(0)
 		}
@@ -82,8 +82,8 @@ func (p *proxy) cut() {
 	}
 }
 
-// cutNowAndThen cuts until stop is called.
-func (p *proxy) cutNowAndThen(most time.Duration) (stop func()) {
+// cutRepeatedly cuts until stop is called.
+func (p *proxy) cutRepeatedly(most time.Duration) (stop func()) {
 	end := make(chan struct{})
 	p.running.Go(func() {
 		for {

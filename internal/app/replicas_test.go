@@ -17,12 +17,12 @@ func TestThreeReplicas(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
 		if name == "postgres" {
-			threeReplicas(t)
+			testThreeReplicas(t)
 		}
 	}
 }
 
-func threeReplicas(t *testing.T) {
+func testThreeReplicas(t *testing.T) {
 	t.Helper()
 	nats := bustest.Start(t, bustest.Settings{})
 	database := env("COMET_DATABASE_URL="+storetest.EmptyPostgres(t), "COMET_NATS_URL="+nats.URL())
@@ -34,14 +34,14 @@ func threeReplicas(t *testing.T) {
 		all = append(all, p)
 		doors = append(doors, newClient(t, p.url(t), admin))
 	}
-	work := &jobs{tokens: 7}
+	work := &jobRunner{tokens: 7}
 	agents := []string{"infra-1", "infra-2", "infra-3"}
 	for n, id := range agents {
-		url, token := doors[min(n, 1)].url, doors[2].infra(t, id, "job") // the first agent alone is on the server that is killed
+		url, token := doors[min(n, 1)].url, doors[2].registerInfra(t, id, "job") // the first agent alone is on the server that is killed
 		if n == 1 {
-			work.workInText(t, overWebSocket(url, token), token, 4)
+			work.runV5Agent(t, overWebSocket(url, token), token, 4)
 		} else {
-			work.work(t, url, token, 4)
+			work.runAgent(t, url, token, 4)
 		}
 	}
 	var jobs []*job
@@ -50,7 +50,7 @@ func threeReplicas(t *testing.T) {
 			speak, err := comet.NewClient(doors[n%len(doors)].url, admin, doors[0].http)
 			require.NoError(t, err)
 			j := newJob(len(jobs), 50)
-			require.True(t, askFor(t.Context(), speak, j))
+			require.True(t, submitUntilAccepted(t.Context(), speak, j))
 			jobs = append(jobs, j)
 		}
 	}
@@ -61,12 +61,12 @@ func threeReplicas(t *testing.T) {
 	ask(doors[1:], 30)
 	nats.Restart(t)
 	ask(doors[1:], 60)
-	charged := doors[2].tally(t, jobs...)
+	charged := doors[2].settle(t, jobs...)
 	for _, d := range charged.tasks {
 		require.Equal(t, "done", d.State, "%+v", d)
 	}
-	charged.requireNothingHeld(t, agents...)
-	require.Positive(t, charged.of(t, "infra-3"))
+	charged.requireSettled(t, agents...)
+	require.Positive(t, charged.tokensOf(t, "infra-3"))
 	all[1].stop(t)
 	all[2].stop(t)
 }

@@ -20,7 +20,7 @@ const settleFor = 5 * time.Second
 // RunStdio is the gateway for one MCP client over in and out, with a database of its own and
 // no other door, until the client goes or ctx ends. Nothing but the protocol goes to out.
 func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
-	cfg.Listen, cfg.Links.V5Listen, cfg.NATS.Listen = "", "", ""
+	cfg.Listen, cfg.Transport.V5Listen, cfg.NATS.Listen = "", "", ""
 	a, forget, err := newBeside(ctx, cfg, opts)
 	if err != nil {
 		return err

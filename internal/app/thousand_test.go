@@ -27,7 +27,7 @@ func TestAThousandLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := configured(t, name)
-			cfg.Links.V5Listen, cfg.Log.Level = "127.0.0.1:0", "warn"
+			cfg.Transport.V5Listen, cfg.Log.Level = "127.0.0.1:0", "warn"
 			a, err := app.New(t.Context(), cfg, nil)
 			require.NoError(t, err)
 			require.NoError(t, a.Start(t.Context()))
@@ -48,9 +48,9 @@ func TestAThousandLines(t *testing.T) {
 			for range askers {
 				comers.Go(func() {
 					for n := range joining {
-						conn, in := digger(ctx, t, a.V5Addr(), n)
+						conn, in := joinDigger(ctx, t, a.V5Addr(), n)
 						running.Go(func() {
-							if dig(conn, in) {
+							if serveDigger(conn, in) {
 								busy.Add(1)
 							}
 						})
@@ -81,8 +81,8 @@ func TestAThousandLines(t *testing.T) {
 	}
 }
 
-// digger is the line of a worker that has joined.
-func digger(ctx context.Context, t *testing.T, addr string, n int) (net.Conn, *bufio.Reader) {
+// joinDigger is the line of a worker that has joined.
+func joinDigger(ctx context.Context, t *testing.T, addr string, n int) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -101,8 +101,8 @@ func digger(ctx context.Context, t *testing.T, addr string, n int) (net.Conn, *b
 	return conn, in
 }
 
-// dig does what comes until the line ends, and reports whether anything came.
-func dig(conn net.Conn, in *bufio.Reader) (came bool) {
+// serveDigger does what comes until the line ends, and reports whether anything came.
+func serveDigger(conn net.Conn, in *bufio.Reader) (came bool) {
 	for conn != nil {
 		line, err := in.ReadString('\n')
 		if err != nil {

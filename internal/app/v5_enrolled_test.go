@@ -14,7 +14,7 @@ import (
 func TestWhoHasRegisteredItselfMayAskWithASignature(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, "sqlite")
-	a := listening(t, cfg, nil)
+	a := startWithV5(t, cfg, nil)
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
 	do := func(method, path string, body map[string]any, want int) {
 		t.Helper()
@@ -23,28 +23,28 @@ func TestWhoHasRegisteredItselfMayAskWithASignature(t *testing.T) {
 		require.Equal(t, want, status, "%s", answer)
 	}
 	numbers := map[string]string{}
-	own := connected(t, a.V5Addr()).join(";name=digger")
-	hire(t, c, "hired")
-	hire(t, c, "v5-hired")
+	own := dialTCP(t, a.V5Addr()).join(";name=digger")
+	registerAgent(t, c, "hired")
+	registerAgent(t, c, "v5-hired")
 	do(http.MethodPatch, "/api/v1/agents/hired", map[string]any{"description": "registered itself over TCP"}, http.StatusOK)
 	for _, id := range []string{"v5-digger", "hired", "v5-hired"} {
-		do(http.MethodPut, "/api/v1/agents/"+id+"/key", map[string]any{"key": agreedKey}, http.StatusCreated)
+		do(http.MethodPut, "/api/v1/agents/"+id+"/key", map[string]any{"key": sharedKey}, http.StatusCreated)
 		numbers[id] = get[struct{ Worker string }](t, c, "/api/v1/agents/"+id+"/key").Worker
 	}
 	require.Equal(t, own, numbers["v5-digger"])
-	line := connected(t, a.V5Addr())
-	line.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=hired")
-	require.Contains(t, line.over(), `reason=token;desc="the agent 'v5-hired' has not registered itself; it needs token="`, "and not that a token is wrong")
+	line := dialTCP(t, a.V5Addr())
+	line.send("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=hired")
+	require.Contains(t, line.readAll(), `reason=token;desc="the agent 'v5-hired' has not registered itself; it needs token="`, "and not that a token is wrong")
 	turn := 0
 	// asks is what an agent is answered that comes with a signature and asks for work.
 	asks := func(id string) string {
 		t.Helper()
-		line := connected(t, a.V5Addr())
+		line := dialTCP(t, a.V5Addr())
 		turn++
-		line.say(signedLine(t, fmt.Sprintf("M%d|%s>O1|J|T0|-|-|-|0|S0|-|-", turn, numbers[id]), agreedKey))
-		require.Contains(t, line.hear(), "registered;id="+numbers[id])
-		line.say("M9|" + numbers[id] + ">O1|R|-|-|-|-|0|-|-|call=custom:nobody-does")
-		return line.hear()
+		line.send(signedLine(t, fmt.Sprintf("M%d|%s>O1|J|T0|-|-|-|0|S0|-|-", turn, numbers[id]), sharedKey))
+		require.Contains(t, line.next(), "registered;id="+numbers[id])
+		line.send("M9|" + numbers[id] + ">O1|R|-|-|-|-|0|-|-|call=custom:nobody-does")
+		return line.next()
 	}
 	require.Contains(t, asks("v5-digger"), "|F|E19|", "it may ask, and nobody offers it")
 	require.Contains(t, asks("hired"), "|F|E90|0|-|-|reason=scope;")

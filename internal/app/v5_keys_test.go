@@ -16,8 +16,8 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// agreedKey is one that was agreed on elsewhere.
-const agreedKey = "a key that was agreed on"
+// sharedKey is one that was agreed on elsewhere.
+const sharedKey = "a key that was agreed on"
 
 // signedLine is a line of system traffic as somebody sends it who has the key.
 func signedLine(t *testing.T, line, key string) string {
@@ -27,8 +27,8 @@ func signedLine(t *testing.T, line, key string) string {
 	return signed
 }
 
-// posted sends a line with a token and returns the answer.
-func posted(t *testing.T, url, token, line string) string {
+// postLine sends a line with a token and returns the answer.
+func postLine(t *testing.T, url, token, line string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/v5/messages", strings.NewReader(line))
 	require.NoError(t, err)
@@ -47,30 +47,30 @@ func posted(t *testing.T, url, token, line string) string {
 func TestASignatureIsNotKept(t *testing.T) {
 	t.Parallel()
 	cfg, log := configured(t, "sqlite"), &output{}
-	cfg.Links.MaxFailures, cfg.Links.V5ReplayWindow = 1000, time.Hour
+	cfg.Transport.MaxAuthFailures, cfg.Transport.V5ReplayWindow = 1000, time.Hour
 	opts := &app.Options{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	a := listening(t, cfg, opts)
+	a := startWithV5(t, cfg, opts)
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
-	own := hire(t, c, "digger")
-	status, body, err := c.do(t.Context(), http.MethodPut, "/api/v1/agents/digger/key", map[string]any{"key": agreedKey})
+	own := registerAgent(t, c, "digger")
+	status, body, err := c.do(t.Context(), http.MethodPut, "/api/v1/agents/digger/key", map[string]any{"key": sharedKey})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, status, "%s", body)
 	told := string(body)
 
 	const join = "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:dig"
-	taken := signedLine(t, join, agreedKey)
-	require.Contains(t, posted(t, a.URL(), own, taken), "registered;id=W1;")
+	taken := signedLine(t, join, sharedKey)
+	require.Contains(t, postLine(t, a.URL(), own, taken), "registered;id=W1;")
 	for _, line := range []string{
 		taken, signedLine(t, join, "not the key that it has"), taken + "0", taken + ";x=1", strings.Replace(taken, ";auth=", "; auth=", 1),
 		strings.Replace(taken, "S0:", "S1:", 1), strings.Replace(taken, "|S0|-|", "|S0|-|auth=S0:beef:00000000;", 1),
 		strings.Replace(taken, "|-|caps", "|caps", 1), strings.Replace(taken, "caps=", "caps=a>b;caps=", 1),
 	} {
-		said := posted(t, a.URL(), own, line)
+		said := postLine(t, a.URL(), own, line)
 		require.Contains(t, said, "|F|E", line)
 		told += said
-		tcp := connected(t, a.V5Addr())
-		tcp.say(line)
-		told += tcp.over()
+		tcp := dialTCP(t, a.V5Addr())
+		tcp.send(line)
+		told += tcp.readAll()
 	}
 	require.Contains(t, told, "reason="+codes.ReasonReplay)
 	require.Contains(t, told, "reason="+codes.ReasonSignature)
@@ -78,10 +78,10 @@ func TestASignatureIsNotKept(t *testing.T) {
 	for place, text := range map[string]string{"a row": rows(t, cfg), "a file": contents(t, cfg.Data), "the log": log.String(), "what was answered": told} {
 		require.NotContains(t, text, ":beef:", place)
 	}
-	require.NotContains(t, log.String()+told, agreedKey)
-	require.Contains(t, rows(t, cfg), agreedKey, "where it is kept")
+	require.NotContains(t, log.String()+told, sharedKey)
+	require.Contains(t, rows(t, cfg), sharedKey, "where it is kept")
 
-	again := listening(t, cfg, opts)
-	require.Contains(t, posted(t, again.URL(), own, taken), "reason="+codes.ReasonReplay)
+	again := startWithV5(t, cfg, opts)
+	require.Contains(t, postLine(t, again.URL(), own, taken), "reason="+codes.ReasonReplay)
 	require.NoError(t, again.Stop(context.Background()))
 }

@@ -21,37 +21,37 @@ import (
 	"comet/models"
 )
 
-// nc is a line of text to the program, as netcat holds one.
-type nc struct {
+// tcpClient is a line of text to the program, as netcat holds one.
+type tcpClient struct {
 	t    *testing.T
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-func connected(t *testing.T, address string) *nc {
+func dialTCP(t *testing.T, address string) *tcpClient {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(long)))
-	return &nc{t, conn, bufio.NewReader(conn)}
+	return &tcpClient{t, conn, bufio.NewReader(conn)}
 }
 
-func (c *nc) say(line string) {
+func (c *tcpClient) send(line string) {
 	c.t.Helper()
 	_, err := io.WriteString(c.conn, line+"\n")
 	require.NoError(c.t, err)
 }
 
-func (c *nc) hear() string {
+func (c *tcpClient) next() string {
 	c.t.Helper()
 	line, err := c.in.ReadString('\n')
 	require.NoError(c.t, err)
 	return strings.TrimSuffix(line, "\n")
 }
 
-// over is what is said until the line ends.
-func (c *nc) over() string {
+// readAll is what is said until the line ends.
+func (c *tcpClient) readAll() string {
 	c.t.Helper()
 	text, err := io.ReadAll(c.in)
 	require.NoError(c.t, err)
@@ -61,19 +61,19 @@ func (c *nc) over() string {
 var workerID = regexp.MustCompile(`registered;id=(W\d+(?:\.\d+)?);status=active;version=V5$`)
 
 // join says J without a token and returns the number that the agent has.
-func (c *nc) join(data string) string {
+func (c *tcpClient) join(data string) string {
 	c.t.Helper()
-	c.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5" + data)
-	said := c.hear()
+	c.send("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5" + data)
+	said := c.next()
 	found := workerID.FindStringSubmatch(said)
 	require.Len(c.t, found, 2, said)
 	return found[1]
 }
 
-// listening starts the program with a listener for lines of text.
-func listening(t *testing.T, cfg config.Config, opts *app.Options) *app.App {
+// startWithV5 starts the program with a listener for lines of text.
+func startWithV5(t *testing.T, cfg config.Config, opts *app.Options) *app.App {
 	t.Helper()
-	cfg.Links.V5Listen = "127.0.0.1:0"
+	cfg.Transport.V5Listen = "127.0.0.1:0"
 	a, err := app.New(t.Context(), cfg, opts)
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
@@ -85,9 +85,9 @@ func listening(t *testing.T, cfg config.Config, opts *app.Options) *app.App {
 // agent”): ten lines of shell are an agent.
 func TestAnAgentThatRegistersItself(t *testing.T) {
 	withoutLeaks(t, "it does the work of whoever asks", func(t *testing.T, cfg config.Config) {
-		a := listening(t, cfg, nil)
+		a := startWithV5(t, cfg, nil)
 		c := newClient(t, a.URL(), adminToken(t, cfg.Data))
-		worker := connected(t, a.V5Addr())
+		worker := dialTCP(t, a.V5Addr())
 		own := worker.join(";name=digger;caps=web_search,custom:dig")
 		got := get[agent](t, c, "/api/v1/agents/v5-digger")
 		require.Equal(t, []any{"digger", models.Level(2), 8, 555, "orch-my-team", true},
@@ -113,39 +113,39 @@ func TestAnAgentThatRegistersItself(t *testing.T) {
 			status = resp.StatusCode
 			answer, _ = io.ReadAll(resp.Body)
 		})
-		order := strings.Split(worker.hear(), "|")
+		order := strings.Split(worker.next(), "|")
 		require.Equal(t, []string{"O1>" + own, "R"}, order[1:3])
 		require.Equal(t, "call=dig;deep=true", order[10])
-		worker.say("M2|" + own + ">O1|S|" + order[3] + "|P1|D|-|0|" + order[8] + "|B450|hole=1")
-		require.Contains(t, worker.hear(), "|A|")
+		worker.send("M2|" + own + ">O1|S|" + order[3] + "|P1|D|-|0|" + order[8] + "|B450|hole=1")
+		require.Contains(t, worker.next(), "|A|")
 		asker.Wait()
 		require.Equal(t, http.StatusOK, status, "%s", answer)
 		require.Contains(t, string(answer), "|S|T1|P1|D|-|0|"+order[8]+"|B450|hole=1\n")
 
 		// It comes back under its name, and has its number.
-		again := connected(t, a.V5Addr())
+		again := dialTCP(t, a.V5Addr())
 		require.Equal(t, own, again.join(";name=digger"))
-		require.Empty(t, worker.over(), "the newer line replaces the older one")
-		other := connected(t, a.V5Addr())
+		require.Empty(t, worker.readAll(), "the newer line replaces the older one")
+		other := dialTCP(t, a.V5Addr())
 		require.NotEqual(t, own, other.join(""), "somebody without a name is somebody else")
-		wrong := connected(t, a.V5Addr())
-		wrong.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=No Name")
-		require.Contains(t, wrong.over(), "|F|E10|0|S0|-|desc=name must be")
+		wrong := dialTCP(t, a.V5Addr())
+		wrong.send("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=No Name")
+		require.Contains(t, wrong.readAll(), "|F|E10|0|S0|-|desc=name must be")
 		before := len(c.tree(t))
 
 		// What its agent may not do is as for every other.
 		status, body, err := c.do(t.Context(), http.MethodDelete, "/api/v1/agents/v5-digger", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusNoContent, status, "%s", body)
-		again.say("M2|" + own + ">O1|H|T0|-|-|-|0|S0|-|load=1%")
-		require.Contains(t, again.over(), "|E90|", "it is deactivated")
-		third := connected(t, a.V5Addr())
-		third.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=digger")
-		require.Contains(t, third.over(), "|E90|0|S0|-|reason=token;desc=the agent is not accepted", "and does not come back by itself")
+		again.send("M2|" + own + ">O1|H|T0|-|-|-|0|S0|-|load=1%")
+		require.Contains(t, again.readAll(), "|E90|", "it is deactivated")
+		third := dialTCP(t, a.V5Addr())
+		third.send("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=digger")
+		require.Contains(t, third.readAll(), "|E90|0|S0|-|reason=token;desc=the agent is not accepted", "and does not come back by itself")
 		require.Len(t, c.tree(t), before)
 
 		require.NoError(t, a.Stop(t.Context()))
-		require.Empty(t, other.over())
+		require.Empty(t, other.readAll())
 		c.http.CloseIdleConnections()
 		http.DefaultClient.CloseIdleConnections()
 	})
@@ -155,13 +155,13 @@ func TestAnAgentThatRegistersItself(t *testing.T) {
 func TestTheHundredthWorker(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, "sqlite")
-	a := listening(t, cfg, nil)
+	a := startWithV5(t, cfg, nil)
 	const n = 101
 	var mu sync.Mutex
 	numbers := map[string]bool{}
 	var all sync.WaitGroup
 	for i := range n {
-		c := connected(t, a.V5Addr())
+		c := dialTCP(t, a.V5Addr())
 		all.Go(func() {
 			if _, err := fmt.Fprintf(c.conn, "M1|W1>O1|J|T0|-|-|-|0|S0|-|name=agent-%d\n", i); err != nil {
 				return
@@ -187,23 +187,23 @@ func TestTheHundredthWorker(t *testing.T) {
 func TestATokenOnALineIsNotKept(t *testing.T) {
 	t.Parallel()
 	cfg, log := configured(t, "sqlite"), &output{}
-	cfg.Links.MaxFailures = 1000
-	a := listening(t, cfg, &app.Options{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	cfg.Transport.MaxAuthFailures = 1000
+	a := startWithV5(t, cfg, &app.Options{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
-	own := hire(t, c, "digger")
+	own := registerAgent(t, c, "digger")
 	var told strings.Builder
 	for _, token := range []string{secret, own} {
 		for _, data := range []string{
 			"token=%s", "caps=custom:digger;token=%s", "token=%s;version=V3", "token=\"%s\"", " token = %s ;concurrency=0", "token=%s;token=%[1]s", "caps=a>b;token=%s",
 			"token=%s;desc=" + strings.Repeat("x", 300), "token=%s;auth=S1:0000:00000000", "token=%s;auth=bad", "TOKEN=%s", "desc=" + strings.Repeat("x", 180) + ";token=%s",
 		} {
-			line := connected(t, a.V5Addr())
-			line.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|" + fmt.Sprintf(data, token))
-			said := line.hear()
+			line := dialTCP(t, a.V5Addr())
+			line.send("M1|W1>O1|J|T0|-|-|-|0|S0|-|" + fmt.Sprintf(data, token))
+			said := line.next()
 			told.WriteString(said)
 			if strings.Contains(said, "registered") { // and once more on the line itself
-				line.say("M2|W1>O1|J|T0|-|-|-|0|S0|-|" + fmt.Sprintf(data, token))
-				told.WriteString(line.hear())
+				line.send("M2|W1>O1|J|T0|-|-|-|0|S0|-|" + fmt.Sprintf(data, token))
+				told.WriteString(line.next())
 			}
 			require.NoError(t, line.conn.Close())
 		}
@@ -226,22 +226,22 @@ func TestTheAddressOfLines(t *testing.T) {
 	require.Empty(t, a.V5Addr())
 	require.NoError(t, a.Stop(t.Context()))
 
-	taken := listening(t, configured(t, "sqlite"), nil)
+	taken := startWithV5(t, configured(t, "sqlite"), nil)
 	cfg := configured(t, "sqlite")
-	cfg.Links.V5Listen = taken.V5Addr()
+	cfg.Transport.V5Listen = taken.V5Addr()
 	next, err := app.New(t.Context(), cfg, nil)
 	require.NoError(t, err)
 	require.ErrorContains(t, next.Start(t.Context()), "--v5-listen")
 	require.NoError(t, next.Stop(context.Background()))
-	line := connected(t, taken.V5Addr())
+	line := dialTCP(t, taken.V5Addr())
 	line.join(";name=last")
 	require.NoError(t, taken.Stop(t.Context()))
-	require.Empty(t, line.over())
+	require.Empty(t, line.readAll())
 	cfg.Data = t.TempDir()
 	next, err = app.New(t.Context(), cfg, nil)
 	require.NoError(t, err)
 	require.NoError(t, next.Start(t.Context()))
 	defer func() { require.NoError(t, next.Stop(context.Background())) }()
-	require.Equal(t, cfg.Links.V5Listen, next.V5Addr())
-	connected(t, next.V5Addr()).join(";name=first")
+	require.Equal(t, cfg.Transport.V5Listen, next.V5Addr())
+	dialTCP(t, next.V5Addr()).join(";name=first")
 }

@@ -18,8 +18,8 @@ import (
 	"comet/store/storetest"
 )
 
-// talk sends lines to the door for them and returns what it answers.
-func (c *client) talk(t *testing.T, lines string) (answer string, task string) {
+// postLines sends lines to the door for them and returns what it answers.
+func (c *client) postLines(t *testing.T, lines string) (answer string, task string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/api/v5/messages", strings.NewReader(lines))
 	require.NoError(t, err)
@@ -40,33 +40,33 @@ func TestTheTraceOfLines(t *testing.T) {
 	for _, name := range storetest.Databases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tracing(t, configured(t, name))
+			testV5Messages(t, configured(t, name))
 		})
 	}
 }
 
-func tracing(t *testing.T, cfg config.Config) {
+func testV5Messages(t *testing.T, cfg config.Config) {
 	t.Helper()
 	var text bytes.Buffer
 	log, err := telemetry.NewLogger(&text, &telemetry.LogOptions{Format: "v5"})
 	require.NoError(t, err)
 	func() {
-		a := listening(t, cfg, &app.Options{Logger: log})
+		a := startWithV5(t, cfg, &app.Options{Logger: log})
 		defer func() { require.NoError(t, a.Stop(context.Background())) }()
 		c := newClient(t, a.URL(), adminToken(t, cfg.Data))
-		worker := connected(t, a.V5Addr())
+		worker := dialTCP(t, a.V5Addr())
 		require.Equal(t, "W1", worker.join(";name=digger;caps=custom:dig"))
 		eventually(t, func() bool { return c.online(t, "v5-digger") }, "it is there")
-		accepted, _ := c.talk(t, "M1|User>O1|R|-|P1|N|-|0|-|-|call=dig;keep")
+		accepted, _ := c.postLines(t, "M1|User>O1|R|-|P1|N|-|0|-|-|call=dig;keep")
 		require.Contains(t, accepted, "|A|T1|P1|N|-|0|S1|-|accepted")
-		require.Contains(t, worker.hear(), "|O1>W1|R|T1|")
+		require.Contains(t, worker.next(), "|O1>W1|R|T1|")
 		for range 20 { // however soon after it was said
-			worker.say("M3|W1>O1|U|T1|P1|R|-|0|S1|-|progress=1%;pid=M2")
-			worker.say("M4|W1>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M3")
-			require.Contains(t, worker.hear(), `|S|-|-|D|-|0|S1|-|page=1;of=1;text="progress=1%;pid=M2"`)
+			worker.send("M3|W1>O1|U|T1|P1|R|-|0|S1|-|progress=1%;pid=M2")
+			worker.send("M4|W1>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M3")
+			require.Contains(t, worker.next(), `|S|-|-|D|-|0|S1|-|page=1;of=1;text="progress=1%;pid=M2"`)
 		}
-		worker.say("M5|W1>O1|E|T1|P1|F|E33|0|S1|-|desc=no spade;pid=M3")
-		require.Contains(t, worker.hear(), "|A|")
+		worker.send("M5|W1>O1|E|T1|P1|F|E33|0|S1|-|desc=no spade;pid=M3")
+		require.Contains(t, worker.next(), "|A|")
 
 		stream := c.events(t, "/api/v1/events?last_event_id=0&format=v5&types=task.created,task.failed")
 		require.Regexp(t, `^\[\d{13}\] \[INFO\] \[S1\] \[T1\] User>O1 R - call=dig$`, <-stream)
@@ -74,7 +74,7 @@ func tracing(t *testing.T, cfg config.Config) {
 	}()
 	require.Regexp(t, `(?m)^\[\d{13}\] \[WARN\] \[S1\] \[T1\] W1>O1 E E33 desc=no spade;pid=M3$`, text.String())
 
-	a := listening(t, cfg, nil)
+	a := startWithV5(t, cfg, nil)
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
 	tasks := get[struct{ Tasks []struct{ ID string } }](t, c, "/api/v1/tasks").Tasks
 	require.Len(t, tasks, 1)
@@ -93,7 +93,7 @@ func tracing(t *testing.T, cfg config.Config) {
 	failed := all[23]
 	require.Equal(t, "E", failed.Type)
 	require.Equal(t, all[22].ID, *failed.ParentID, "the newest of those so numbered")
-	answer, _ := c.talk(t, "M2|User>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M1")
+	answer, _ := c.postLines(t, "M2|User>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M1")
 	require.Contains(t, answer, `text="call=dig;keep"`)
 }
 

@@ -15,9 +15,9 @@ import (
 func TestTheTraceOfARequestInLines(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, storetest.Databases()[0])
-	a := listening(t, cfg, nil)
+	a := startWithV5(t, cfg, nil)
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
-	worker := connected(t, a.V5Addr())
+	worker := dialTCP(t, a.V5Addr())
 	require.Equal(t, "W1", worker.join(";name=digger;caps=custom:dig"))
 	eventually(t, func() bool { return c.online(t, "v5-digger") }, "it is there")
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

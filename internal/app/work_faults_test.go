@@ -19,36 +19,36 @@ import (
 // twice.
 func TestANetworkThatIsCut(t *testing.T) {
 	t.Parallel()
-	for dialect := range (&jobs{}).speakers() {
+	for dialect := range (&jobRunner{}).starters() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
-			onEveryDatabase(t, func(t *testing.T, database setting) { isCutOff(t, database, dialect) })
+			onEveryDatabase(t, func(t *testing.T, database setting) { testCutNetwork(t, database, dialect) })
 		})
 	}
 }
 
-func isCutOff(t *testing.T, database setting, dialect string) {
+func testCutNetwork(t *testing.T, database setting, dialect string) {
 	t.Helper()
 	data, address, text := t.TempDir(), freeAddress(t), freeAddress(t)
-	p := serveAt(t, data, address, database, taking(text))
+	p := serveAt(t, data, address, database, v5Listen(text))
 	c := newClient(t, p.url(t), adminToken(t, data))
 	net, lines := newProxy(t, address), newProxy(t, text)
-	work := &jobs{tokens: 7}
-	work.speakers()[dialect](t, net.url(), lines.address(), c.infra(t, "infra-1", "job"), 8)
+	work := &jobRunner{tokens: 7}
+	work.starters()[dialect](t, net.url(), lines.address(), c.registerInfra(t, "infra-1", "job"), 8)
 	speak, err := comet.NewClient(net.url(), c.token, nil)
 	require.NoError(t, err)
 	for _, cut := range []*proxy{net, lines} {
-		stop := cut.cutNowAndThen(time.Second)
+		stop := cut.cutRepeatedly(time.Second)
 		defer stop()
 	}
 	var all []*job
 	for n := range 60 {
 		j := newJob(n, 50)
 		j.request.Hints.MaxDuration = time.Minute
-		require.True(t, askFor(t.Context(), speak, j))
+		require.True(t, submitUntilAccepted(t.Context(), speak, j))
 		all = append(all, j)
 	}
-	charged, done := c.tally(t, all...), int64(0)
+	charged, done := c.settle(t, all...), int64(0)
 	for _, d := range charged.tasks {
 		if d.State == "done" {
 			done++
@@ -60,7 +60,7 @@ func isCutOff(t *testing.T, database setting, dialect string) {
 	}
 	require.Equal(t, done, work.runs.Load(), "each is done once")
 	require.Positive(t, done)
-	charged.requireNothingHeld(t, "infra-1")
+	charged.requireSettled(t, "infra-1")
 	p.stop(t)
 }
 
@@ -75,22 +75,22 @@ func worker(t *testing.T, url, token, script string) *process {
 // gone too.
 func TestAWorkerThatIsKilled(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, isKilled)
+	onEveryDatabase(t, testKilledWorker)
 }
 
-func isKilled(t *testing.T, database setting) {
+func testKilledWorker(t *testing.T, database setting) {
 	t.Helper()
 	data := t.TempDir()
 	p := serve(t, data, database)
 	c := newClient(t, p.url(t), adminToken(t, data))
 	pid := filepath.Join(t.TempDir(), "pid")
-	hung := worker(t, c.url, c.infra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600")
+	hung := worker(t, c.url, c.registerInfra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600")
 	eventually(t, func() bool { return c.online(t, "infra-1") }, "the first worker is there")
 	j := newJob(1, 50)
 	j.request.Hints.MaxDuration = 2 * time.Second
 	speak, err := comet.NewClient(c.url, c.token, c.http)
 	require.NoError(t, err)
-	require.True(t, askFor(t.Context(), speak, j))
+	require.True(t, submitUntilAccepted(t.Context(), speak, j))
 	command := 0
 	eventually(t, func() bool {
 		text, err := os.ReadFile(pid)
@@ -98,8 +98,8 @@ func isKilled(t *testing.T, database setting) {
 		return err == nil && command > 0
 	}, "the command runs")
 	hung.kill()
-	other := worker(t, c.url, c.infra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`)
-	charged := c.tally(t, j)
+	other := worker(t, c.url, c.registerInfra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`)
+	charged := c.settle(t, j)
 	d := charged.tasks[j.request.TaskID]
 	require.Equal(t, "done", d.State, "%+v", d)
 	require.GreaterOrEqual(t, len(d.Attempts), 2)
@@ -107,8 +107,8 @@ func isKilled(t *testing.T, database setting) {
 	require.Equal(t, "timed_out", d.Attempts[0].State)
 	require.Equal(t, "infra-2", *d.Attempts[len(d.Attempts)-1].AgentID)
 	eventually(t, func() bool { return syscall.Kill(command, 0) != nil }, "the command of the killed worker is gone")
-	require.EqualValues(t, 9, charged.of(t, "infra-2"))
-	charged.requireNothingHeld(t, "infra-1", "infra-2")
+	require.EqualValues(t, 9, charged.tokensOf(t, "infra-2"))
+	charged.requireSettled(t, "infra-1", "infra-2")
 	other.stop(t)
 	p.stop(t)
 }

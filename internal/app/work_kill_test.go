@@ -20,31 +20,31 @@ func TestWorkSurvivesKill9(t *testing.T) {
 	t.Parallel()
 	onEveryDatabase(t, func(t *testing.T, database setting) {
 		data, address, text := t.TempDir(), freeAddress(t), freeAddress(t)
-		p := serveAt(t, data, address, database, taking(text))
+		p := serveAt(t, data, address, database, v5Listen(text))
 		c := newClient(t, p.url(t), adminToken(t, data))
 		var agents []string
-		work := &jobs{tokens: 7}
-		for dialect, works := range work.speakers() {
+		work := &jobRunner{tokens: 7}
+		for dialect, works := range work.starters() {
 			agents = append(agents, "infra-"+dialect)
-			works(t, c.url, text, c.infra(t, "infra-"+dialect, "job"), 4)
+			works(t, c.url, text, c.registerInfra(t, "infra-"+dialect, "job"), 4)
 		}
-		a := newAskers(t, c)
+		a := startSubmitters(t, c)
 		for range kills(t) {
 			target := a.accepted.Load() + 1 + rand.Int64N(80)
 			eventually(t, func() bool { return a.accepted.Load() >= target }, "work is taken on")
 			p.kill()
-			p = serveAt(t, data, address, database, taking(text))
+			p = serveAt(t, data, address, database, v5Listen(text))
 			p.url(t)
 		}
 		a.stop()
-		charged, done, again := c.tally(t, a.all...), 0, 0
+		charged, done, again := c.settle(t, a.all...), 0, 0
 		for _, d := range charged.tasks {
 			if d.State == "done" {
 				done++
 			}
 			again += len(d.Attempts) - 1
 		}
-		charged.requireNothingHeld(t, agents...)
+		charged.requireSettled(t, agents...)
 		require.Positive(t, done)
 		by := charged.doneBy()
 		require.Len(t, by, len(agents), "each has done some")
@@ -53,19 +53,19 @@ func TestWorkSurvivesKill9(t *testing.T) {
 	})
 }
 
-// askers ask for jobs until they are stopped.
-type askers struct {
+// submitters ask for jobs until they are stopped.
+type submitters struct {
 	accepted atomic.Int64
 	mu       sync.Mutex
 	all      []*job // taken on
 	stop     func()
 }
 
-const askersAtOnce = 6
+const submitterCount = 6
 
-func newAskers(t *testing.T, c *client) *askers {
+func startSubmitters(t *testing.T, c *client) *submitters {
 	t.Helper()
-	a := &askers{}
+	a := &submitters{}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	var stopped atomic.Bool
@@ -80,11 +80,11 @@ func newAskers(t *testing.T, c *client) *askers {
 	speak, err := comet.NewClient(c.url, c.token, c.http)
 	require.NoError(t, err)
 	var n atomic.Int64
-	for range askersAtOnce {
+	for range submitterCount {
 		running.Go(func() {
 			for !stopped.Load() {
 				j := newJob(int(n.Add(1)), 50)
-				if !askFor(ctx, speak, j) {
+				if !submitUntilAccepted(ctx, speak, j) {
 					return
 				}
 				a.mu.Lock()

@@ -1,5 +1,5 @@
 // Package errs is comet's one error type. The core says what went wrong with a
-// Code; only the doors turn a code into their own dialect (an HTTP status, a
+// Code; only the APIs turn a code into their own protocol (an HTTP status, a
 // JSON-RPC error, E.. or 5xxx).
 package errs
 

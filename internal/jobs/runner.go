@@ -224,7 +224,7 @@ func (r *Runner) reportUnknown(ctx context.Context) error {
 	if err != nil || !found {
 		return err
 	}
-	r.log.WarnContext(ctx, "a job is due that nobody here handles; it is left alone", "kind", kind)
+	r.log.WarnContext(ctx, "a due job has no handler in this version; it is left alone", "kind", kind)
 	r.known = append(r.known, kind)
 	return nil
 }

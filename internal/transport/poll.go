@@ -39,7 +39,7 @@ type inboxMessages struct {
 // heartbeat and makes the agent available for tasks.
 //
 //	@Summary		Poll the inbox
-//	@Description	Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+//	@Description	Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				pollInbox
 //	@Tags			agent connections
 //	@Produce		json
