@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -135,10 +134,6 @@ type teller struct {
 	message []byte // that is being made
 	read    int64  // position of the last event that was read
 	told    int64  // and of the last one the client knows of
-	// name is what the stream calls an event of a type; nil is as it is.
-	name func(models.EventType) string
-	// alive is what shows that the stream lives, "" is a comment.
-	alive string
 }
 
 // lookAtToken is how often it is looked whether the token of a silent stream is still accepted.
@@ -214,11 +209,7 @@ func (s *Server) addEvents(ctx context.Context, t *teller, batch []models.Event)
 		if err != nil {
 			return err
 		}
-		name := string(e.Type)
-		if t.name != nil {
-			name = t.name(e.Type)
-		}
-		t.message = append(t.message, "id: "+strconv.FormatInt(e.Position, 10)+"\nevent: "+name+"\ndata: "...)
+		t.message = append(t.message, "id: "+strconv.FormatInt(e.Position, 10)+"\nevent: "+string(e.Type)+"\ndata: "...)
 		t.message = append(append(t.message, data...), "\n\n"...)
 		t.told = e.Position
 		if len(t.message) >= streamChunk {
@@ -233,7 +224,7 @@ func (s *Server) addEvents(ctx context.Context, t *teller, batch []models.Event)
 // heartbeat shows that the stream lives, and how far it is where what was read since was
 // not for this client: an id without data is no event, but one to come back with.
 func (t *teller) heartbeat() {
-	t.message = append(t.message, cmp.Or(t.alive, ": alive\n")...)
+	t.message = append(t.message, ": alive\n"...)
 	if t.read > t.told {
 		t.message = append(t.message, "id: "+strconv.FormatInt(t.read, 10)+"\n"...)
 		t.told = t.read

@@ -23,10 +23,11 @@ func streamed() []streamedEvents {
 		{models.ScopeAgentsRead, []models.EventType{
 			models.EventAgentCreated, models.EventAgentUpdated, models.EventAgentDeactivated, models.EventBudgetWarning, models.EventBudgetExceeded,
 		}},
+		{models.ScopeToolsCall, []models.EventType{models.EventToolCalled, models.EventToolFailed}},
 		{models.ScopeAdmin, []models.EventType{
 			models.EventTokenCreated, models.EventTokenRotated, models.EventTokenRevoked,
 			models.EventKeyIssued, models.EventKeyChanged, models.EventKeyRevoked, models.EventWebhookDisabled,
-			models.EventToolCalled, models.EventToolFailed, models.EventToolQuarantined, models.EventToolApproved, models.EventToolClassified,
+			models.EventToolQuarantined, models.EventToolApproved, models.EventToolClassified,
 			models.EventUpstreamSaved, models.EventUpstreamRemoved, models.EventUpstreamUp, models.EventUpstreamDown,
 			models.EventGraphSynced, models.EventEdgeCreated, models.EventEdgeUpdated, models.EventMetricsUpdated,
 		}},
@@ -42,8 +43,8 @@ type streamedEvents struct {
 type eventFilter struct {
 	types       []models.EventType
 	agent, task string // "" for all
-	// callsOf bounds calls of tools to those of one agent; nil does not.
-	callsOf *string
+	// caller limits the tool calls to those that one agent made, "" for none; nil shows the calls of all agents.
+	caller *string
 }
 
 // readEventFilter reads the parameters of a stream. Types that are not named are all the
@@ -76,6 +77,9 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	if wrong := q.Err(); wrong != nil {
 		return f, wrong
 	}
+	if !p.Has(models.ScopeAdmin) {
+		f.caller = new(orZero(p.AgentID))
+	}
 	return f, err
 }
 
@@ -84,7 +88,7 @@ func (f eventFilter) wants(e models.Event) bool {
 	if !slices.Contains(f.types, e.Type) {
 		return false
 	}
-	if f.callsOf != nil && strings.HasPrefix(string(e.Type), "tool.") && (*f.callsOf == "" || !concerns(e, *f.callsOf)) {
+	if f.caller != nil && strings.HasPrefix(string(e.Type), "tool.") && (*f.caller == "" || !concerns(e, *f.caller)) {
 		return false
 	}
 	if f.task != "" && (e.Key != f.task || !strings.HasPrefix(string(e.Type), "task.")) {

@@ -94,7 +94,6 @@ type Server struct {
 	messages *messagelog.Log
 	tools    *tools.Service
 	streams  *streams
-	watchers *streams // of the gateway's events
 	news     *news
 	limit    *rateLimit
 	opts     Options
@@ -138,7 +137,6 @@ func New(core Core, opts *Options) *Server {
 		s.opts.Clock = time.Now
 	}
 	s.streams, s.news = newStreams(s.opts.MaxStreams), &news{feed: core.Feed}
-	s.watchers = newWatchers()
 	s.limit = newRateLimit(s.opts.RateLimit, s.opts.RateWindow)
 	s.responder = newResponder(s.opts.Logger)
 	s.now = s.opts.Clock
@@ -152,10 +150,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // Drain ends the streams and has the requests that wait for something answer with what
 // there is. It is for when the server stops, which waits for them; it may be called
 // twice.
-func (s *Server) Drain() {
-	s.streams.drain()
-	s.watchers.drain()
-}
+func (s *Server) Drain() { s.streams.drain() }
 
 // decode reads a JSON body into v and returns the body as it came. What the
 // fields must hold is the core's business.
