@@ -42,19 +42,19 @@ func (s *Server) createBudgetAddition(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderAddition)
+	once, err := s.readIdempotencyKey(r, body, s.renderAddition)
 	if err != nil {
 		return err
 	}
 	added, err := s.usage.AddBudget(r.Context(), caller(r), id, d, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	answer, err := s.renderAddition(added)
 	if err != nil {
 		return err
 	}
-	s.writeAnswer(w, answer)
+	s.writeStoredResponse(w, answer)
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (s *Server) deleteBudgetAddition(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	if err := s.usage.RemoveBudget(r.Context(), caller(r), agent, id); err != nil {
@@ -156,23 +156,51 @@ func (s *Server) resetUsage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderBalance)
+	once, err := s.readIdempotencyKey(r, body, s.renderBalance)
 	if err != nil {
 		return err
 	}
 	left, err := s.usage.Reset(r.Context(), caller(r), id, d, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	answer, err := s.renderBalance(left)
 	if err != nil {
 		return err
 	}
-	s.writeAnswer(w, answer)
+	s.writeStoredResponse(w, answer)
 	return nil
 }
 
 func (s *Server) renderBalance(result any) (models.StoredResponse, error) {
 	body, err := s.encode(result.(models.Balance))
 	return models.StoredResponse{Status: http.StatusOK, Body: body}, err
+}
+
+// verifyLedger compares the ledger's sums with its facts.
+//
+//	@Summary		Verify the ledger
+//	@Description	Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
+//	@ID				verifyLedger
+//	@Tags			usage
+//	@Produce		json
+//	@Security		BearerAuth[admin]
+//	@Success		200	{object}	models.Verification	"What was found"
+//	@Header			200	{string}	Cache-Control
+//	@Router			/api/v1/ledger/verify [get]
+func (s *Server) verifyLedger(w http.ResponseWriter, r *http.Request) error {
+	if err := newQuery(r).Err(); err != nil {
+		return err
+	}
+	v, err := s.usage.Verify(r.Context())
+	if err != nil {
+		return err
+	}
+	body, err := s.encode(v)
+	if err != nil {
+		return err
+	}
+	// No two answers are the same, so it has no ETag.
+	s.writeStoredResponse(w, models.StoredResponse{Status: http.StatusOK, Header: map[string]string{"Cache-Control": "no-store"}, Body: body})
+	return nil
 }

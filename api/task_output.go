@@ -1,8 +1,12 @@
 package api
 
 import (
+	"context"
+	"errors"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -55,7 +59,7 @@ func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	release, err := s.streams.take(caller(r).TokenID)
+	release, err := s.streams.acquire(caller(r).TokenID)
 	if err != nil {
 		return err
 	}
@@ -64,22 +68,22 @@ func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
 		s.followOutput(w, r, id, which, int64(from))
 		return nil
 	}
-	return s.sendOutput(w, r, t, which)
+	return s.writeOutput(w, r, t, which)
 }
 
 const contentTypeText = "text/plain; charset=utf-8"
 
-// sendOutput sends what there is, or a range of it.
-func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
+// writeOutput sends what there is, or a range of it.
+func (s *Server) writeOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
 	if !t.State.Ended() {
-		if unplaced, err := s.work.HasUnalignedOutput(r.Context(), t, which); err != nil || unplaced {
+		if unplaced, err := s.orchestrator.HasUnalignedOutput(r.Context(), t, which); err != nil || unplaced {
 			if err == nil {
-				s.sendPieces(w, r, t, which)
+				s.writeUnalignedOutput(w, r, t, which)
 			}
 			return err
 		}
 	}
-	size := lengthOf(t, which)
+	size := streamLength(t, which)
 	from, to, partial := byteRange(r, size)
 	h := w.Header()
 	h.Set("Accept-Ranges", "bytes")
@@ -106,9 +110,9 @@ func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Tas
 	return nil
 }
 
-// sendPieces sends the pieces that there are of a result whose bytes have no places yet, so
+// writeUnalignedOutput sends the pieces that there are of a result whose bytes have no places yet, so
 // that nobody can tell its length, and there are no ranges of it.
-func (s *Server) sendPieces(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) {
+func (s *Server) writeUnalignedOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) {
 	w.Header().Set("Content-Type", contentTypeText)
 	w.Header().Set("Accept-Ranges", "none")
 	out := s.newStream(w)
@@ -116,7 +120,7 @@ func (s *Server) sendPieces(w http.ResponseWriter, r *http.Request, t models.Tas
 	if r.Method == http.MethodHead {
 		return
 	}
-	c := &outputCopy{to: out, end: lengthOf(t, which), fill: true, whole: true}
+	c := &outputCopy{to: out, end: streamLength(t, which), fill: true, whole: true}
 	if err := s.copyOutput(r.Context(), c, t.ID, which); err != nil || c.at < c.end {
 		panic(http.ErrAbortHandler)
 	}
@@ -132,16 +136,16 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 	if r.Method == http.MethodHead {
 		return
 	}
-	ctx, stop := s.streams.until(r.Context())
+	ctx, stop := s.streams.untilDrain(r.Context())
 	defer stop()
 	c := &outputCopy{to: out, at: at, sent: at, whole: true}
 	attempt, seen := 0, int64(0)
 	for {
-		t, err := s.work.Task(ctx, id)
+		t, err := s.orchestrator.Task(ctx, id)
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
-		c.end = lengthOf(t, which)
+		c.end = streamLength(t, which)
 		if seen > c.end && !t.State.Ended() || attempt != 0 && t.Attempt != attempt {
 			c.at, c.sent = 0, 0 // it begins anew
 		}
@@ -157,17 +161,152 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 			return
 		}
 		if err == nil {
-			_, err = s.work.WaitForChange(ctx, "", id, t.Version, s.opts.Heartbeat)
+			_, err = s.orchestrator.WaitForChange(ctx, "", id, t.Version, s.opts.Heartbeat)
 		}
-		if err != nil || ctx.Err() != nil || s.revoked(r) {
+		if err != nil || ctx.Err() != nil || s.tokenRevoked(r) {
 			panic(http.ErrAbortHandler)
 		}
 	}
 }
 
-func lengthOf(t models.Task, which models.OutputStream) int64 {
+func streamLength(t models.Task, which models.OutputStream) int64 {
 	if which == models.StreamLog {
 		return t.LogBytes
 	}
 	return t.OutputBytes
+}
+
+// outputCopy sends the bytes [at, end) of a stream of output. It ends before what has
+// not come yet, or with fill sends NULs for that.
+//
+// While an attempt runs, a piece may be longer or shorter than the part of the whole it
+// stands for. With whole it is sent as it is, which sent counts; otherwise it is cut or
+// filled, so that every byte is where it is said to be.
+type outputCopy struct {
+	to      io.Writer
+	at, end int64
+	fill    bool
+	whole   bool
+	sent    int64
+}
+
+// errRangeWritten ends a read of output.
+var errRangeWritten = errors.New("enough was read")
+
+// copyOutput sends what there is.
+func (s *Server) copyOutput(ctx context.Context, c *outputCopy, id string, which models.OutputStream) error {
+	if c.at >= c.end {
+		return nil
+	}
+	err := s.orchestrator.Output(ctx, id, which, c.at, c.writeChunk)
+	if errors.Is(err, errRangeWritten) {
+		err = nil
+	}
+	return err
+}
+
+// writeChunk sends one piece, and what is missing before it.
+func (c *outputCopy) writeChunk(o models.OutputChunk) error {
+	if o.Start > c.at {
+		if !c.fill {
+			return errRangeWritten
+		}
+		if err := c.writeZeros(min(o.Start, c.end) - c.at); err != nil {
+			return err
+		}
+	}
+	if c.at < c.end {
+		if err := c.writeData(o); err != nil {
+			return err
+		}
+	}
+	if c.at >= c.end {
+		return errRangeWritten
+	}
+	return nil
+}
+
+func (c *outputCopy) writeData(o models.OutputChunk) error {
+	upTo, size := min(o.End(), c.end), int64(len(o.Data))
+	whole := c.whole && o.Span != 0
+	data := o.Data
+	if !whole {
+		data = data[min(c.at-o.Start, size):min(upTo-o.Start, size)]
+	}
+	n, err := c.to.Write(data)
+	c.sent += int64(n)
+	switch c.at += int64(n); {
+	case err != nil:
+		return err
+	case whole:
+		c.at = upTo
+		return nil
+	}
+	return c.writeZeros(upTo - c.at) // of a piece that is shorter than it stands for
+}
+
+func (c *outputCopy) writeZeros(count int64) error {
+	if count <= 0 {
+		return nil
+	}
+	n, err := io.CopyN(c.to, zeroReader{}, count)
+	c.at, c.sent = c.at+n, c.sent+n
+	return err
+}
+
+// zeroReader is a reader of nothing but NULs.
+type zeroReader struct{}
+
+// Read implements io.Reader.
+func (zeroReader) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// byteRange reads a Range of bytes (RFC 9110 §14.2) of something with a size: the bytes
+// [from, to). Without one it is all of it. So it is for a Range the server may leave
+// aside: several at once, another unit, one that is malformed, and one with an If-Range,
+// because there is no validator that it could name. One that begins behind the end has
+// from at size or above.
+func byteRange(r *http.Request, size int64) (from, to int64, partial bool) {
+	lines := r.Header["Range"]
+	if len(lines) != 1 || r.Header.Get("If-Range") != "" {
+		return 0, size, false
+	}
+	unit, spec, _ := strings.Cut(lines[0], "=")
+	first, last, ok := strings.Cut(strings.TrimSpace(spec), "-")
+	if !ok || !strings.EqualFold(strings.TrimSpace(unit), "bytes") {
+		return 0, size, false
+	}
+	if first == "" { // the last bytes
+		n, ok := bytePosition(last)
+		if !ok {
+			return 0, size, false
+		}
+		if n == 0 {
+			return size, size, true
+		}
+		return max(size-n, 0), size, true
+	}
+	from, ok = bytePosition(first)
+	if !ok {
+		return 0, size, false
+	}
+	if last == "" {
+		return from, size, true
+	}
+	end, ok := bytePosition(last)
+	if !ok || end < from {
+		return 0, size, false
+	}
+	return from, min(end, size-1) + 1, true
+}
+
+// bytePosition reads digits; what is too large to hold lies behind every end.
+func bytePosition(text string) (int64, bool) {
+	if !isDigits(text) || strings.HasPrefix(text, "-") {
+		return 0, false
+	}
+	n, _ := strconv.ParseInt(text, 10, 64) // the largest number where it is too large
+	return n, true
 }

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/validate"
 	"comet/models"
 )
 
@@ -41,14 +44,14 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 	}
 	limit := q.Limit
 	q.Limit++ // one more tells whether there is a next page
-	tasks, err := s.work.Tasks(r.Context(), q)
+	tasks, err := s.orchestrator.Tasks(r.Context(), q)
 	if err != nil {
 		return err
 	}
 	var page taskList
 	if len(tasks) > limit {
 		tasks = tasks[:limit]
-		page.NextCursor = placeCursor(models.TaskCursor{CreatedAt: tasks[limit-1].CreatedAt, ID: tasks[limit-1].ID})
+		page.NextCursor = taskCursor(models.TaskCursor{CreatedAt: tasks[limit-1].CreatedAt, ID: tasks[limit-1].ID})
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Tasks = make([]taskView, len(tasks))
@@ -69,7 +72,7 @@ func taskQuery(r *http.Request) (models.TaskQuery, error) {
 		ParentID:  orZero(q.OptString("parent_id", models.MaxIDLength)),
 		Owner:     ownerOf(caller(r), q.Bool("mine")),
 		Limit:     q.Int("limit", 1, maxLimit, defaultLimit),
-		Before:    q.placeCursor(),
+		Before:    q.taskCursor(),
 	}
 	since, until := q.OptTime("since"), q.OptTime("until")
 	out.Since, out.Until = orZero(since), orZero(until)
@@ -79,13 +82,13 @@ func taskQuery(r *http.Request) (models.TaskQuery, error) {
 	return out, q.Err()
 }
 
-// placeCursor makes the cursor of a list that goes by the time of creation.
-func placeCursor(p models.TaskCursor) string {
-	return opaque(strconv.FormatInt(p.CreatedAt.UnixMicro(), 10) + "." + p.ID)
+// taskCursor makes the cursor of a list that goes by the time of creation.
+func taskCursor(p models.TaskCursor) string {
+	return encodeCursor(strconv.FormatInt(p.CreatedAt.UnixMicro(), 10) + "." + p.ID)
 }
 
-// placeCursor reads such a cursor, the zero value where it was not sent.
-func (q *query) placeCursor() (place models.TaskCursor) {
+// taskCursor reads such a cursor, the zero value where it was not sent.
+func (q *query) taskCursor() (place models.TaskCursor) {
 	key, ok := q.cursorOf(200)
 	if !ok {
 		return place
@@ -93,7 +96,7 @@ func (q *query) placeCursor() (place models.TaskCursor) {
 	at, id, _ := strings.Cut(key, ".")
 	micros, err := strconv.ParseInt(at, 10, 64)
 	if err != nil || id == "" || !storable(id) {
-		q.foreignCursor()
+		q.failCursor()
 		return place
 	}
 	return models.TaskCursor{CreatedAt: time.UnixMicro(micros).UTC(), ID: id}
@@ -125,7 +128,7 @@ func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := newQuery(r, "wait", "version")
-	patience, version := s.grant(q.Int("wait", 0, int(maxWait.Seconds()), 0)), q.OptInt("version", 0, 1<<53)
+	patience, version := s.boundWait(q.Int("wait", 0, int(maxWait.Seconds()), 0)), q.OptInt("version", 0, 1<<53)
 	if err := q.Err(); err != nil {
 		return err
 	}
@@ -133,11 +136,11 @@ func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if patience > 0 {
-		if _, err := s.await(r, id, patience, s.changed(version)); err != nil {
+		if _, err := s.waitForTask(r, id, patience, s.waitForChange(version)); err != nil {
 			return err
 		}
 	}
-	found, err := s.work.Detail(r.Context(), id)
+	found, err := s.orchestrator.Detail(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -148,12 +151,199 @@ func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 	return s.writeEntity(w, r, http.StatusOK, v.Version, v)
 }
 
-// changed waits for a change after a version, or for the end where there is none.
-func (s *Server) changed(version *int) waiter {
+// waitForChange waits for a change after a version, or for the end where there is none.
+func (s *Server) waitForChange(version *int) waitFunc {
 	if version == nil {
-		return s.work.Wait
+		return s.orchestrator.Wait
 	}
 	return func(ctx context.Context, who, id string, patience time.Duration) (models.Task, error) {
-		return s.work.WaitForChange(ctx, who, id, int64(*version), patience)
+		return s.orchestrator.WaitForChange(ctx, who, id, int64(*version), patience)
 	}
+}
+
+// Who may do what with tasks and sessions: a token with tasks:read sees all of them, one
+// with messages:send those it asked for itself, and with messages:send a token changes
+// its own, one with admin all of them. What a token may not see is not there for it.
+
+// requireAny lets callers with one of the scopes through; a refusal names the first.
+func (s *Server) requireAny(scope models.Scope, others ...models.Scope) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return s.handle(func(w http.ResponseWriter, r *http.Request) error {
+			err := auth.Require(caller(r), scope)
+			for _, other := range others {
+				if err != nil && caller(r).Has(other) {
+					err = nil
+				}
+			}
+			if err == nil {
+				next.ServeHTTP(w, r)
+			}
+			return err
+		})
+	}
+}
+
+// canRead reports whether the caller sees what the token with the id asked for.
+func canRead(p models.Principal, owner string) bool {
+	return p.Has(models.ScopeTasksRead) || owner == p.TokenID
+}
+
+// ownerOf is whose tasks or sessions a list shows, "" for everybody's.
+func ownerOf(p models.Principal, mine bool) string {
+	if mine || !p.Has(models.ScopeTasksRead) {
+		return p.TokenID
+	}
+	return ""
+}
+
+// requireOwner returns errs.MissingScope for what the caller sees and did not ask for.
+func requireOwner(p models.Principal, owner string) error {
+	if owner == p.TokenID {
+		return nil
+	}
+	return auth.Require(p, models.ScopeAdmin)
+}
+
+// visibleTask returns a task that the caller sees.
+func (s *Server) visibleTask(r *http.Request, id string) (models.Task, error) {
+	t, err := s.orchestrator.Task(r.Context(), id)
+	if err == nil && !canRead(caller(r), t.Owner) {
+		err = errs.New(errs.NotFound, "there is no task %q", id)
+	}
+	return t, err
+}
+
+// requireTaskOwner returns no error for a task that the caller may change.
+func (s *Server) requireTaskOwner(r *http.Request, id string) error {
+	t, err := s.visibleTask(r, id)
+	if err == nil {
+		err = requireOwner(caller(r), t.Owner)
+	}
+	return err
+}
+
+// visibleSession returns a session that the caller sees.
+func (s *Server) visibleSession(r *http.Request, id string) (models.Session, error) {
+	session, err := s.orchestrator.Session(r.Context(), id)
+	if err == nil && !canRead(caller(r), session.Owner) {
+		err = errs.New(errs.NotFound, "there is no session %q", id)
+	}
+	return session, err
+}
+
+// taskCancellation is the body of a request to end a task.
+type taskCancellation struct {
+	// Why, for whoever looks at the task.
+	Reason *string `json:"reason" validate:"omitnil,text,max=500" example:"not needed any more" maxLength:"500" extensions:"x-nullable"`
+}
+
+// cancelTask ends a task.
+//
+//	@Summary		Cancel a task
+//	@Description	Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+//	@ID				cancelTask
+//	@Tags			tasks
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth[messages:send]
+//	@Param			task_id			path	string			true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			Idempotency-Key	header	string			false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
+//	@Param			body			body	taskCancellation	false	"Why"
+//	@Success		200	{object}	taskView	"It is cancelled"
+//	@Header			200	{string}	ETag
+//	@Header			200	{string}	Location
+//	@Header			200	{string}	Idempotency-Replayed
+//	@Failure		400	"The reason is malformed"
+//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token asked for the task"
+//	@Failure		404	"No such task"
+//	@Failure		409	"It has ended otherwise, `state` tells how; or the key was used with another request"
+//	@Router			/api/v1/tasks/{task_id}/cancel [post]
+func (s *Server) cancelTask(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "task_id")
+	if err != nil {
+		return err
+	}
+	var d taskCancellation
+	body, err := s.decodeOptional(w, r, &d)
+	if err != nil {
+		return err
+	}
+	once, err := s.readIdempotencyKey(r, body, s.renderTask)
+	if err != nil {
+		return err
+	}
+	if err := validate.Struct(d).Err(); err != nil {
+		return err
+	}
+	if err := s.requireTaskOwner(r, id); err != nil {
+		return err
+	}
+	reason := "cancelled by " + caller(r).Name
+	if orZero(d.Reason) != "" {
+		reason = *d.Reason
+	}
+	t, err := s.orchestrator.Cancel(r.Context(), id, reason, once)
+	if err != nil || s.writeReplay(w, once) {
+		return err
+	}
+	return s.writeTaskChange(w, t)
+}
+
+// taskReply is the answer to an agent's question.
+type taskReply struct {
+	Reply *string `json:"reply" validate:"required,min=1,text,max=16384" example:"2026" minLength:"1" maxLength:"16384"`
+}
+
+// replyToTask answers an agent's question.
+//
+//	@Summary		Answer a task's agent
+//	@Description	Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//	@ID				replyToTask
+//	@Tags			tasks
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth[messages:send]
+//	@Param			task_id	path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			body	body	taskReply	true	"The answer"
+//	@Success		200	{object}	taskView	"The agent is told"
+//	@Header			200	{string}	ETag
+//	@Header			200	{string}	Location
+//	@Failure		400	"The answer is missing or malformed"
+//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token asked for the task"
+//	@Failure		404	"No such task"
+//	@Failure		409	"It waits for no answer; `state` tells where it stands"
+//	@Router			/api/v1/tasks/{task_id}/reply [post]
+func (s *Server) replyToTask(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "task_id")
+	if err != nil {
+		return err
+	}
+	var d taskReply
+	if _, err := s.decode(w, r, &d); err != nil {
+		return err
+	}
+	if err := validate.Struct(d).Err(); err != nil {
+		return err
+	}
+	if err := s.requireTaskOwner(r, id); err != nil {
+		return err
+	}
+	t, err := s.orchestrator.Reply(r.Context(), id, *d.Reply)
+	if err != nil {
+		return err
+	}
+	return s.writeTaskChange(w, t)
+}
+
+// writeTaskChange answers with a task that was changed.
+func (s *Server) writeTaskChange(w http.ResponseWriter, t models.Task) error {
+	answer, err := s.renderTask(t)
+	if err == nil {
+		s.writeStoredResponse(w, answer)
+	}
+	return err
+}
+
+func (s *Server) renderTask(result any) (models.StoredResponse, error) {
+	return s.taskResponse(newTaskView(result.(models.Task)), http.StatusOK)
 }

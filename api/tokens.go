@@ -70,12 +70,12 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderIssued(http.StatusCreated))
+	once, err := s.readIdempotencyKey(r, body, s.renderIssued(http.StatusCreated))
 	if err != nil {
 		return err
 	}
 	issued, err := s.auth.Create(r.Context(), caller(r), d, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	return s.writeIssued(w, r, http.StatusCreated, issued)
@@ -102,15 +102,15 @@ func (s *Server) rotateToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
-	once, err := s.once(r, nil, s.renderIssued(http.StatusOK))
+	once, err := s.readIdempotencyKey(r, nil, s.renderIssued(http.StatusOK))
 	if err != nil {
 		return err
 	}
 	issued, err := s.auth.Rotate(r.Context(), caller(r), id, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	return s.writeIssued(w, r, http.StatusOK, issued)
@@ -164,7 +164,7 @@ func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
 	var page tokenList
 	if len(tokens) > limit {
 		tokens = tokens[:limit]
-		page.NextCursor = opaque(tokens[limit-1].ID)
+		page.NextCursor = encodeCursor(tokens[limit-1].ID)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Tokens = make([]tokenView, len(tokens))
@@ -218,7 +218,7 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	if err := s.auth.Revoke(r.Context(), caller(r), id); err != nil {
@@ -229,3 +229,48 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 }
 
 func tokenURL(id string) string { return tokensPath + "/" + id }
+
+// callerIdentity is who makes the request.
+type callerIdentity struct {
+	Token tokenView  `json:"token"`
+	Agent *agentItem `json:"agent"` // The agent that the token is bound to.
+	// The agents above that agent, its parent first; empty without an agent.
+	ChainOfCommand []ancestorView `json:"chain_of_command"`
+}
+
+// me tells callers who they are.
+//
+//	@Summary		Who am I
+//	@Description	The caller's token, the agent it is bound to and that agent's chain of command.
+//	@ID				getMe
+//	@Tags			tokens
+//	@Produce		json
+//	@Security		BearerAuth
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	callerIdentity	"You"
+//	@Header			200	{string}	ETag
+//	@Success		304	"Nothing changed"
+//	@Router			/api/v1/me [get]
+func (s *Server) me(w http.ResponseWriter, r *http.Request) error {
+	if err := newQuery(r).Err(); err != nil {
+		return err
+	}
+	ctx, p := r.Context(), caller(r)
+	t, err := s.auth.Get(ctx, p.TokenID)
+	if err != nil {
+		return err
+	}
+	out := callerIdentity{Token: newTokenView(t), ChainOfCommand: []ancestorView{}}
+	if t.AgentID != nil {
+		d, err := s.registry.Get(ctx, *t.AgentID)
+		if err != nil {
+			return err
+		}
+		var above []models.Agent
+		if above, err = s.registry.Ancestors(ctx, *t.AgentID); err != nil {
+			return err
+		}
+		out.Agent, out.ChainOfCommand = new(newAgentItem(d.Agent)), newChain(above)
+	}
+	return s.writeJSON(w, r, http.StatusOK, out)
+}
