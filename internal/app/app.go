@@ -154,18 +154,18 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.gateway = tooling.hub, tooling.gateway
-	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, MessageLog: messages, Tools: tooling.hub}
-	lines := a.newTransport(work, motion, v5, admit)
+	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, MessageLog: messages, Tools: tooling.hub}
+	agents := a.newTransport(work, motion, v5, admit)
 	options := a.apiOptions(relay, motion, work, v5)
-	options.Endless = endless(transport.IsStreaming, mcp.IsStreaming)
+	options.Untimed = endless(transport.IsStreaming, mcp.IsStreaming)
 	options.MountPublic = func(r chi.Router) {
-		lines.Mount(r)
+		agents.Mount(r)
 		tooling.mount(r)
 	}
 	door = api.New(core, options)
 	a.http = newHTTPServer(a.cfg, a.log, door)
 	a.http.srv.RegisterOnShutdown(door.Drain) // it waits for the streams
-	a.http.srv.RegisterOnShutdown(lines.Drain)
+	a.http.srv.RegisterOnShutdown(agents.Drain)
 	a.http.srv.RegisterOnShutdown(tooling.door.Drain)
 
 	a.services.Add("the traces", a.tracing)
@@ -179,9 +179,9 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the PROTOCOL_V5 message log", messages)
 	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, tooling.hub))
 	tooling.add(a)
-	a.services.Add("the connections of agents", lines)
+	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {
-		a.tcp = transport.NewTCPListener(lines, a.cfg.Transport.V5Listen, &transport.TCPOptions{Enroll: enrolling(reg), IsEnrolled: hasEnrolled})
+		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, &transport.TCPOptions{Enroll: enrolling(reg), IsEnrolled: hasEnrolled})
 		a.services.Add("the V5 TCP listener", a.tcp)
 	}
 	if a.cfg.Listen != "" {
@@ -260,10 +260,10 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 
 func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, v5 *v5.Protocol) *api.Options {
 	return &api.Options{
-		Logger:       a.log,
-		Clock:        a.opts.Clock,
-		AccessSample: a.cfg.Log.Sample,
-		V5:           v5.Event,
+		Logger:        a.log,
+		Clock:         a.opts.Clock,
+		AccessSample:  a.cfg.Log.Sample,
+		FormatV5Event: v5.Event,
 		Checks: map[string]func(context.Context) error{
 			"server":     func(ctx context.Context) error { return a.http.ready(ctx) },
 			"database":   a.store.Ping,
