@@ -15,45 +15,45 @@ import (
 	"github.com/google/uuid"
 )
 
-// How long, and of how many requests, the answers are kept unless told otherwise.
+// The defaults of how long and of how many requests results are kept.
 const (
 	cacheTTL  = 24 * time.Hour
 	cacheSize = 10_000
 )
 
-// Key names a request: two askers may use the same request id for different tasks, and
-// another attempt at a task has both as they were.
+// Key identifies a request: two requesters may use the same request id for different tasks.
+// Another attempt at a task has the same key.
 type Key struct{ Request, Task uuid.UUID }
 
-// Cache remembers how requests ended (Chiffon §Idempotency). Its methods may be called
-// concurrently, those about one request are not.
+// Cache stores the results of requests (Chiffon §Idempotency). Its methods may be called
+// concurrently, but not for the same request.
 type Cache interface {
-	// Begin returns what is known of a request and notes that its work begins, unless it
-	// has ended.
+	// Begin returns the entry of a request, and records that its work starts unless there is a
+	// result.
 	Begin(request Key) (CacheEntry, error)
-	// End keeps the answer to a request. It must not return before the answer is safe:
-	// it is sent afterwards.
+	// End stores the result of a request. It returns when the result is durable: the result is
+	// sent after that.
 	End(request Key, answer []byte) error
-	// Forget makes a request unknown.
+	// Forget removes the entry of a request.
 	Forget(request Key) error
 }
 
-// CacheEntry is what a Cache knows of a request.
+// CacheEntry is what a Cache has about a request.
 type CacheEntry struct {
-	// Result is what End was given, nil where the request has not ended.
+	// Result is what End was given, nil if the request has not ended.
 	Result []byte
-	// Interrupted is a request that had begun and had not ended when a process did.
+	// Interrupted is whether an earlier process started the work and did not end it.
 	Interrupted bool
 }
 
-// MemoryCache is a Cache that ends with the process.
+// MemoryCache is a Cache in memory.
 type MemoryCache struct {
 	maxResults int
 	now        func() time.Time
 
 	mu      sync.Mutex
 	answers map[Key]cachedResult
-	order   []Key // oldest first; may hold what was forgotten
+	order   []Key // oldest first; may hold forgotten requests
 }
 
 type cachedResult struct {
@@ -61,7 +61,7 @@ type cachedResult struct {
 	at     time.Time
 }
 
-// NewMemoryCache returns a cache of up to count answers, 0 is 10,000, for 24 hours.
+// NewMemoryCache returns a cache of up to count results, for 24 hours; 0 is 10,000.
 func NewMemoryCache(count int) *MemoryCache {
 	if count <= 0 {
 		count = cacheSize
@@ -105,31 +105,30 @@ func (c *MemoryCache) Forget(request Key) error {
 	return nil
 }
 
-// The names of the files are the ids of a request and of its task, with one of these
-// behind them.
+// A file is named after the ids of a request and of its task, with one of these suffixes.
 const (
 	suffixRunning = ".running"
 	suffixAnswer  = ".json"
 	suffixNew     = ".new"
-	// separator stands between the ids. Files of a time when the request id was all there
-	// was to a name are not read any more, and go when they are old.
+	// separator is between the ids. Files without it, of older versions, are not read and are
+	// removed when they are old.
 	separator = "_"
 )
 
-// DirCache is a Cache in a directory, a small file for each request. It survives the
-// process, and what it has accepted survives the machine. A directory belongs to one
-// process at a time; who opens it sees to that.
+// DirCache is a Cache in a directory, with a small file for each request. It survives the
+// process, and stored results survive the machine. Only one process at a time may use a
+// directory; the caller ensures it.
 type DirCache struct {
 	dir        string
 	maxResults int
 	now        func() time.Time
 
 	mu     sync.Mutex
-	stored int // answers since the directory was last looked through, at least
+	stored int // results since the directory was last pruned, at least
 }
 
-// OpenCache opens the cache in a directory, which it makes where it is not there. It
-// keeps up to count answers, 0 is 10,000, for 24 hours.
+// OpenCache opens the cache in a directory, and creates the directory if it does not exist. It
+// keeps up to count results, for 24 hours; 0 is 10,000.
 func OpenCache(dir string, count int) (*DirCache, error) {
 	if count <= 0 {
 		count = cacheSize
@@ -141,7 +140,7 @@ func OpenCache(dir string, count int) (*DirCache, error) {
 	return c, c.prune()
 }
 
-// String is the key in the names of files, and in logs.
+// String is the key in file names and logs.
 func (k Key) String() string { return k.Request.String() + separator + k.Task.String() }
 
 func parseKey(text string) (k Key, err error) {
@@ -175,8 +174,7 @@ func (c *DirCache) Begin(request Key) (CacheEntry, error) {
 	return CacheEntry{}, c.write(request, suffixRunning, nil)
 }
 
-// Interrupted returns the requests that had begun and not ended when an earlier process
-// did.
+// Interrupted returns the requests whose work an earlier process started and did not end.
 func (c *DirCache) Interrupted() (requests []Key, err error) {
 	entries, err := os.ReadDir(c.dir)
 	for _, e := range entries {
@@ -216,7 +214,7 @@ func (c *DirCache) remove(request Key, suffix string) error {
 	return nil
 }
 
-// write puts a file into its place, with its content or not at all.
+// write replaces a file, atomically.
 func (c *DirCache) write(request Key, suffix string, data []byte) error {
 	name := c.path(request, suffix)
 	f, err := os.OpenFile(name+suffixNew, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -228,12 +226,12 @@ func (c *DirCache) write(request Key, suffix string, data []byte) error {
 		err = os.Rename(name+suffixNew, name)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("keep what became of request %s: %w", request, err), os.Remove(name+suffixNew))
+		return errors.Join(fmt.Errorf("store request %s: %w", request, err), os.Remove(name+suffixNew))
 	}
 	return syncDir(c.dir)
 }
 
-// syncDir makes the names in a directory last. Not every system can.
+// syncDir makes the names in a directory durable. Not every system can.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -243,7 +241,7 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-// prune removes what is too old, too much, or was never finished.
+// prune removes files that are too old, too many, or incomplete.
 func (c *DirCache) prune() error {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
@@ -277,7 +275,7 @@ func (c *DirCache) prune() error {
 	return nil
 }
 
-// isCacheFile reports whether a file is one of the cache's.
+// isCacheFile reports whether a file belongs to the cache.
 func isCacheFile(name string) bool {
 	ids, suffix, ok := strings.Cut(name, ".")
 	if _, err := parseKey(ids); !ok || err != nil && uuid.Validate(ids) != nil {

@@ -18,26 +18,26 @@ import (
 
 const (
 	subprotocol = "envelope.v1"
-	// helloTimeout is how long a line may take until the server has said hello, and
-	// writeTimeout how long one message may take.
+	// helloTimeout limits the time from dialing to the server's hello, and writeTimeout the time
+	// to write one message.
 	helloTimeout = 15 * time.Second
 	writeTimeout = 30 * time.Second
-	// heartbeat is how often the agent shows that it is alive, unless the server says.
+	// heartbeat is the interval of heartbeats, unless the server sets another.
 	heartbeat = 15 * time.Second
-	// minHeartbeat bounds what the server may ask for.
+	// minHeartbeat is the shortest interval that the server may set.
 	minHeartbeat = 10 * time.Millisecond
-	// retryAfter is how long a server that could not take a message is left alone.
+	// retryAfter is the pause before messages are sent again that the server could not accept.
 	retryAfter = time.Second
-	// readLimit is the longest frame.
+	// readLimit is the longest frame, in bytes.
 	readLimit = envelope.MaxSize + 1<<10
 )
 
-// byeReplaced is the reason of a bye to an agent that has connected once more.
+// byeReplaced is the reason of a bye to an agent that has connected again elsewhere.
 const byeReplaced = "replaced"
 
 var errReplaced = errors.New("the same agent has connected elsewhere; each process needs an agent of its own")
 
-// keepConnected keeps a line open until ctx ends, and returns its cause.
+// keepConnected keeps a connection open until ctx ends, and returns its cause.
 func (a *Agent) keepConnected(ctx context.Context) error {
 	pause := &backoff.ExponentialBackOff{InitialInterval: a.opts.backoff, MaxInterval: a.opts.maxBackoff, Multiplier: 2, RandomizationFactor: 0.3}
 	pause.Reset()
@@ -60,7 +60,7 @@ func (a *Agent) keepConnected(ctx context.Context) error {
 		case refused != nil:
 			wait = max(wait, refused.RetryAfter)
 		}
-		a.log.Warn("no line to the server", "error", err, "again_in", wait.Round(time.Millisecond))
+		a.log.Warn("not connected to the server", "error", err, "again_in", wait.Round(time.Millisecond))
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -76,7 +76,7 @@ func (a *Agent) dial(ctx context.Context) (*websocket.Conn, Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	query := url.Values{"versions": {envelope.Version}, "concurrency": {strconv.Itoa(a.opts.Concurrency)}}
-	conn, resp, err := websocket.Dial(ctx, a.url+"/api/agent/connect?"+query.Encode(), &websocket.DialOptions{ //nolint:bodyclose // it need not be, says its documentation
+	conn, resp, err := websocket.Dial(ctx, a.url+"/api/agent/connect?"+query.Encode(), &websocket.DialOptions{ //nolint:bodyclose // the package documents that it need not be closed
 		HTTPClient: a.opts.Client, HTTPHeader: http.Header{"Authorization": {"Bearer " + a.token}}, Subprotocols: []string{subprotocol},
 	})
 	if err != nil {
@@ -95,13 +95,14 @@ func (a *Agent) dial(ctx context.Context) (*websocket.Conn, Hello, error) {
 		h, err = readHello(data)
 	}
 	if err != nil {
-		_ = conn.Close(websocket.StatusProtocolError, "a hello was expected")
+		_ = conn.Close(websocket.StatusProtocolError, "the first frame must be a hello")
 		return nil, h, err
 	}
 	return conn, h, nil
 }
 
-// runConnection opens one line and returns why it ended. greeted is called when it stands.
+// runConnection opens one connection and returns why it ended. It calls greeted after the
+// server's hello.
 func (a *Agent) runConnection(ctx context.Context, greeted func()) error {
 	conn, hello, err := a.dial(ctx)
 	if err != nil {
@@ -142,7 +143,7 @@ func (a *Agent) handleHello(life context.Context, h Hello) {
 	}
 }
 
-// read takes what comes until the line ends.
+// read handles frames until the connection ends.
 func (a *Agent) read(ctx, life context.Context, conn *websocket.Conn) error {
 	for {
 		_, data, err := conn.Read(ctx)
@@ -174,7 +175,7 @@ func (a *Agent) handleFrame(life context.Context, data []byte) error {
 	return nil
 }
 
-// write sends what there is until the line ends.
+// write sends messages until the connection ends.
 func (a *Agent) write(ctx context.Context, conn *websocket.Conn, h Hello) error {
 	every := heartbeat
 	if h.HeartbeatSeconds > 0 {
@@ -204,9 +205,10 @@ func (a *Agent) write(ctx context.Context, conn *websocket.Conn, h Hello) error 
 			err = a.sendHeartbeat(ctx, conn)
 		case <-tick.C:
 			if a.outbox.overdue(time.Now().Add(-2 * every)) {
-				a.outbox.resendAll() // the server may not have been able to store it
+				a.outbox.resendAll() // the server may have failed to store it
 			}
-			// The answer shows that the server is there: a network that went silent says nothing.
+			// The pong shows that the network works: a write alone succeeds for a long time
+			// without it.
 			if err = a.sendHeartbeat(ctx, conn); err == nil {
 				err = ping(ctx, conn)
 			}
@@ -217,7 +219,8 @@ func (a *Agent) write(ctx context.Context, conn *websocket.Conn, h Hello) error 
 	}
 }
 
-// sendAll sends what was not sent on this line, with the acknowledgements in between.
+// sendAll sends the messages that were not sent on this connection, and acknowledgements between
+// them.
 func (a *Agent) sendAll(ctx context.Context, conn *websocket.Conn) error {
 	for {
 		p, ok := a.outbox.next(time.Now())
@@ -233,7 +236,7 @@ func (a *Agent) sendAll(ctx context.Context, conn *websocket.Conn) error {
 	}
 }
 
-// sendAcks acknowledges what has been received for good.
+// sendAcks acknowledges the messages that were received.
 func (a *Agent) sendAcks(ctx context.Context, conn *websocket.Conn) error {
 	ids := a.acks.take()
 	if len(ids) == 0 {
@@ -255,7 +258,7 @@ func ping(ctx context.Context, conn *websocket.Conn) error {
 	return conn.Ping(ctx)
 }
 
-// sendHeartbeat sends a heartbeat. It is not kept: the next one is as good.
+// sendHeartbeat sends a heartbeat. It is not kept for the next connection, which sends its own.
 func (a *Agent) sendHeartbeat(ctx context.Context, conn *websocket.Conn) error {
 	p := a.presence()
 	a.mu.Lock()

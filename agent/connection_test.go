@@ -18,11 +18,11 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// TestBrokenLines cuts the line at every kind of moment while work goes on.
-func TestBrokenLines(t *testing.T) {
+// TestLostConnections closes the connection at random moments while work goes on.
+func TestLostConnections(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
-		t.Run(fmt.Sprintf("nothing is lost and nothing runs twice, seed %d", seed), func(t *testing.T) {
+		t.Run(fmt.Sprintf("loses nothing and runs nothing twice, seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
 			random := rand.New(rand.NewPCG(1, seed))
@@ -35,7 +35,7 @@ func TestBrokenLines(t *testing.T) {
 				}
 				return acknowledge
 			}
-			const tasks, lines = 15, 25
+			const tasks, texts = 15, 25
 			var mu sync.Mutex
 			runs := map[uuid.UUID]int{}
 			setup(t, s, &agent.Options{Concurrency: tasks, Flush: time.Millisecond, MaxPending: 20}, map[string]agent.Handler{
@@ -43,7 +43,7 @@ func TestBrokenLines(t *testing.T) {
 					mu.Lock()
 					runs[w.RequestID()]++
 					mu.Unlock()
-					for i := range lines {
+					for i := range texts {
 						if err := w.Progress(i, fmt.Sprint("step ", i)); err != nil {
 							return agent.Result{}, err
 						}
@@ -55,7 +55,7 @@ func TestBrokenLines(t *testing.T) {
 				},
 			})
 			want := ""
-			for i := range lines {
+			for i := range texts {
 				want += fmt.Sprintf("%d;", i)
 			}
 			var all []envelope.Envelope
@@ -67,15 +67,15 @@ func TestBrokenLines(t *testing.T) {
 			for _, e := range all {
 				require.Equal(t, envelope.OutcomeSuccess, s.eventually(e).Payload.(envelope.WorkResult).Status)
 				require.Len(t, s.results(e.RequestID), 1)
-				require.Equal(t, want, s.output(e.RequestID), "whole and in order")
+				require.Equal(t, want, s.output(e.RequestID), "complete and in order")
 				mu.Lock()
 				times := runs[e.RequestID]
 				mu.Unlock()
 				require.Equal(t, 1, times)
 			}
 			opened, repeats := s.counts()
-			require.Greater(t, opened, 3, "lines did break")
-			require.Positive(t, repeats, "what was not acknowledged did come again")
+			require.Greater(t, opened, 3, "connections were lost")
+			require.Positive(t, repeats, "unacknowledged messages were sent again")
 		})
 	}
 }
@@ -111,12 +111,12 @@ func TestBackPressure(t *testing.T) {
 	mu.Lock()
 	silent = false
 	mu.Unlock()
-	s.cut() // the next line brings everything again
+	s.cut() // the next connection brings every message again
 	s.eventually(e)
 	require.Equal(t, strings.Repeat(text, 100), s.output(e.RequestID))
 }
 
-func TestForgottenAcknowledgement(t *testing.T) {
+func TestMissingAcknowledgement(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.hello.HeartbeatSeconds = 0.02
@@ -135,15 +135,15 @@ func TestForgottenAcknowledgement(t *testing.T) {
 	s.send(e)
 	require.Equal(t, "done", s.eventually(e).Payload.(envelope.WorkResult).Output)
 	opened, _ := s.counts()
-	require.Equal(t, 1, opened, "on the same line")
+	require.Equal(t, 1, opened, "on the same connection")
 }
 
-// TestServerInTrouble refuses messages for the server's own trouble, on a line whose
-// heartbeats are too rare to bring anything again.
-func TestServerInTrouble(t *testing.T) {
+// TestServerUnavailable rejects messages because the server is unavailable, on a connection with
+// heartbeats too rare to cause a retry.
+func TestServerUnavailable(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a result that was refused is sent again on the same line, and the work does not run again", func(t *testing.T) {
+	t.Run("sends a rejected result again on the same connection", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		s.hello.HeartbeatSeconds = 3600
@@ -169,7 +169,7 @@ func TestServerInTrouble(t *testing.T) {
 		require.Equal(t, 1, opened)
 	})
 
-	t.Run("output that was refused ends nothing, and what is behind it waits for it", func(t *testing.T) {
+	t.Run("keeps the order of rejected output and later messages", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		s.hello.HeartbeatSeconds = 3600
@@ -181,11 +181,11 @@ func TestServerInTrouble(t *testing.T) {
 			}
 			return acknowledge
 		}
-		heard := make(chan struct{})
+		rejected := make(chan struct{})
 		setup(t, s, &agent.Options{Flush: time.Millisecond}, map[string]agent.Handler{"w": func(ctx context.Context, w *agent.Work) (agent.Result, error) {
 			_, _ = fmt.Fprint(w, "one ")
 			select {
-			case <-heard:
+			case <-rejected:
 			case <-ctx.Done():
 				return agent.Result{}, context.Cause(ctx)
 			}
@@ -196,21 +196,21 @@ func TestServerInTrouble(t *testing.T) {
 		s.send(e)
 		require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return first.MessageID != uuid.Nil }, minute, soon)
 		s.send(envelope.Reply(first, uuid.New(), time.Now(), envelope.Unavailable(envelope.Orchestrator, nil)))
-		require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.owed) == 0 }, minute, soon, "the refusal was heard")
-		close(heard)
+		require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.owed) == 0 }, minute, soon, "the rejection was handled")
+		close(rejected)
 		require.Equal(t, "done", s.eventually(e).Payload.(envelope.WorkResult).Output)
 		require.Equal(t, "one two", s.output(e.RequestID))
 	})
 }
 
-func TestRefusedOutput(t *testing.T) {
+func TestOutputLimit(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	said := make(chan struct{})
+	written := make(chan struct{})
 	setup(t, s, &agent.Options{Flush: time.Millisecond}, map[string]agent.Handler{"w": func(ctx context.Context, w *agent.Work) (agent.Result, error) {
 		_, _ = fmt.Fprint(w, "too much")
 		select {
-		case <-said:
+		case <-written:
 		case <-ctx.Done():
 		}
 		_, err := fmt.Fprint(w, "more of it")
@@ -219,11 +219,11 @@ func TestRefusedOutput(t *testing.T) {
 	e := request("w", `{}`)
 	s.send(e)
 	require.Eventually(t, func() bool { return s.output(e.RequestID) != "" }, minute, soon)
-	told := slices.IndexFunc(s.of(e.RequestID), func(e envelope.Envelope) bool { return e.Payload.(envelope.WorkStatus).Step != nil })
-	refusal := envelope.Reply(s.of(e.RequestID)[told], uuid.New(), time.Now(), envelope.ResourceLimit("output_bytes", 1, 2))
+	status := slices.IndexFunc(s.of(e.RequestID), func(e envelope.Envelope) bool { return e.Payload.(envelope.WorkStatus).Step != nil })
+	refusal := envelope.Reply(s.of(e.RequestID)[status], uuid.New(), time.Now(), envelope.ResourceLimit("output_bytes", 1, 2))
 	s.send(refusal)
 	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.owed) == 0 }, minute, soon)
-	close(said)
+	close(written)
 	require.Equal(t, "the work goes on", s.eventually(e).Payload.(envelope.WorkResult).Output)
 	require.Equal(t, "too much", s.output(e.RequestID))
 }
@@ -231,7 +231,7 @@ func TestRefusedOutput(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a token that is not valid ends it at once", func(t *testing.T) {
+	t.Run("returns at once for an invalid token", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		s.refuse = 401
@@ -241,27 +241,27 @@ func TestRun(t *testing.T) {
 		err = a.Run(t.Context())
 		var refused *agent.ResponseError
 		require.ErrorAs(t, err, &refused)
-		require.Equal(t, "the server answers 401 Unauthorized: the token is not valid", err.Error())
+		require.Equal(t, "the server responded 401 Unauthorized: the token is not valid", err.Error())
 	})
 
-	t.Run("so does an error in the place of a hello", func(t *testing.T) {
+	t.Run("returns at once for an error instead of a hello", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		s.instead = envelope.UnsupportedVersion("1.0", []string{"2.0"})
 		a, err := agent.New(s.url, "secret", nil)
 		require.NoError(t, err)
 		a.Handle("w", waits)
-		require.ErrorContains(t, a.Run(t.Context()), "error 5006: Unsupported work type: protocol version 1.0 is not spoken here")
+		require.ErrorContains(t, a.Run(t.Context()), "error 5006: Unsupported work type: protocol version 1.0 is not supported")
 	})
 
-	t.Run("a server that is away at first is waited for", func(t *testing.T) {
+	t.Run("waits for a server that is down at first", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		s.refuse, s.times = 503, 3
 		setup(t, s, nil, map[string]agent.Handler{"w": waits})
 	})
 
-	t.Run("work that runs may end, new work is refused, and the server hears that nobody is there", func(t *testing.T) {
+	t.Run("drains: finishes running work, rejects new work, reports offline", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		release := make(chan struct{})
@@ -286,7 +286,7 @@ func TestRun(t *testing.T) {
 		require.Equal(t, "in time", s.results(e.RequestID)[0].Payload.(envelope.WorkResult).Output)
 	})
 
-	t.Run("work that does not end in time is for another agent", func(t *testing.T) {
+	t.Run("returns unfinished work to the server after the drain time", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		stop := setup(t, s, &agent.Options{Drain: time.Millisecond}, map[string]agent.Handler{"w": waits})
@@ -297,7 +297,7 @@ func TestRun(t *testing.T) {
 		require.EqualValues(t, 5002, s.results(e.RequestID)[0].Payload.(envelope.Failure).Code)
 	})
 
-	t.Run("a function that does not heed its context is told of", func(t *testing.T) {
+	t.Run("reports a handler that ignores its context", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		release := make(chan struct{})

@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Task is where a task stands.
+// Task is the state of a task.
 type Task struct {
 	ID         string `json:"id"`
 	State      string `json:"state"`       // new, running, done, failed or cancelled
@@ -31,11 +31,11 @@ type Task struct {
 	Version    int64  `json:"version"`
 }
 
-// Ended reports whether nothing more happens to the task.
+// Ended reports whether the task is in a final state.
 func (t Task) Ended() bool { return t.State == "done" || t.State == "failed" || t.State == "cancelled" }
 
-// Follow calls each with every change of a task that it sees, until the task has ended,
-// ctx ends or each returns an error. It goes on when the network has failed for a while.
+// Follow calls each with every change of a task that it observes, until the task has ended, ctx
+// ends or each returns an error. It retries if the network fails.
 func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) error) (t Task, err error) {
 	query := url.Values{}
 	err = c.retry(ctx, func(reset func()) (bool, error) {
@@ -46,7 +46,7 @@ func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) err
 		defer resp.Body.Close()
 		var next Task
 		if err := json.NewDecoder(resp.Body).Decode(&next); err != nil {
-			return false, fmt.Errorf("the server's answer cannot be understood: %w", err)
+			return false, fmt.Errorf("the server's response is invalid: %w", err)
 		}
 		reset()
 		if changed := t.ID == "" || next.Version != t.Version; changed {
@@ -61,8 +61,8 @@ func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) err
 	return t, err
 }
 
-// Log copies what a task's agents tell on the way, as it comes, until the task has ended.
-// Where another attempt begins, what it tells follows.
+// Log copies the log of a task as it grows, until the task has ended. The log of the next attempt
+// follows that of the one before.
 func (c *Client) Log(ctx context.Context, task uuid.UUID, to io.Writer) error {
 	out := &counter{to: to}
 	return c.retry(ctx, func(reset func()) (bool, error) {
@@ -78,7 +78,7 @@ func (c *Client) Log(ctx context.Context, task uuid.UUID, to io.Writer) error {
 	})
 }
 
-// counter counts what it passes on.
+// counter counts the bytes that it passes on.
 type counter struct {
 	to  io.Writer
 	n   int64
@@ -92,7 +92,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// retry tries until try says that it is done or that trying again is in vain.
+// retry calls try until it is done or its error is permanent.
 func (c *Client) retry(ctx context.Context, try func(reset func()) (done bool, err error)) error {
 	pause := &backoff.ExponentialBackOff{InitialInterval: 250 * time.Millisecond, MaxInterval: 15 * time.Second, Multiplier: 2, RandomizationFactor: 0.3}
 	pause.Reset()
@@ -117,7 +117,7 @@ func (c *Client) retry(ctx context.Context, try func(reset func()) (done bool, e
 	}
 }
 
-// get returns an answer that says yes.
+// get returns a response with the status 200.
 func (c *Client) get(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()

@@ -12,31 +12,31 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// job is a request that is being worked on.
+// job is a request whose work is in progress.
 type job struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	work   *Work
-	// repeated holds one token when the request came once more.
+	// repeated holds one token if the request arrived again.
 	repeated chan struct{}
-	// newest and messages are guarded by the agent: the newest message with the request,
-	// which is the one to answer, and those that were not acknowledged yet. noted is
-	// whether the cache knows of the request, so that they may be.
+	// The agent's mutex guards the following. newest is the newest message of the request, which
+	// the result replies to; messages are those not acknowledged yet. recorded is whether the
+	// cache knows the request, so that they may be.
 	newest   envelope.Envelope
 	messages []uuid.UUID
 	recorded bool
-	// cancelled is work that was taken back; next is the request that came after that,
-	// nil for none, which begins when the work has ended.
+	// cancelled is whether the task was cancelled; next is the request that arrived after that,
+	// nil for none. Its work starts when the cancelled work has ended.
 	cancelled bool
 	next      *envelope.Envelope
 }
 
-// handleRequest works on a request until it is answered.
+// handleRequest does the work of a request and sends its result.
 func (a *Agent) handleRequest(life context.Context, j *job) {
 	id := j.work.key()
 	known, err := a.opts.Cache.Begin(id)
 	if err != nil {
-		a.log.Error("what is known of a request cannot be read", "request_id", id.Request, "task_id", id.Task, "error", err)
+		a.log.Error("the cache cannot be read", "request_id", id.Request, "task_id", id.Task, "error", err)
 		a.acknowledgeRequest(j)
 		a.sendResult(life, j, outcome{Error: new(envelope.Unavailable(j.work.agentID, nil))})
 		return
@@ -46,7 +46,7 @@ func (a *Agent) handleRequest(life context.Context, j *job) {
 	case ok:
 		a.sendResult(life, j, before)
 	case known.Interrupted && a.opts.NoRerun:
-		out := outcome{Outcome: envelope.OutcomeFailed, ExitCode: 1, Output: "the work was interrupted when its agent ended, and is not begun again"}
+		out := outcome{Outcome: envelope.OutcomeFailed, ExitCode: 1, Output: "the work was interrupted by the end of the agent and is not run again"}
 		a.storeOutcome(id, out)
 		a.sendResult(life, j, out)
 	default:
@@ -56,7 +56,7 @@ func (a *Agent) handleRequest(life context.Context, j *job) {
 	}
 }
 
-// acknowledgeRequest lets the server forget the messages that brought a request.
+// acknowledgeRequest acknowledges the messages that brought a request.
 func (a *Agent) acknowledgeRequest(j *job) {
 	a.mu.Lock()
 	ids := j.messages
@@ -69,8 +69,8 @@ func decodeOutcome(data []byte) (out outcome, ok bool) {
 	return out, data != nil && json.Unmarshal(data, &out) == nil
 }
 
-// storeOutcome remembers an answer before it is sent. One whose work an end of the agent cut
-// short stays noted as begun.
+// storeOutcome stores an outcome before it is sent. Work that ended because the agent stops stays
+// recorded as started.
 func (a *Agent) storeOutcome(id Key, out outcome) {
 	var err error
 	switch {
@@ -83,11 +83,11 @@ func (a *Agent) storeOutcome(id Key, out outcome) {
 		err = a.opts.Cache.Forget(id)
 	}
 	if err != nil {
-		a.log.Error("an answer cannot be kept; the request would run again", "request_id", id.Request, "task_id", id.Task, "error", err)
+		a.log.Error("the result cannot be stored; the request would run again", "request_id", id.Request, "task_id", id.Task, "error", err)
 	}
 }
 
-// runInSlot waits for a place and runs the function there.
+// runInSlot waits for a free slot and runs the handler in it.
 func (a *Agent) runInSlot(j *job) outcome {
 	select {
 	case a.slots <- struct{}{}:
@@ -107,15 +107,15 @@ func (a *Agent) runInSlot(j *job) outcome {
 	}
 	j.work.setSend(func(s envelope.WorkStatus) error { return a.sendStatus(ctx, j, s) })
 	began := time.Now()
-	ended, kept := make(chan struct{}), make(chan struct{})
+	ended, updated := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(kept)
+		defer close(updated)
 		a.sendUpdates(j, ended)
 	}()
 	r, err := a.runHandler(ctx, j.work)
 	out := newOutcome(ctx, j.work, r, err, time.Since(began))
 	close(ended)
-	<-kept
+	<-updated
 	return out
 }
 
@@ -130,18 +130,18 @@ func (a *Agent) addRunning(n int) {
 	}
 }
 
-// runHandler runs the function. A panic is the failure of this work and not of the agent.
+// runHandler runs the handler. A panic fails this work and not the agent.
 func (a *Agent) runHandler(ctx context.Context, w *Work) (r Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			a.log.Error("a function panicked", "work", w.String(), "panic", p, "stack", string(debug.Stack()))
+			a.log.Error("a handler panicked", "work", w.String(), "panic", p, "stack", string(debug.Stack()))
 			r, err = Result{}, fmt.Errorf("panic: %v", p)
 		}
 	}()
 	return a.handlers[withoutPrefix(w.Type())](ctx, w)
 }
 
-// sendUpdates sends what gathers while the function runs.
+// sendUpdates sends buffered output and progress while the handler runs.
 func (a *Agent) sendUpdates(j *job, ended <-chan struct{}) {
 	flush := time.NewTicker(a.opts.Flush)
 	defer flush.Stop()
@@ -165,12 +165,12 @@ func (a *Agent) sendUpdates(j *job, ended <-chan struct{}) {
 		case <-j.repeated:
 			err = j.work.resendStatus()
 		case <-silent:
-			if a.outbox.idle() { // else there is something to be heard of it anyway
+			if a.outbox.idle() { // otherwise messages are on their way
 				err = j.work.resendStatus()
 			}
 		}
 		if err != nil {
-			a.log.Debug("a status cannot be sent", "work", j.work.String(), "error", err)
+			a.log.Debug("the status cannot be sent", "work", j.work.String(), "error", err)
 		}
 	}
 }

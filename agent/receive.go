@@ -11,20 +11,20 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// receive takes an envelope from the line. It never waits: the line's acknowledgements,
-// which make room for what others wait to send, come the same way.
+// receive handles an envelope. It never blocks: the same connection brings the acknowledgements
+// that make space in the outbox.
 func (a *Agent) receive(life context.Context, data []byte) {
 	e, err := envelope.Parse(data)
 	var wrong *envelope.Error
 	switch {
 	case errors.As(err, &wrong) && e.MessageID == uuid.Nil:
-		a.log.Warn("the server sent what cannot be answered", "error", err)
+		a.log.Warn("the server sent an invalid message without an id", "error", err)
 		return
 	case a.seen.add(e.MessageID):
 		a.acknowledgeRepeated(e)
 		return
 	case wrong != nil && e.Type == envelope.TypeError:
-		a.acks.add(e.MessageID) // an error about an error helps nobody
+		a.acks.add(e.MessageID) // no error about an error
 		return
 	case wrong != nil:
 		a.sendFailure(life, e, wrong.Failure)
@@ -44,14 +44,14 @@ func (a *Agent) receive(life context.Context, data []byte) {
 	}
 }
 
-// keyOf is what a request for work is known by here.
+// keyOf is the cache key of a request.
 func keyOf(e envelope.Envelope) Key {
 	p, _ := e.Payload.(envelope.WorkRequest)
 	return Key{Request: e.RequestID, Task: p.TaskID}
 }
 
-// acknowledgeRepeated acknowledges a message once more, unless its work has yet to be noted: that
-// is done when it is.
+// acknowledgeRepeated acknowledges a message again, unless its request is not recorded in the
+// cache yet: acknowledgeRequest does it then.
 func (a *Agent) acknowledgeRepeated(e envelope.Envelope) {
 	a.mu.Lock()
 	j := a.jobs[keyOf(e)]
@@ -62,7 +62,7 @@ func (a *Agent) acknowledgeRepeated(e envelope.Envelope) {
 	}
 }
 
-// startWork begins work, or joins it to what is being done already.
+// startWork starts the work of a request, or joins the request to work that is already running.
 func (a *Agent) startWork(life context.Context, e envelope.Envelope, p envelope.WorkRequest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,7 +109,7 @@ func (a *Agent) newJob(life context.Context, e envelope.Envelope, p envelope.Wor
 	return j
 }
 
-// cancelWork ends the work on a task. One that is not here has ended already.
+// cancelWork ends the work of a task. A task without work here has ended already.
 func (a *Agent) cancelWork(e envelope.Envelope, p envelope.WorkRequest) {
 	a.mu.Lock()
 	for _, j := range a.jobs {
@@ -122,26 +122,26 @@ func (a *Agent) cancelWork(e envelope.Envelope, p envelope.WorkRequest) {
 	a.acks.add(e.MessageID)
 }
 
-// handleFailure hears that the server does not take a message. One that it cannot take at the
-// moment stays in the outbox and is sent again in a while. Output that is too much is not
-// sent any more.
+// handleFailure handles the server's rejection of a message. If the server is unavailable the
+// message stays in the outbox and is sent again later. If output exceeds a limit no more of it is
+// sent.
 func (a *Agent) handleFailure(e envelope.Envelope, f envelope.Failure) {
 	a.acks.add(e.MessageID)
 	if isServerUnavailable(f) {
-		a.log.Warn("the server cannot take a message at the moment", "request_id", e.RequestID, "error", f.Message)
+		a.log.Warn("the server cannot accept a message now", "request_id", e.RequestID, "error", f.Message)
 		if a.outbox.pause(e.RequestID) {
 			a.resendLater()
 		}
 		return
 	}
-	level := slog.LevelInfo // mostly a status of a task that has ended without it
+	level := slog.LevelInfo // mostly a late status of a task that has ended
 	if f.Code != envelope.CodeInvalidMessage {
 		level = slog.LevelWarn
 	}
-	a.log.Log(context.Background(), level, "the server refuses a message", "request_id", e.RequestID, "code", int(f.Code), "error", f.Message)
+	a.log.Log(context.Background(), level, "the server rejects a message", "request_id", e.RequestID, "code", int(f.Code), "error", f.Message)
 	if f.Code == envelope.CodeResourceLimit {
 		a.mu.Lock()
-		for k, j := range a.jobs { // of those with the same request id the trace tells which
+		for k, j := range a.jobs { // requests of several clients may share the id; the trace id differs
 			if k.Request == e.RequestID && j.newest.TraceID == e.TraceID {
 				j.work.outputRejected.Store(true)
 			}
@@ -150,7 +150,7 @@ func (a *Agent) handleFailure(e envelope.Envelope, f envelope.Failure) {
 	}
 }
 
-// sendStatus sends a status of a job, as an answer to the newest message with its request.
+// sendStatus sends a status of a job, as a reply to the newest message of its request.
 func (a *Agent) sendStatus(ctx context.Context, j *job, s envelope.WorkStatus) error {
 	a.mu.Lock()
 	asked := j.newest
@@ -158,8 +158,8 @@ func (a *Agent) sendStatus(ctx context.Context, j *job, s envelope.WorkStatus) e
 	return a.enqueue(ctx, a.newEnvelope(asked, s))
 }
 
-// sendResult answers a request, and takes it from the list: the same request is looked up in
-// the cache from now on.
+// sendResult sends the result of a request and removes its job: repeated requests find the result
+// in the cache from now on.
 func (a *Agent) sendResult(life context.Context, j *job, out outcome) {
 	last := j.work.close(func(s envelope.WorkStatus) error { return a.sendStatus(life, j, s) })
 	a.mu.Lock()
@@ -169,7 +169,7 @@ func (a *Agent) sendResult(life context.Context, j *job, out outcome) {
 	a.acks.add(late...)
 	if next != nil {
 		if out.Outcome == envelope.OutcomeCancelled {
-			// It would be taken for the answer to the next attempt.
+			// The result would count for the next attempt.
 			a.startWork(life, *next, next.Payload.(envelope.WorkRequest))
 			return
 		}
@@ -181,27 +181,27 @@ func (a *Agent) sendResult(life context.Context, j *job, out outcome) {
 			e.Custom = out.custom()
 		}
 		if err := a.enqueue(life, e); err != nil {
-			a.log.Warn("a result was not sent", "work", j.work.String(), "result", out.summary(), "error", err)
+			a.log.Warn("the result was not sent", "work", j.work.String(), "result", out.summary(), "error", err)
 			return
 		}
 	}
 	a.log.Info("work ended", "work", j.work.String(), "result", out.summary())
 }
 
-// sendFailure answers a message with an error, on a goroutine of its own: whoever reads the
-// line must not wait for it.
+// sendFailure replies to a message with an error, in its own goroutine: the caller reads the
+// connection and must not block.
 func (a *Agent) sendFailure(life context.Context, e envelope.Envelope, f envelope.Failure) {
 	if e.MessageID != uuid.Nil {
 		a.acks.add(e.MessageID)
 	}
 	a.posting.Go(func() {
 		if err := a.enqueue(life, a.newEnvelope(e, f)); err != nil {
-			a.log.Warn("an error was not sent", "code", int(f.Code), "error", err)
+			a.log.Warn("the error was not sent", "code", int(f.Code), "error", err)
 		}
 	})
 }
 
-// newEnvelope is an answer from this agent. It goes to the orchestrator, whoever asked.
+// newEnvelope is a message from this agent. It is always sent to the orchestrator.
 func (a *Agent) newEnvelope(asked envelope.Envelope, p envelope.Payload) envelope.Envelope {
 	e := envelope.Reply(asked, uuid.New(), time.Now(), p)
 	a.mu.Lock()

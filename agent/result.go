@@ -11,58 +11,58 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// The causes with which the context of a piece of work ends.
+// The causes of the end of a handler's context.
 var (
-	// ErrCancelled is work that was taken back.
+	// ErrCancelled means that the task was cancelled.
 	ErrCancelled = errors.New("the task was cancelled")
-	// ErrMaxDuration is work that took longer than its hint max_duration_seconds.
-	ErrMaxDuration = errors.New("the task took longer than it may")
-	// ErrStopping is work that did not end within the patience of an agent that stops.
+	// ErrMaxDuration means that the work took longer than its hint max_duration_seconds.
+	ErrMaxDuration = errors.New("the task exceeded its maximum duration")
+	// ErrStopping means that the agent stops and the work did not end in time.
 	ErrStopping = errors.New("the agent is stopping")
 )
 
-// The exit codes of work that ended by itself in no way, as shells have them.
+// The exit codes of work that was ended, as in shells.
 const (
 	exitMaxDuration = 124
 	exitCancelled   = 130
 )
 
-// Result is what a piece of work came to.
+// Result is the result of a piece of work.
 type Result struct {
-	// Output is the answer, or the end of a log. What was written to the Work was sent
-	// already and need not be repeated.
+	// Output is the result's text. What was written to the Work was sent already and need not be
+	// repeated.
 	Output string
 	// ExitCode above 0 makes the result a failure.
 	ExitCode int
-	// CPUTime and GPUMemoryMB are what the work used, 0 where it is not known.
+	// CPUTime and GPUMemoryMB are the resources that the work used, 0 if unknown.
 	CPUTime     time.Duration
 	GPUMemoryMB int64
 }
 
-// failureError is an error that the server must learn of as an error message.
+// failureError is an error that is sent to the server as an error message.
 type failureError struct{ failure envelope.Failure }
 
 func (r *failureError) Error() string { return r.failure.Message }
 
-// Unsupported is the error of a function that does not do this kind of work after all
-// (5006). It is not tried again.
+// Unsupported is the error of a handler that cannot do this type of work (5006). The server does
+// not retry it.
 func Unsupported(workType string) error {
 	return &failureError{envelope.UnsupportedWorkType(workType, nil)}
 }
 
-// Invalid is the error of parameters that cannot be used (5003). It is not tried again.
+// Invalid is the error of invalid parameters (5003). The server does not retry it.
 func Invalid(format string, args ...any) error {
 	return &failureError{envelope.InvalidMessage(envelope.Problem{Field: "payload.parameters", Detail: fmt.Sprintf(format, args...)})}
 }
 
-// ResourceLimit is the error of work that needs more of something than there is (5005).
-// limit names it with its unit, such as memory_mb. It may be tried again, here or by
-// another agent.
+// ResourceLimit is the error of work that requires more of a resource than is available (5005).
+// limit is its name with the unit, such as memory_mb. The server may retry it, with the same
+// agent or another.
 func ResourceLimit(limit string, available, required int64) error {
 	return &failureError{envelope.ResourceLimit(limit, available, required)}
 }
 
-// outcome is how a request ended, in the form in which a Cache keeps it.
+// outcome is the outcome of a request as it is stored in a Cache.
 type outcome struct {
 	Outcome  envelope.Outcome   `json:"outcome,omitempty"`
 	ExitCode int64              `json:"exit_code,omitempty"`
@@ -71,12 +71,12 @@ type outcome struct {
 	Models   map[string]int64   `json:"models,omitempty"`
 	Error    *envelope.Failure  `json:"error,omitempty"`
 
-	notStarted bool // nothing was done
+	notStarted bool // the handler was not called
 }
 
-// final reports whether the same request is answered the same for ever. What the server
-// tries again must not be remembered, or trying would be in vain: a failure that may be
-// gone the next time, and work it took back because it thought the agent hung.
+// final reports whether repeated requests get the same outcome. An outcome that the server
+// retries must not be stored: a failure that may be temporary, and work that the server cancelled
+// because it seemed to hang.
 func (a outcome) final() bool {
 	if a.Error != nil {
 		return !a.Error.Code.Retryable()
@@ -84,7 +84,7 @@ func (a outcome) final() bool {
 	return a.Outcome != envelope.OutcomeCancelled
 }
 
-// summary is the answer in a word, for the log.
+// summary is the outcome for the log.
 func (a outcome) summary() string {
 	if a.Error != nil {
 		return fmt.Sprintf("error %d", a.Error.Code)
@@ -92,7 +92,7 @@ func (a outcome) summary() string {
 	return string(a.Outcome)
 }
 
-// newOutcome is what a function's end means. took is how long it ran.
+// newOutcome is the outcome of a handler that returned r and err after a time.
 func newOutcome(ctx context.Context, w *Work, r Result, err error, took time.Duration) outcome {
 	total, byModel := w.used()
 	a := outcome{Outcome: envelope.OutcomeSuccess, ExitCode: int64(max(r.ExitCode, 0)), Output: clean(r.Output), Models: byModel,
@@ -103,7 +103,7 @@ func newOutcome(ctx context.Context, w *Work, r Result, err error, took time.Dur
 	switch {
 	case errors.As(err, &refused):
 		a.Error = &refused.failure
-	case err == nil && a.ExitCode == 0: // it was done, even if nobody waits for it any more
+	case err == nil && a.ExitCode == 0: // it succeeded, even if the context has ended
 	case errors.Is(cause, ErrStopping):
 		a.Error = new(envelope.Unavailable(w.agentID, nil))
 	case errors.Is(cause, ErrCancelled):
@@ -127,8 +127,8 @@ func (a *outcome) fail(outcome envelope.Outcome, code int64, err error) {
 	a.Output += clean(err.Error())
 }
 
-// payloads are the messages that give the answer: what is too long for one message goes
-// before it in chunks of the step that was the last (Chiffon §Large Payloads).
+// payloads are the messages that carry the outcome: output that is too long for one message
+// precedes it in chunks, as a further step (Chiffon §Large Payloads).
 func (a outcome) payloads(request envelope.WorkRequest, last envelope.WorkStatus) []envelope.Payload {
 	if a.Error != nil {
 		return []envelope.Payload{*a.Error}
@@ -150,19 +150,19 @@ func (a outcome) payloads(request envelope.WorkRequest, last envelope.WorkStatus
 	return append(all, result)
 }
 
-// custom is x_custom_fields of the result, nil for none.
+// custom is the result's x_custom_fields, nil for none.
 func (a outcome) custom() json.RawMessage {
 	if len(a.Models) == 0 || a.Error != nil {
 		return nil
 	}
 	data, err := json.Marshal(map[string]any{"tokens_by_model": a.Models})
 	if err != nil {
-		panic(err) // names and numbers
+		panic(err) // strings and integers are always encodable
 	}
 	return data
 }
 
-// clean is text that a message can hold.
+// clean replaces what a message cannot hold.
 func clean(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

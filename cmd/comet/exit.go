@@ -81,7 +81,7 @@ func newAPIError(resp *http.Response, body []byte) *apiError {
 	e := &apiError{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After"), body: body}
 	isProblem := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json")
 	if !isProblem || json.Unmarshal(body, &e.problem) != nil || e.problem.Title == "" {
-		e.problem = client.Problem{Title: fmt.Sprintf("the server answers %s, and not as comet does", resp.Status)}
+		e.problem = client.Problem{Title: fmt.Sprintf("the server responded %s without a problem document", resp.Status)}
 	}
 	return e
 }

@@ -72,7 +72,7 @@ func TestReport(t *testing.T) {
 	t.Run("an answer that is not comet's is told as that", func(t *testing.T) {
 		t.Parallel()
 		resp := &http.Response{StatusCode: 502, Status: "502 Bad Gateway", Header: http.Header{"Content-Type": {"text/html"}, "Retry-After": {"5"}}}
-		require.Equal(t, "comet: the server answers 502 Bad Gateway, and not as comet does\n  Try again in 5 s.\n", reported(newAPIError(resp, []byte("<html>"))))
+		require.Equal(t, "comet: the server responded 502 Bad Gateway without a problem document\n  Try again in 5 s.\n", reported(newAPIError(resp, []byte("<html>"))))
 	})
 
 	t.Run("a fault of the server's comes with its request id", func(t *testing.T) {

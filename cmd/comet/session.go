@@ -109,7 +109,7 @@ func (s *session) unreachable(err error) error {
 // decode reads a JSON answer into v.
 func decode(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("the server's answer cannot be understood: %w", err)
+		return fmt.Errorf("the server's response cannot be read: %w", err)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func TestTheDocumentedMetrics(t *testing.T) {
 				`comet_tasks_ended_total{class="default",failure="",state="done"} 1`,
 				`comet_tasks_ended_total{class="default",failure="",state="cancelled"} 1`,
 				`comet_attempt_duration_seconds_count{result="succeeded"} 1`,
-				`comet_tasks_open{waits="result"} 1`, `comet_tasks_open{waits="worker"} 0`,
+				`comet_tasks_open{waiting_for="result"} 1`, `comet_tasks_open{waiting_for="worker"} 0`,
 				`comet_workers{state="online"} 1`, `comet_worker_places{use="taken"} 1`, `comet_worker_breakers{state="closed"} 1`,
 				`comet_ledger_facts_total 1`, `comet_ledger_tokens_total 70`, `comet_ledger_reservations_total{result="granted"} 3`,
 			)
@@ -152,7 +152,7 @@ func documented(t *testing.T) (all []metric) {
 					labels = append(labels, l)
 				}
 			}
-			for _, name := range regexp.MustCompile(`comet_[a-z_]+\*?`).FindAllString(r[1], -1) {
+			for _, name := range regexp.MustCompile(`comet_[a-z0-9_]+\*?`).FindAllString(r[1], -1) {
 				all = append(all, metric{name, labels})
 			}
 		}

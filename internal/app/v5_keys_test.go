@@ -16,10 +16,10 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// sharedKey is one that was agreed on elsewhere.
+// sharedKey is the key of the agents.
 const sharedKey = "a key that was agreed on"
 
-// signedLine is a line of system traffic as somebody sends it who has the key.
+// signedLine returns a line of system traffic with a signature.
 func signedLine(t *testing.T, line, key string) string {
 	t.Helper()
 	signed, err := v5.Sign(line, []byte(key), "S0", "beef")
@@ -27,7 +27,7 @@ func signedLine(t *testing.T, line, key string) string {
 	return signed
 }
 
-// postLine sends a line with a token and returns the answer.
+// postLine posts a line with a token and returns the reply.
 func postLine(t *testing.T, url, token, line string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/v5/messages", strings.NewReader(line))
@@ -41,10 +41,9 @@ func postLine(t *testing.T, url, token, line string) string {
 	return string(body)
 }
 
-// TestASignatureIsNotKept (PROTOCOL_V5 §11): not in a row, a file or the log, whatever is
-// wrong with it; and the key is nowhere but where it is kept. That the line was taken is
-// known to the next start.
-func TestASignatureIsNotKept(t *testing.T) {
+// TestSignatureIsNotStored (PROTOCOL_V5 §11): a signature is in no row, file or log, whatever is
+// wrong with it, and the key only in its own row. A replay is detected after a restart.
+func TestSignatureIsNotStored(t *testing.T) {
 	t.Parallel()
 	cfg, log := configured(t, "sqlite"), &output{}
 	cfg.Transport.MaxAuthFailures, cfg.Transport.V5ReplayWindow = 1000, time.Hour
@@ -55,7 +54,7 @@ func TestASignatureIsNotKept(t *testing.T) {
 	status, body, err := c.do(t.Context(), http.MethodPut, "/api/v1/agents/digger/key", map[string]any{"key": sharedKey})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, status, "%s", body)
-	told := string(body)
+	replies := string(body)
 
 	const join = "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:dig"
 	taken := signedLine(t, join, sharedKey)
@@ -65,21 +64,21 @@ func TestASignatureIsNotKept(t *testing.T) {
 		strings.Replace(taken, "S0:", "S1:", 1), strings.Replace(taken, "|S0|-|", "|S0|-|auth=S0:beef:00000000;", 1),
 		strings.Replace(taken, "|-|caps", "|caps", 1), strings.Replace(taken, "caps=", "caps=a>b;caps=", 1),
 	} {
-		said := postLine(t, a.URL(), own, line)
-		require.Contains(t, said, "|F|E", line)
-		told += said
+		reply := postLine(t, a.URL(), own, line)
+		require.Contains(t, reply, "|F|E", line)
+		replies += reply
 		tcp := dialTCP(t, a.V5Addr())
 		tcp.send(line)
-		told += tcp.readAll()
+		replies += tcp.readAll()
 	}
-	require.Contains(t, told, "reason="+codes.ReasonReplay)
-	require.Contains(t, told, "reason="+codes.ReasonSignature)
+	require.Contains(t, replies, "reason="+codes.ReasonReplay)
+	require.Contains(t, replies, "reason="+codes.ReasonSignature)
 	require.NoError(t, a.Stop(t.Context()))
-	for place, text := range map[string]string{"a row": rows(t, cfg), "a file": contents(t, cfg.Data), "the log": log.String(), "what was answered": told} {
-		require.NotContains(t, text, ":beef:", place)
+	for where, text := range map[string]string{"a row": rows(t, cfg), "a file": contents(t, cfg.Data), "the log": log.String(), "the replies": replies} {
+		require.NotContains(t, text, ":beef:", where)
 	}
-	require.NotContains(t, log.String()+told, sharedKey)
-	require.Contains(t, rows(t, cfg), sharedKey, "where it is kept")
+	require.NotContains(t, log.String()+replies, sharedKey)
+	require.Contains(t, rows(t, cfg), sharedKey, "in its own row")
 
 	again := startWithV5(t, cfg, opts)
 	require.Contains(t, postLine(t, again.URL(), own, taken), "reason="+codes.ReasonReplay)

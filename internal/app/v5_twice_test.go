@@ -12,14 +12,14 @@ import (
 	"comet/store/storetest"
 )
 
-// TestLinesThatAreSaidTwice have their effect once: on the same line, at another door at
-// the same time, and on the next line after the first has ended. The work is that of
-// PROTOCOL_V5 §12.2, and a second task that fails.
-func TestLinesThatAreSaidTwice(t *testing.T) {
+// TestRepeatedV5Messages: a message that is sent twice has its effect once: on the same connection,
+// over HTTP at the same time, and on the next connection after the first has ended. The tasks are
+// that of PROTOCOL_V5 §12.2, and a second one that fails.
+func TestRepeatedV5Messages(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
 		for where, again := range map[string]func(*repeatingWorker, string){
-			"on the same line": (*repeatingWorker).onSameConnection, "at another door": (*repeatingWorker).overHTTP, "on the next line": (*repeatingWorker).onNextConnection,
+			"on the same connection": (*repeatingWorker).onSameConnection, "over HTTP": (*repeatingWorker).overHTTP, "on the next connection": (*repeatingWorker).onNextConnection,
 		} {
 			t.Run(where+"/"+name, func(t *testing.T) {
 				t.Parallel()
@@ -29,11 +29,11 @@ func TestLinesThatAreSaidTwice(t *testing.T) {
 	}
 }
 
-// repeatingWorker is a worker that says everything twice.
+// repeatingWorker is a worker that sends every message twice.
 type repeatingWorker struct {
 	*tcpClient
 
-	client       *client // with its own token
+	client       *client // with the token of the worker
 	name, number string
 	repeat       func(*repeatingWorker, string)
 }
@@ -43,11 +43,11 @@ func newRepeatingWorker(t *testing.T, admin *client, address, name string, again
 	w := &repeatingWorker{tcpClient: dialTCP(t, address), name: name, repeat: again}
 	w.number = w.join(";name=" + name + ";caps=custom:" + name)
 	w.client = newClient(t, admin.url, admin.createToken(t, "v5-"+name))
-	eventually(t, func() bool { return admin.online(t, "v5-"+name) }, "it is there")
+	eventually(t, func() bool { return admin.online(t, "v5-"+name) }, "the agent is online")
 	return w
 }
 
-// sendTwice says a line twice. In it, ME is the worker's own number.
+// sendTwice sends a line twice. ME stands for the number of the worker.
 func (w *repeatingWorker) sendTwice(line string) {
 	w.t.Helper()
 	line = strings.ReplaceAll(line, "ME", w.number)
@@ -65,7 +65,7 @@ func (w *repeatingWorker) overHTTP(line string) {
 func (w *repeatingWorker) onNextConnection(line string) {
 	address := w.conn.RemoteAddr().String()
 	require.NoError(w.t, w.conn.(*net.TCPConn).CloseWrite())
-	w.readAll() // what is not done yet is answered with E30
+	w.readAll() // unfinished messages get an E30
 	w.tcpClient = dialTCP(w.t, address)
 	require.Equal(w.t, w.number, w.join(";name="+w.name))
 	w.send(line)
@@ -73,7 +73,7 @@ func (w *repeatingWorker) onNextConnection(line string) {
 	w.waitFor("A|T0") // the message is handled before this connection ends too
 }
 
-// waitFor waits for work, past what the earlier lines are answered with.
+// waitFor waits for a line of a type and skips the replies to earlier lines.
 func (w *repeatingWorker) waitFor(kind string) {
 	w.t.Helper()
 	for {
@@ -102,7 +102,7 @@ func testRepeatedMessages(t *testing.T, cfg config.Config, again func(*repeating
 	digger.sendTwice("M6|ME>O1|S|T1|P1|D|-|0|S1|B200|src=#REF:T1:raw;parts=2")
 	c.waitForEnd(t, first, "done")
 
-	// What is asked for twice, at the same time, is asked for once.
+	// A request that is sent twice at the same time submits one task.
 	var asking sync.WaitGroup
 	tasks := make([]string, 2)
 	for n := range tasks {
@@ -123,7 +123,7 @@ func testRepeatedMessages(t *testing.T, cfg config.Config, again func(*repeating
 	require.Equal(t, 1, strings.Count(c.outputOf(t, first, "log"), "it digs"))
 	require.EqualValues(t, 300, c.used(t, "v5-digger"))
 	require.EqualValues(t, 210, c.used(t, "v5-helper"))
-	// Everything that was said is heard before what is counted is counted.
+	// All messages must be processed before they are counted.
 	for _, w := range []*repeatingWorker{digger, helper} {
 		w.send("M7|" + w.number + ">O1|K|T0|-|-|-|0|S0|-|caps=custom:nothing")
 		w.waitFor("A|T0")
@@ -138,7 +138,7 @@ func testRepeatedMessages(t *testing.T, cfg config.Config, again func(*repeating
 // waitForEnd waits for the end of a task.
 func (c *client) waitForEnd(t *testing.T, id, state string) {
 	t.Helper()
-	eventually(t, func() bool { return get[taskDetail](t, c, "/api/v1/tasks/"+id).ended() }, "it ends")
+	eventually(t, func() bool { return get[taskDetail](t, c, "/api/v1/tasks/"+id).ended() }, "the task ends")
 	require.Equal(t, state, get[taskDetail](t, c, "/api/v1/tasks/"+id).State)
 }
 

@@ -13,31 +13,30 @@ import (
 	comet "comet/agent"
 )
 
-// TestANetworkThatIsCut: lines are dropped in the middle of messages all the time, those
-// of the agents and those of the askers. Every task ends, with its result unless its
-// agent's line was down at each attempt, and no agent's function sees a piece of work
-// twice.
-func TestANetworkThatIsCut(t *testing.T) {
+// TestCutNetwork: connections of agents and clients are cut all the time, in the middle of
+// messages. Every task ends. It has its result unless its agent was disconnected at each attempt,
+// and the function of an agent runs once for a task.
+func TestCutNetwork(t *testing.T) {
 	t.Parallel()
-	for dialect := range (&jobRunner{}).starters() {
-		t.Run(dialect, func(t *testing.T) {
+	for starter := range (&jobRunner{}).starters() {
+		t.Run(starter, func(t *testing.T) {
 			t.Parallel()
-			onEveryDatabase(t, func(t *testing.T, database setting) { testCutNetwork(t, database, dialect) })
+			onEveryDatabase(t, func(t *testing.T, database setting) { testCutNetwork(t, database, starter) })
 		})
 	}
 }
 
-func testCutNetwork(t *testing.T, database setting, dialect string) {
+func testCutNetwork(t *testing.T, database setting, starter string) {
 	t.Helper()
-	data, address, text := t.TempDir(), freeAddress(t), freeAddress(t)
-	p := serveAt(t, data, address, database, v5Listen(text))
+	data, address, tcpAddress := t.TempDir(), freeAddress(t), freeAddress(t)
+	p := serveAt(t, data, address, database, v5Listen(tcpAddress))
 	c := newClient(t, p.url(t), adminToken(t, data))
-	net, lines := newProxy(t, address), newProxy(t, text)
-	work := &jobRunner{tokens: 7}
-	work.starters()[dialect](t, net.url(), lines.address(), c.registerInfra(t, "infra-1", "job"), 8)
-	speak, err := comet.NewClient(net.url(), c.token, nil)
+	httpProxy, tcpProxy := newProxy(t, address), newProxy(t, tcpAddress)
+	runner := &jobRunner{tokens: 7}
+	runner.starters()[starter](t, httpProxy.url(), tcpProxy.address(), c.registerInfra(t, "infra-1", "job"), 8)
+	sender, err := comet.NewClient(httpProxy.url(), c.token, nil)
 	require.NoError(t, err)
-	for _, cut := range []*proxy{net, lines} {
+	for _, cut := range []*proxy{httpProxy, tcpProxy} {
 		stop := cut.cutRepeatedly(time.Second)
 		defer stop()
 	}
@@ -45,7 +44,7 @@ func testCutNetwork(t *testing.T, database setting, dialect string) {
 	for n := range 60 {
 		j := newJob(n, 50)
 		j.request.Hints.MaxDuration = time.Minute
-		require.True(t, submitUntilAccepted(t.Context(), speak, j))
+		require.True(t, submitUntilAccepted(t.Context(), sender, j))
 		all = append(all, j)
 	}
 	charged, done := c.settle(t, all...), int64(0)
@@ -54,26 +53,25 @@ func testCutNetwork(t *testing.T, database setting, dialect string) {
 			done++
 			continue
 		}
-		for _, a := range d.Attempts { // its line was down each time
+		for _, a := range d.Attempts { // the agent was disconnected each time
 			require.Nil(t, a.AgentID, "%+v", d)
 		}
 	}
-	require.Equal(t, done, work.runs.Load(), "each is done once")
+	require.Equal(t, done, runner.runs.Load(), "each task runs once")
 	require.Positive(t, done)
 	charged.requireSettled(t, "infra-1")
 	p.stop(t)
 }
 
-// worker starts a real "comet worker" whose command is a shell's.
+// worker starts a "comet worker" process with a shell command.
 func worker(t *testing.T, url, token, script string) *process {
 	t.Helper()
 	return start(t, []string{"worker", "--server", url, "--state", t.TempDir(), "--", "sh", "-c", script}, env("COMET_TOKEN="+token))
 }
 
-// TestAWorkerThatIsKilled: a command's worker is killed in the middle of the work. The
-// work ends at its deadline and another worker does it; the killed worker's command is
-// gone too.
-func TestAWorkerThatIsKilled(t *testing.T) {
+// TestKilledWorker: the worker of a command is killed while it works. The attempt times out,
+// another worker does the task, and the command of the killed worker ends too.
+func TestKilledWorker(t *testing.T) {
 	t.Parallel()
 	onEveryDatabase(t, testKilledWorker)
 }
@@ -85,12 +83,12 @@ func testKilledWorker(t *testing.T, database setting) {
 	c := newClient(t, p.url(t), adminToken(t, data))
 	pid := filepath.Join(t.TempDir(), "pid")
 	hung := worker(t, c.url, c.registerInfra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600")
-	eventually(t, func() bool { return c.online(t, "infra-1") }, "the first worker is there")
+	eventually(t, func() bool { return c.online(t, "infra-1") }, "the first worker is online")
 	j := newJob(1, 50)
 	j.request.Hints.MaxDuration = 2 * time.Second
-	speak, err := comet.NewClient(c.url, c.token, c.http)
+	sender, err := comet.NewClient(c.url, c.token, c.http)
 	require.NoError(t, err)
-	require.True(t, submitUntilAccepted(t.Context(), speak, j))
+	require.True(t, submitUntilAccepted(t.Context(), sender, j))
 	command := 0
 	eventually(t, func() bool {
 		text, err := os.ReadFile(pid)
@@ -123,7 +121,7 @@ func atoi(text string) (n int) {
 	return n
 }
 
-// online reports whether an agent takes work.
+// online reports whether an agent is online.
 func (c *client) online(t *testing.T, id string) bool {
 	t.Helper()
 	status, body, err := c.do(t.Context(), "GET", "/api/v1/workers/"+id, nil)

@@ -12,28 +12,28 @@ import (
 	comet "comet/agent"
 )
 
-// TestWorkSurvivesKill9 ends the server as kill -9 does while askers ask and agents
-// work, again and again on the same data. Every task that was taken on must end once, with
-// its result, no tokens may stay held and none be charged twice. One of the agents speaks
-// envelopes, one PROTOCOL_V5 on a WebSocket, and one over TCP.
+// TestWorkSurvivesKill9 kills the server repeatedly while clients submit tasks and agents work, on
+// the same data. Every accepted task must end once, with its result; no tokens may stay reserved
+// and none may be charged twice. One agent speaks the envelope protocol, one PROTOCOL_V5 on a
+// WebSocket, and one PROTOCOL_V5 over TCP.
 func TestWorkSurvivesKill9(t *testing.T) {
 	t.Parallel()
 	onEveryDatabase(t, func(t *testing.T, database setting) {
-		data, address, text := t.TempDir(), freeAddress(t), freeAddress(t)
-		p := serveAt(t, data, address, database, v5Listen(text))
+		data, address, tcpAddress := t.TempDir(), freeAddress(t), freeAddress(t)
+		p := serveAt(t, data, address, database, v5Listen(tcpAddress))
 		c := newClient(t, p.url(t), adminToken(t, data))
 		var agents []string
-		work := &jobRunner{tokens: 7}
-		for dialect, works := range work.starters() {
-			agents = append(agents, "infra-"+dialect)
-			works(t, c.url, text, c.registerInfra(t, "infra-"+dialect, "job"), 4)
+		runner := &jobRunner{tokens: 7}
+		for name, start := range runner.starters() {
+			agents = append(agents, "infra-"+name)
+			start(t, c.url, tcpAddress, c.registerInfra(t, "infra-"+name, "job"), 4)
 		}
 		a := startSubmitters(t, c)
 		for range kills(t) {
 			target := a.accepted.Load() + 1 + rand.Int64N(80)
-			eventually(t, func() bool { return a.accepted.Load() >= target }, "work is taken on")
+			eventually(t, func() bool { return a.accepted.Load() >= target }, "tasks are accepted")
 			p.kill()
-			p = serveAt(t, data, address, database, v5Listen(text))
+			p = serveAt(t, data, address, database, v5Listen(tcpAddress))
 			p.url(t)
 		}
 		a.stop()
@@ -46,18 +46,18 @@ func TestWorkSurvivesKill9(t *testing.T) {
 		}
 		charged.requireSettled(t, agents...)
 		require.Positive(t, done)
-		by := charged.doneBy()
-		require.Len(t, by, len(agents), "each has done some")
-		t.Logf("%d tasks were taken on, %d of them done (%v), with %d further attempts; the agents' function ran %d times", len(a.all), done, by, again, work.runs.Load())
+		counts := charged.doneBy()
+		require.Len(t, counts, len(agents), "each agent has done some")
+		t.Logf("%d tasks were accepted, %d of them done (%v), with %d further attempts; the agents' function ran %d times", len(a.all), done, counts, again, runner.runs.Load())
 		p.stop(t)
 	})
 }
 
-// submitters ask for jobs until they are stopped.
+// submitters submit jobs until they are stopped.
 type submitters struct {
 	accepted atomic.Int64
 	mu       sync.Mutex
-	all      []*job // taken on
+	all      []*job // accepted jobs
 	stop     func()
 }
 
@@ -69,7 +69,7 @@ func startSubmitters(t *testing.T, c *client) *submitters {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	var stopped atomic.Bool
-	a.stop = func() { // what was asked for is asked for until it is heard of
+	a.stop = func() { // a job is submitted until the server has answered
 		stopped.Store(true)
 		running.Wait()
 	}
@@ -77,14 +77,14 @@ func startSubmitters(t *testing.T, c *client) *submitters {
 		cancel()
 		a.stop()
 	})
-	speak, err := comet.NewClient(c.url, c.token, c.http)
+	sender, err := comet.NewClient(c.url, c.token, c.http)
 	require.NoError(t, err)
 	var n atomic.Int64
 	for range submitterCount {
 		running.Go(func() {
 			for !stopped.Load() {
 				j := newJob(int(n.Add(1)), 50)
-				if !submitUntilAccepted(ctx, speak, j) {
+				if !submitUntilAccepted(ctx, sender, j) {
 					return
 				}
 				a.mu.Lock()

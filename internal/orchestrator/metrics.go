@@ -64,7 +64,7 @@ type gauges struct{ open, workers, breakers, slots *prometheus.Desc }
 
 func newGauges() gauges {
 	return gauges{
-		open:     prometheus.NewDesc("comet_tasks_open", "Tasks that have not ended, by what they wait for: their agent, a slot, a retry, a reply.", []string{"waits"}, nil),
+		open:     prometheus.NewDesc("comet_tasks_open", "Tasks that have not ended, by what they wait for: their agent, a slot, a retry, a reply.", []string{"waiting_for"}, nil),
 		workers:  prometheus.NewDesc("comet_workers", "Agents that have joined, by state.", []string{"state"}, nil),
 		breakers: prometheus.NewDesc("comet_worker_breakers", "Breakers of agents, by state.", []string{"state"}, nil),
 		slots:    prometheus.NewDesc("comet_worker_places", "Slots of the agents that are online, by use.", []string{"use"}, nil),

@@ -1870,7 +1870,7 @@ type AgentDetail struct {
 // AgentDraft defines model for AgentDraft.
 type AgentDraft struct {
 	// BudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
-	// also what it and all below it use together.
+	// also what it and all below it use together. The default is `own`.
 	//
 	// Example: subtree
 	BudgetScope *AgentDraftBudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
@@ -1909,7 +1909,7 @@ type AgentDraft struct {
 }
 
 // AgentDraftBudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
-// also what it and all below it use together.
+// also what it and all below it use together. The default is `own`.
 //
 // Example: subtree
 type AgentDraftBudgetScope string
@@ -3160,9 +3160,6 @@ type ProblemType struct {
 	// Code Example: parent-not-found
 	Code ProblemCode `json:"code" yaml:"code"`
 
-	// Meaning Example: parent_id names no agent.
-	Meaning string `json:"meaning" yaml:"meaning"`
-
 	// Status Example: 400
 	Status int `json:"status" yaml:"status"`
 
@@ -3435,7 +3432,9 @@ type RosterDocument struct {
 
 // RosterEntry defines model for RosterEntry.
 type RosterEntry struct {
-	// BudgetScope Example: subtree
+	// BudgetScope The default is `own`.
+	//
+	// Example: subtree
 	BudgetScope *BudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
 
 	// Capabilities Example: ["budgeting","expense_tracking","savings"]
@@ -3450,7 +3449,9 @@ type RosterEntry struct {
 	// ID Example: finance-personal
 	ID string `json:"id" yaml:"id"`
 
-	// IsActive Example: true
+	// IsActive The default is `true`.
+	//
+	// Example: true
 	IsActive *bool `json:"is_active,omitempty" yaml:"is_active,omitempty"`
 
 	// Level Example: 2
@@ -3474,7 +3475,7 @@ type RosterEntry struct {
 
 // SecretRotation defines model for SecretRotation.
 type SecretRotation struct {
-	// GraceSeconds How long deliveries are signed with the old secret too, in seconds.
+	// GraceSeconds How long deliveries are signed with the old secret too, in seconds. The default is `86400`.
 	//
 	// Example: 86400
 	GraceSeconds *int64 `json:"grace_seconds,omitempty" yaml:"grace_seconds,omitempty"`
@@ -3735,7 +3736,7 @@ type TaskDraft struct {
 	// Parameters What the agent is given, an object.
 	Parameters *map[string]interface{} `json:"parameters,omitempty" yaml:"parameters,omitempty"`
 
-	// Priority A higher one overtakes lower ones that wait.
+	// Priority A higher one overtakes lower ones that wait. The default is `1`.
 	//
 	// Example: 1
 	Priority *int `json:"priority,omitempty" yaml:"priority,omitempty"`
@@ -3745,7 +3746,7 @@ type TaskDraft struct {
 	// Example: req-01J9
 	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
 
-	// Retries How many attempts may follow the first.
+	// Retries How many attempts may follow the first. The default is `3`.
 	//
 	// Example: 3
 	Retries *int `json:"retries,omitempty" yaml:"retries,omitempty"`
@@ -3758,7 +3759,7 @@ type TaskDraft struct {
 	// SphereID Example: 9
 	SphereID *int `json:"sphere_id,omitempty" yaml:"sphere_id,omitempty"`
 
-	// TimeoutMS How long an attempt may be silent.
+	// TimeoutMS How long an attempt may be silent. The default is `30000`.
 	//
 	// Example: 30000
 	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
@@ -6099,15 +6100,6 @@ type GetDocsParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
-// StreamGatewayEventsParams defines parameters for StreamGatewayEvents.
-type StreamGatewayEventsParams struct {
-	// Types Only events of these names, separated by commas
-	Types *string `form:"types,omitempty" json:"types,omitempty" yaml:"types,omitempty"`
-
-	// LastEventID The position of the last event you have
-	LastEventID *string `json:"Last-Event-ID,omitempty" yaml:"Last-Event-ID,omitempty"`
-}
-
 // GetOpenAPIJSONParams defines parameters for GetOpenAPIJSON.
 type GetOpenAPIJSONParams struct {
 	// IfNoneMatch The ETag of the copy you have
@@ -6666,7 +6658,7 @@ type ClientInterface interface {
 
 	// PollInbox Poll the inbox
 	//
-	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
 	PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7844,15 +7836,6 @@ type ClientInterface interface {
 	// Corresponds with GET /docs (the `GetDocs` operationId).
 	GetDocs(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// StreamGatewayEvents Follow the gateway
-	//
-	// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
-	//
-	// Needs the scope `tools:call`.
-	//
-	// Corresponds with GET /events/stream (the `StreamGatewayEvents` operationId).
-	StreamGatewayEvents(ctx context.Context, params *StreamGatewayEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
 	// GetHealth Is the process alive
 	//
 	// Answers without asking anything else. A process that does not answer should be restarted.
@@ -7881,9 +7864,9 @@ type ClientInterface interface {
 	// Corresponds with GET /openapi.yaml (the `GetOpenAPIYAML` operationId).
 	GetOpenAPIYAML(ctx context.Context, params *GetOpenAPIYAMLParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetProblemType Explain a problem type
+	// GetProblemType Get a problem type
 	//
-	// What the `type` of a problem document leads to: what the code means and what to do about it.
+	// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
 	//
 	// Corresponds with GET /problems/{code} (the `GetProblemType` operationId).
 	GetProblemType(ctx context.Context, code string, params *GetProblemTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7917,7 +7900,7 @@ func (c *Client) ConnectAgent(ctx context.Context, params *ConnectAgentParams, r
 
 // PollInbox Poll the inbox
 //
-// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
 func (c *Client) PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10275,25 +10258,6 @@ func (c *Client) GetDocs(ctx context.Context, params *GetDocsParams, reqEditors 
 	return c.Client.Do(req)
 }
 
-// StreamGatewayEvents Follow the gateway
-//
-// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
-//
-// Needs the scope `tools:call`.
-//
-// Corresponds with GET /events/stream (the `StreamGatewayEvents` operationId).
-func (c *Client) StreamGatewayEvents(ctx context.Context, params *StreamGatewayEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewStreamGatewayEventsRequest(c.Server, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
 // GetHealth Is the process alive
 //
 // Answers without asking anything else. A process that does not answer should be restarted.
@@ -10362,9 +10326,9 @@ func (c *Client) GetOpenAPIYAML(ctx context.Context, params *GetOpenAPIYAMLParam
 	return c.Client.Do(req)
 }
 
-// GetProblemType Explain a problem type
+// GetProblemType Get a problem type
 //
-// What the `type` of a problem document leads to: what the code means and what to do about it.
+// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
 //
 // Corresponds with GET /problems/{code} (the `GetProblemType` operationId).
 func (c *Client) GetProblemType(ctx context.Context, code string, params *GetProblemTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15836,75 +15800,6 @@ func NewGetDocsRequest(server string, params *GetDocsParams) (*http.Request, err
 	return req, nil
 }
 
-// NewStreamGatewayEventsRequest constructs an http.Request for the StreamGatewayEvents method
-func NewStreamGatewayEventsRequest(server string, params *StreamGatewayEventsParams) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/events/stream")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Types != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		if params.LastEventID != nil {
-			var headerParam0 string
-
-			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Last-Event-ID", headerParam0)
-		}
-
-	}
-
-	return req, nil
-}
-
 // NewGetHealthRequest constructs an http.Request for the GetHealth method
 func NewGetHealthRequest(server string) (*http.Request, error) {
 	var err error
@@ -16176,7 +16071,7 @@ type ClientWithResponsesInterface interface {
 
 	// PollInboxWithResponse Poll the inbox
 	//
-	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17466,17 +17361,6 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /docs (the `GetDocs` operationId).
 	GetDocsWithResponse(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*GetDocsResponse, error)
 
-	// StreamGatewayEventsWithResponse Follow the gateway
-	//
-	// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
-	//
-	// Needs the scope `tools:call`.
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /events/stream (the `StreamGatewayEvents` operationId).
-	StreamGatewayEventsWithResponse(ctx context.Context, params *StreamGatewayEventsParams, reqEditors ...RequestEditorFn) (*StreamGatewayEventsResponse, error)
-
 	// GetHealthWithResponse Is the process alive
 	//
 	// Answers without asking anything else. A process that does not answer should be restarted.
@@ -17513,9 +17397,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /openapi.yaml (the `GetOpenAPIYAML` operationId).
 	GetOpenAPIYAMLWithResponse(ctx context.Context, params *GetOpenAPIYAMLParams, reqEditors ...RequestEditorFn) (*GetOpenAPIYAMLResponse, error)
 
-	// GetProblemTypeWithResponse Explain a problem type
+	// GetProblemTypeWithResponse Get a problem type
 	//
-	// What the `type` of a problem document leads to: what the code means and what to do about it.
+	// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -24886,82 +24770,6 @@ func (r GetDocsResponse) ContentType() string {
 	return ""
 }
 
-type StreamGatewayEventsResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
-	ApplicationProblemJSON400 *Problem
-	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
-	ApplicationProblemJSON401 *Unauthenticated
-	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Forbidden
-	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
-	ApplicationProblemJSON429 *TooManyRequests
-	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
-	ApplicationProblemJSON503 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Failure
-}
-
-// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r StreamGatewayEventsResponse) GetApplicationProblemJSON400() *Problem {
-	return r.ApplicationProblemJSON400
-}
-
-// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
-func (r StreamGatewayEventsResponse) GetApplicationProblemJSON401() *Unauthenticated {
-	return r.ApplicationProblemJSON401
-}
-
-// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r StreamGatewayEventsResponse) GetApplicationProblemJSON403() *Forbidden {
-	return r.ApplicationProblemJSON403
-}
-
-// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r StreamGatewayEventsResponse) GetApplicationProblemJSON429() *TooManyRequests {
-	return r.ApplicationProblemJSON429
-}
-
-// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
-func (r StreamGatewayEventsResponse) GetApplicationProblemJSON503() *Problem {
-	return r.ApplicationProblemJSON503
-}
-
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r StreamGatewayEventsResponse) GetApplicationProblemJSONDefault() *Failure {
-	return r.ApplicationProblemJSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r StreamGatewayEventsResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r StreamGatewayEventsResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r StreamGatewayEventsResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r StreamGatewayEventsResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
 type GetHealthResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -25276,7 +25084,7 @@ func (c *ClientWithResponses) ConnectAgentWithResponse(ctx context.Context, para
 
 // PollInboxWithResponse Poll the inbox
 //
-// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`links.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27274,23 +27082,6 @@ func (c *ClientWithResponses) GetDocsWithResponse(ctx context.Context, params *G
 	return ParseGetDocsResponse(rsp)
 }
 
-// StreamGatewayEventsWithResponse Follow the gateway
-//
-// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
-//
-// Needs the scope `tools:call`.
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with GET /events/stream (the `StreamGatewayEvents` operationId).
-func (c *ClientWithResponses) StreamGatewayEventsWithResponse(ctx context.Context, params *StreamGatewayEventsParams, reqEditors ...RequestEditorFn) (*StreamGatewayEventsResponse, error) {
-	rsp, err := c.StreamGatewayEvents(ctx, params, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseStreamGatewayEventsResponse(rsp)
-}
-
 // GetHealthWithResponse Is the process alive
 //
 // Answers without asking anything else. A process that does not answer should be restarted.
@@ -27351,9 +27142,9 @@ func (c *ClientWithResponses) GetOpenAPIYAMLWithResponse(ctx context.Context, pa
 	return ParseGetOpenAPIYAMLResponse(rsp)
 }
 
-// GetProblemTypeWithResponse Explain a problem type
+// GetProblemTypeWithResponse Get a problem type
 //
-// What the `type` of a problem document leads to: what the code means and what to do about it.
+// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -33549,67 +33340,6 @@ func ParseGetDocsResponse(rsp *http.Response) (*GetDocsResponse, error) {
 	switch {
 	case rsp.StatusCode == 304:
 		break // No content-type
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Failure
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
-// ParseStreamGatewayEventsResponse parses an HTTP response from a StreamGatewayEventsWithResponse call
-func ParseStreamGatewayEventsResponse(rsp *http.Response) (*StreamGatewayEventsResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &StreamGatewayEventsResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON400 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
-		var dest Unauthenticated
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON401 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Forbidden
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON403 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
-		var dest TooManyRequests
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON429 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON503 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Failure

@@ -154,9 +154,9 @@ test("signed.mjs reconnects", async () => {
 });
 
 test("signed.mjs is rejected with another key", async () => {
-  const stranger = startSigned("no such key, but long enough");
-  await output(stranger, /ignored without a valid signature: .*\|E\|/, stranger.stderr);
-  stranger.kill("SIGKILL");
+  const intruder = startSigned("no such key, but long enough");
+  await output(intruder, /ignored without a valid signature: .*\|E\|/, intruder.stderr);
+  intruder.kill("SIGKILL");
 });
 
 test("signed.mjs ignores messages without a valid signature", async () => {

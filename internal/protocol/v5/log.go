@@ -242,16 +242,16 @@ func (p *Protocol) ownsConversation(ctx context.Context, s sender, contextID int
 
 // conversationOwner returns the token that owns the session, or the task, of a context.
 func (p *Protocol) conversationOwner(ctx context.Context, contextID int64) (tokenID string, err error) {
-	session, err := p.orchestrator.SessionOfContext(ctx, contextID)
+	id, err := p.orchestrator.SessionOfContext(ctx, contextID)
 	if err != nil {
 		return "", err
 	}
-	if session == "" {
+	if id == "" {
 		t, err := p.orchestrator.TaskByShortID(ctx, models.ShortID{Context: contextID, Task: 1})
 		return t.Owner, err
 	}
-	kept, err := p.orchestrator.Session(ctx, session)
-	return kept.Owner, err
+	session, err := p.orchestrator.Session(ctx, id)
+	return session.Owner, err
 }
 
 // isNotFound reports whether an error is errs.NotFound: what is looked for was never there, or

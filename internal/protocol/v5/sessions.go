@@ -24,26 +24,26 @@ func unknownSession(name string) error {
 }
 
 // findSession returns the session that a sender names and owns.
-func (p *Protocol) findSession(ctx context.Context, s sender, name string) (n int64, session string, err error) {
+func (p *Protocol) findSession(ctx context.Context, s sender, name string) (n int64, id string, err error) {
 	n, ok := models.ContextNumber(name)
 	if ok {
-		session, err = p.orchestrator.SessionOfContext(ctx, n)
+		id, err = p.orchestrator.SessionOfContext(ctx, n)
 	}
 	unknown := errorf(codes.E42, "", "there is no session %s; - opens one", name)
 	switch {
-	case !ok || isNotFound(err) || err == nil && session == "":
-		return n, session, unknown
+	case !ok || isNotFound(err) || err == nil && id == "":
+		return n, id, unknown
 	case err != nil:
-		return n, session, err
+		return n, id, err
 	}
-	kept, err := p.orchestrator.Session(ctx, session)
+	session, err := p.orchestrator.Session(ctx, id)
 	switch {
-	case isNotFound(err) || err == nil && kept.Owner != s.TokenID && !s.Has(models.ScopeAdmin):
+	case isNotFound(err) || err == nil && session.Owner != s.TokenID && !s.Has(models.ScopeAdmin):
 		err = unknown
-	case err == nil && kept.State == models.SessionClosed:
+	case err == nil && session.State == models.SessionClosed:
 		err = errorf(codes.E42, "", "the session %s is closed; - opens another one", name)
 	}
-	return n, session, err
+	return n, id, err
 }
 
 // closeSession closes the session that was opened for a request, when its requester receives the

@@ -9,8 +9,8 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// TestAddresses: the bounds of §2.1, one dot, ten characters.
-func TestAddresses(t *testing.T) {
+// TestParseAddress tests the limits of §2.1, one dot, and ten characters.
+func TestParseAddress(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]struct {
 		role   v5.Role
@@ -44,8 +44,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressesThatAreNone answer with E13.
-func TestAddressesThatAreNone(t *testing.T) {
+// TestParseAddressErrors: an invalid address is E13.
+func TestParseAddressErrors(t *testing.T) {
 	t.Parallel()
 	for text, detail := range map[string]string{
 		"": "must be an id such as", "O": "must be an id", "1": "must be an id", "X1": "must be an id", "o1": "must be an id",
@@ -63,8 +63,8 @@ func TestAddressesThatAreNone(t *testing.T) {
 	}
 }
 
-// TestNthWorker: the hundredth worker is the first with a dot.
-func TestNthWorker(t *testing.T) {
+// TestWorkerAddress: the hundredth worker is the first with a dot.
+func TestWorkerAddress(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{1: "W1", 2: "W2", 99: "W99", 100: "W1.1", 198: "W99.1", 199: "W1.2", 1_000_000: "W1.10101"} {
 		a := v5.WorkerAddress(n)
@@ -82,7 +82,7 @@ func TestNthWorker(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestTasksAndBudgets keep none apart from 0.
+// TestTasksAndBudgets: none differs from 0.
 func TestTasksAndBudgets(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "-", v5.Task{}.String())
@@ -94,7 +94,7 @@ func TestTasksAndBudgets(t *testing.T) {
 	for _, n := range []int{-1, 1000, 1 << 20} {
 		_, ok := v5.NewTask(n).Number()
 		require.False(t, ok)
-		require.NotEqual(t, v5.Task{}, v5.NewTask(n), "out of range is not none")
+		require.NotEqual(t, v5.Task{}, v5.NewTask(n), "a number out of range is not none")
 	}
 
 	for tokens, want := range map[int64]string{0: "B0", 500: "B500", 9999: "B9999", 10_000: "B9999", 1 << 40: "B9999", -5: "B0"} {
@@ -106,7 +106,7 @@ func TestTasksAndBudgets(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// TestRoute: check 3, with the place of the end that is wrong.
+// TestRoute tests check 3, with the position of the invalid address.
 func TestRoute(t *testing.T) {
 	t.Parallel()
 	route := offset(v5.SegmentRoute)
@@ -114,26 +114,26 @@ func TestRoute(t *testing.T) {
 		"": 0, "O1": 0, "O1-W1": 0, ">W1": 0, "O1>": 3, "O1>W1>W2": 3, "O1>>W1": 3, "O1 >W1": 0, "O1> W1": 3,
 		"*>O1": 0, "W*>O1": 0, "G1>O1": 0, "G1.a>O1": 0, "O1>O*": 3, "O1>-": 3, "O1>user": 3,
 	} {
-		m, e := refused(t, with(v5.SegmentRoute, bad))
+		m, e := rejected(t, with(v5.SegmentRoute, bad))
 		require.Len(t, e.Problems, 1, bad)
 		require.Equal(t, codes.E13, e.Code(), bad)
 		require.Equal(t, v5.SegmentRoute, e.Problems[0].Segment(), bad)
 		require.Equal(t, route+at, e.Problems[0].At, bad)
 		if at == 0 {
-			require.Zero(t, m.From, "nobody is answered but one agent: %s", bad)
+			require.Zero(t, m.From, "only a single agent can receive a reply: %s", bad)
 		}
 	}
-	_, e := refused(t, with(v5.SegmentRoute, "*>X1"))
+	_, e := rejected(t, with(v5.SegmentRoute, "*>X1"))
 	require.Len(t, e.Problems, 2)
-	_, e = refused(t, "M1|O|R")
-	require.Len(t, e.Problems, 1, "of a line that lacks a segment only that is said")
+	_, e = rejected(t, "M1|O|R")
+	require.Len(t, e.Problems, 1, "a message with too few segments has no other problem")
 	for _, fine := range []string{"W1>O1", "O1>O1", "O1>*", "O1>W*", "R1>G9", "O1>User", "User>O1", "W99.abc123>O1.W1"} {
 		m := parse(t, with(v5.SegmentRoute, fine))
 		require.Equal(t, fine, m.From.String()+">"+m.To.String())
 	}
 }
 
-func TestNth(t *testing.T) {
+func TestWorkerNumber(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 99, 100, 198, 199, 9900, 9801, 98_000} {
 		a := v5.WorkerAddress(n)

@@ -9,7 +9,7 @@ import (
 	v5 "comet/internal/wire/v5"
 )
 
-// sameInJSON is what a line says, as JSON.
+// sameInJSON is a message as JSON.
 type sameInJSON struct {
 	Number  int    `json:"message"`
 	From    string `json:"from"`
@@ -35,8 +35,7 @@ func inJSON(tb testing.TB, m v5.Message) []byte {
 	return data
 }
 
-// BenchmarkParse reads and checks a line, and beside it only reads JSON that says the
-// same.
+// BenchmarkParse parses and checks a message, and for comparison only parses the same JSON.
 func BenchmarkParse(b *testing.B) {
 	for name, line := range lines() {
 		b.Run(name+"/pipe", func(b *testing.B) {
@@ -105,7 +104,7 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// lines are three of the document: short, with a reference, and long with accents.
+// lines are three messages of the document: short, with a reference, and long with accents.
 func lines() map[string]string {
 	return map[string]string{
 		"request": "M1|O1>W1|R|T1|P1|N|-|0|S1|B500|call=web_search;query=latest AI news 2024",
@@ -114,9 +113,9 @@ func lines() map[string]string {
 	}
 }
 
-// TestReadingDoesNotAllocate: a line is read, and its DATA walked, in place. It does
-// not run in parallel, for what others allocate would be counted too.
-func TestReadingDoesNotAllocate(t *testing.T) {
+// TestParseDoesNotAllocate: a message is parsed, and its DATA read, in place. It does not run in
+// parallel, because the allocations of other tests would count.
+func TestParseDoesNotAllocate(t *testing.T) {
 	lines := []string{
 		"M3|W1>O1|S|T1|P1|D|-|0|S1|B200|results=5;top1=OpenAI GPT-5;top2=Claude 4;src=#REF:T1:raw",
 		"M1|O1>User|D|T1|P1|R|-|0|S1|-|question=Quel format de rapport?;opt1=résumé court;opt2=rapport détaillé;opt3=données brutes",

@@ -11,7 +11,7 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// pairs spells the pairs of DATA with their raw values.
+// pairs writes the pairs of DATA with their raw values.
 func pairs(d v5.Data) string {
 	var all []string
 	for p := range d.Pairs() {
@@ -24,7 +24,7 @@ func pairs(d v5.Data) string {
 	return strings.Join(all, " / ")
 }
 
-// TestPairs: DATA is read leniently.
+// TestPairs: DATA is parsed leniently.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
@@ -59,7 +59,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestGet: the first pair of a key, without the quotes around its value.
+// TestGet: Get returns the first pair of a key, without the quotes around its value.
 func TestGet(t *testing.T) {
 	t.Parallel()
 	d := v5.Data(`a=1;a=2;flag;q="x;y";p=k:"v";two="a" "b";empty=;none=""`)
@@ -79,7 +79,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestList: elements between commas, each with its own quotes.
+// TestList: elements are separated by commas, each with its own quotes.
 func TestList(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string][]string{
@@ -97,7 +97,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestCut takes a pair out, wherever it stands, and leaves the others as they are.
+// TestCut: Cut removes a pair at any position, and leaves the others unchanged.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]struct {
@@ -165,7 +165,7 @@ func TestIsReserved(t *testing.T) {
 	require.False(t, v5.Data("call=x;max=3").IsReserved("max"), "without retry it is an argument")
 }
 
-// TestRefs: what §6.3 prints, typed and written again.
+// TestRefs parses and writes the references of §6.3.
 func TestRefs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]v5.Ref{
@@ -195,15 +195,15 @@ func TestRefs(t *testing.T) {
 		require.Equal(t, codes.E43, e.Code())
 	}
 	require.False(t, v5.IsRef("see #REF:T1:raw"))
-	for _, unsayable := range []v5.Ref{
+	for _, invalid := range []v5.Ref{
 		{}, {Kind: v5.RefTask}, {Kind: v5.RefTask, Field: "T1"}, {Kind: v5.RefContext}, {Kind: v5.RefMessage}, {Kind: v5.RefContext, Field: "a b"},
 		{Kind: v5.RefMessage, Number: 10_000}, {Kind: v5.RefMessage, Number: 1, Field: "x"}, {Kind: v5.RefTask, Task: v5.NewTask(-1), Field: "x"},
 	} {
-		require.Empty(t, unsayable.String())
+		require.Empty(t, invalid.String())
 	}
 }
 
-// TestRetry: what §8.2 says of a repeated request, read and written.
+// TestRetry parses and writes the pairs of a repeated request (§8.2).
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]v5.Retry{
@@ -222,7 +222,7 @@ func TestRetry(t *testing.T) {
 		require.Equal(t, v5.Data(data), written)
 	}
 	r, err := v5.Data("call=top;max=10000").Retry()
-	require.NoError(t, err, "max is the call's own without retry")
+	require.NoError(t, err, "without retry max is an argument")
 	require.Zero(t, r)
 	for data, code := range map[string]codes.Code{
 		"retry=": codes.E10, "retry": codes.E10, "retry=x": codes.E10, "retry=-1": codes.E10, "retry=+1": codes.E10, "retry=10000": codes.E10, "retry=1.5": codes.E10,

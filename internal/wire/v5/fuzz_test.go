@@ -14,14 +14,14 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// canonical is a line as it is written, DATA apart: no zeros before a number, a digit
-// as depth, no line break.
+// canonical matches messages as Format writes them: no zeros before a number, a digit as depth, no
+// line break.
 func canonical() *regexp.Regexp {
 	return regexp.MustCompile(`^M(0|[1-9]\d*)\|[^|]*\|.\|(-|T0|T[1-9]\d*)\|[^|]*\|.\|[^|]*\|\d\|[^|]*\|(-|B0|B[1-9]\d*)\|[^|\r\n]*[^|\r\n;]$`)
 }
 
-// FuzzParse: nothing panics; what is accepted is written again, canonical lines byte by
-// byte; what is refused can be answered where its sender can be read.
+// FuzzParse: Parse does not panic; Format writes an accepted message as the same, a canonical one
+// byte by byte; a rejected message has a reply where its sender was parsed.
 func FuzzParse(f *testing.F) {
 	for _, x := range examples(f) {
 		f.Add(x.sent)
@@ -33,7 +33,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		m, err := v5.Parse(line)
 		if err != nil {
-			requireAnswerable(t, line, m, err)
+			requireReplyTo(t, line, m, err)
 			return
 		}
 		require.LessOrEqual(t, utf8.RuneCountInString(string(m.Data)), v5.MaxData)
@@ -58,17 +58,17 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func requireAnswerable(t *testing.T, line string, m v5.Message, err error) {
+func requireReplyTo(t *testing.T, line string, m v5.Message, err error) {
 	t.Helper()
-	var refused *v5.Error
-	require.ErrorAs(t, err, &refused)
-	require.NotEmpty(t, refused.Problems)
-	for _, p := range refused.Problems {
+	var invalid *v5.Error
+	require.ErrorAs(t, err, &invalid)
+	require.NotEmpty(t, invalid.Problems)
+	for _, p := range invalid.Problems {
 		require.True(t, p.Code.Valid())
 		require.True(t, 0 <= p.At && p.At <= len(line), "%d of %d", p.At, len(line))
 	}
 	require.True(t, m.From == v5.Address{} || strings.Contains(line, m.From.String()))
-	answer := v5.Refuse(m, v5.Address{Role: v5.Orchestrator, Number: 1}, 1, refused)
+	answer := v5.Refuse(m, v5.Address{Role: v5.Orchestrator, Number: 1}, 1, invalid)
 	written, err := v5.Format(answer)
 	if m.From == (v5.Address{}) {
 		require.Error(t, err)
@@ -80,7 +80,7 @@ func requireAnswerable(t *testing.T, line string, m v5.Message, err error) {
 	require.Equal(t, answer, again)
 }
 
-// FuzzFormat: a message that is written is read as the same.
+// FuzzFormat: Parse reads a written message as the same.
 func FuzzFormat(f *testing.F) {
 	f.Add(1, byte('O'), byte(1), "W7.2", byte('R'), 1, byte('1'), byte('N'), "", 0, "S1", int64(500), "a=1", "S1", "00aa", "01234567")
 	f.Add(0, byte('U'), byte(0), "*", byte('H'), 0, byte(0), byte(0), "E33", 5, "S0", int64(-1), "-", "", "", "")
@@ -106,8 +106,8 @@ func FuzzFormat(f *testing.F) {
 	})
 }
 
-// FuzzData: whatever stands in DATA is walked without panic and without a byte that is
-// not there; what is written, or else refused, is read as the same.
+// FuzzData: any DATA is read without panic and without inventing a byte; what Writer accepts is
+// read as the same.
 func FuzzData(f *testing.F) {
 	for _, x := range examples(f) {
 		if x.kind == "data" {
@@ -117,22 +117,22 @@ func FuzzData(f *testing.F) {
 	f.Add(`a="b;c";d="`, "k", " v;,", `"`, "é|")
 	f.Add("token=x;;retry=1;max=2;fallback=W1;agents=W1,W2;pid=M5", "a", ";auth=", "", "-")
 	f.Fuzz(func(t *testing.T, data, key, value, first, second string) {
-		requireWalkable(t, v5.Data(data), key)
+		requireReadable(t, v5.Data(data), key)
 
 		text, err := new(v5.Writer).Text("desc", value).Text("more", data).Data()
 		require.NoError(t, err)
-		requireSayable(t, text)
+		requireValidData(t, text)
 
 		var w v5.Writer
 		w.Add(key, value).List("list", first, second).Flag("last")
 		written, err := w.Data()
 		if err != nil {
-			var refused *v5.Error
-			require.ErrorAs(t, err, &refused)
-			require.Contains(t, []string{codes.ReasonOverflow, codes.ReasonNotEncodable}, refused.Reason())
+			var invalid *v5.Error
+			require.ErrorAs(t, err, &invalid)
+			require.Contains(t, []string{codes.ReasonOverflow, codes.ReasonNotEncodable}, invalid.Reason())
 			return
 		}
-		requireSayable(t, written)
+		requireValidData(t, written)
 		got, ok := written.Get(key)
 		require.True(t, ok)
 		require.Equal(t, value, got)
@@ -151,8 +151,8 @@ func FuzzData(f *testing.F) {
 	})
 }
 
-// requireSayable: the line around the DATA is a line, and DATA comes back.
-func requireSayable(t *testing.T, d v5.Data) {
+// requireValidData requires that a message can have the DATA unchanged.
+func requireValidData(t *testing.T, d v5.Data) {
 	t.Helper()
 	require.LessOrEqual(t, utf8.RuneCountInString(string(d)), v5.MaxData)
 	m, err := v5.Parse(with(v5.SegmentData, string(d)))
@@ -161,7 +161,7 @@ func requireSayable(t *testing.T, d v5.Data) {
 	require.Zero(t, m.Warnings)
 }
 
-func requireWalkable(t *testing.T, d v5.Data, key string) {
+func requireReadable(t *testing.T, d v5.Data, key string) {
 	t.Helper()
 	seen := 0
 	for p := range d.Pairs() {

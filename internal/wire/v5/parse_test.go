@@ -12,7 +12,7 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// good is the line that the cases spoil in one segment.
+// good is the message in which the cases replace one segment.
 const good = "M1|O1>W1|R|T1|P1|N|-|0|S1|B500|call=web_search"
 
 // with returns good with another segment.
@@ -22,14 +22,14 @@ func with(segment v5.Segment, text string) string {
 	return strings.Join(fields, "|")
 }
 
-// offset is where a segment of good begins.
+// offset returns the byte at which a segment of good begins.
 func offset(segment v5.Segment) int {
 	fields := strings.SplitN(good, "|", int(segment))
 	return len(good) - len(fields[segment-1])
 }
 
-// refused returns what Parse says of a line that it must refuse.
-func refused(t *testing.T, line string) (v5.Message, *v5.Error) {
+// rejected requires that Parse rejects a message, and returns its results.
+func rejected(t *testing.T, line string) (v5.Message, *v5.Error) {
 	t.Helper()
 	m, err := v5.Parse(line)
 	var e *v5.Error
@@ -45,9 +45,8 @@ func parse(tb testing.TB, line string) v5.Message {
 	return m
 }
 
-// TestEachCheckHasItsCode: the thirteen checks of §3.5, each with the segment, the byte
-// and the reason of its refusal.
-func TestEachCheckHasItsCode(t *testing.T) {
+// TestChecks tests the thirteen checks of §3.5, each with its code, segment, byte and reason.
+func TestChecks(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		check   string
@@ -70,7 +69,7 @@ func TestEachCheckHasItsCode(t *testing.T) {
 		t.Run(c.check, func(t *testing.T) {
 			t.Parallel()
 			for _, bad := range c.bad {
-				_, e := refused(t, with(c.segment, bad))
+				_, e := rejected(t, with(c.segment, bad))
 				require.Len(t, e.Problems, 1, bad)
 				p := e.Problems[0]
 				require.Equal(t, c.code, p.Code, bad)
@@ -84,7 +83,7 @@ func TestEachCheckHasItsCode(t *testing.T) {
 	}
 }
 
-// TestSegmentCount: check 1, and that a bar too many is one in DATA.
+// TestSegmentCount tests check 1; a bar too many is one in DATA.
 func TestSegmentCount(t *testing.T) {
 	t.Parallel()
 	for line, detail := range map[string]string{
@@ -96,19 +95,19 @@ func TestSegmentCount(t *testing.T) {
 		"||||||||||"[:9]:                  "the message has 10 segments, not 11, or 8 in V4",
 		strings.Replace(good, "|", "", 1): "the message has 10 segments, not 11, or 8 in V4",
 	} {
-		_, e := refused(t, line)
-		require.Len(t, e.Problems, 1, "what stands behind a gap is not judged: %s", line)
+		_, e := rejected(t, line)
+		require.Len(t, e.Problems, 1, "segments after a gap are not checked: %s", line)
 		require.Equal(t, codes.E10, e.Code())
 		require.Equal(t, v5.WholeMessage, e.Problems[0].Segment())
 		require.Equal(t, detail, e.Problems[0].Detail)
 	}
-	_, e := refused(t, good+"|caps")
+	_, e := rejected(t, good+"|caps")
 	require.Equal(t, codes.E12, e.Code())
 	require.Equal(t, len(good), e.Problems[0].At)
 }
 
-// TestBrokenLinesCanBeAnswered: what was read is returned with the error.
-func TestBrokenLinesCanBeAnswered(t *testing.T) {
+// TestInvalidMessages: Parse returns the parsed segments with the error.
+func TestInvalidMessages(t *testing.T) {
 	t.Parallel()
 	want := parse(t, good)
 	for _, line := range []string{
@@ -117,22 +116,22 @@ func TestBrokenLinesCanBeAnswered(t *testing.T) {
 		"M1|O1>W1|R|T1|P1|N|-|0|S1|B500",
 		"M1|O1>W1|R|T1|P1|N|-|0|S1|B500|" + strings.Repeat("x", v5.MaxLine),
 	} {
-		m, _ := refused(t, line)
+		m, _ := rejected(t, line)
 		require.Equal(t, want.Number, m.Number, line)
 		require.Equal(t, want.From, m.From, line)
 		require.Equal(t, want.To, m.To, line)
 		require.Equal(t, want.Task, m.Task, line)
 		require.Equal(t, want.Context, m.Context, line)
 	}
-	m, _ := refused(t, "M7|W1>O1|S|T3|P1|R|-|0|S1")
+	m, _ := rejected(t, "M7|W1>O1|S|T3|P1|R|-|0|S1")
 	require.Equal(t, 7, m.Number)
 	require.Empty(t, m.Context, "the ninth of nine segments is DATA")
 }
 
-// TestEveryProblemIsNamed in the order of the checks; the first is answered.
-func TestEveryProblemIsNamed(t *testing.T) {
+// TestProblems: the problems are in the order of the checks, and the first is that of the reply.
+func TestProblems(t *testing.T) {
 	t.Parallel()
-	_, e := refused(t, "M|O|?|T|P|?|E|?|S|B|>")
+	_, e := rejected(t, "M|O|?|T|P|?|E|?|S|B|>")
 	var all []codes.Code
 	for _, p := range e.Problems {
 		all = append(all, p.Code)
@@ -143,8 +142,8 @@ func TestEveryProblemIsNamed(t *testing.T) {
 	require.NoError(t, errors.Unwrap(e))
 }
 
-// TestEverySegmentIsRead: a line with something in each.
-func TestEverySegmentIsRead(t *testing.T) {
+// TestParse parses a message with a value in every segment.
+func TestParse(t *testing.T) {
 	t.Parallel()
 	from, err := v5.ParseAddress("W7.2")
 	require.NoError(t, err)
@@ -156,7 +155,7 @@ func TestEverySegmentIsRead(t *testing.T) {
 	}, parse(t, "M9999|W7.2>O1|E|T999|P0|F|E33|5|Sabc12z|B9999|desc=é;auth=S1:00aF:0123abCD\r\n"))
 }
 
-// TestDefaults: what a - means, and that it is written as it was.
+// TestDefaults: - has its default, and is written again as -.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	const line = "M1|O1>W1|R|-|-|-|-|0|-|-|x"
@@ -175,15 +174,14 @@ func TestDefaults(t *testing.T) {
 	written, err := v5.Format(m)
 	require.NoError(t, err)
 	require.Equal(t, line, written)
-	for _, said := range []string{"P0", "P1", "P2"} {
-		require.Equal(t, said, parse(t, with(v5.SegmentPriority, said)).Priority.String())
+	for _, p := range []string{"P0", "P1", "P2"} {
+		require.Equal(t, p, parse(t, with(v5.SegmentPriority, p)).Priority.String())
 	}
 	require.Equal(t, "-", v5.Priority(0).String())
-	require.Equal(t, codes.E00, parse(t, with(v5.SegmentErr, "E00")).Err, "no error is not no code")
+	require.Equal(t, codes.E00, parse(t, with(v5.SegmentErr, "E00")).Err, "E00 differs from -")
 }
 
-// TestSystemTraffic: M0, T0 and S0 stand in messages of the registry and in what
-// answers them, and nowhere else.
+// TestSystemTraffic: only messages of the registry and replies to them can have M0, T0 and S0.
 func TestSystemTraffic(t *testing.T) {
 	t.Parallel()
 	for _, letter := range "RSECUABHDJLKXQ" {
@@ -196,26 +194,26 @@ func TestSystemTraffic(t *testing.T) {
 				parse(t, line)
 				continue
 			}
-			_, e := refused(t, line)
+			_, e := rejected(t, line)
 			require.Equal(t, codes.E10, e.Code())
 			require.Equal(t, segment, e.Problems[0].Segment())
 			require.Contains(t, e.Problems[0].Detail, "outside of system traffic")
 		}
 	}
-	_, e := refused(t, "M0|O1>W1|?|T0|P1|N|-|0|S0|-|x")
-	require.Len(t, e.Problems, 1, "of an unknown type only that is said")
+	_, e := rejected(t, "M0|O1>W1|?|T0|P1|N|-|0|S0|-|x")
+	require.Len(t, e.Problems, 1, "a message with an unknown type has no other problem")
 	parse(t, with(v5.SegmentContext, "S00"))
 }
 
-// TestNumbersMayHaveLeadingZeros, as the patterns of §3.5 have it, and lose them.
-func TestNumbersMayHaveLeadingZeros(t *testing.T) {
+// TestLeadingZeros: numbers can have leading zeros, as the patterns of §3.5 allow, and lose them.
+func TestLeadingZeros(t *testing.T) {
 	t.Parallel()
 	written, err := v5.Format(parse(t, "M0001|O1>W1|R|T001|P1|N|-|0|S1|B0500|call=web_search"))
 	require.NoError(t, err)
 	require.Equal(t, good, written)
 }
 
-// TestDepthMissing: the - of the handshake is 0, with a warning.
+// TestDepthMissing: - as DEPTH, as in the handshake, is 0 with a warning.
 func TestDepthMissing(t *testing.T) {
 	t.Parallel()
 	m := parse(t, with(v5.SegmentDepth, "-"))
@@ -229,37 +227,37 @@ func TestDepthMissing(t *testing.T) {
 	require.Empty(t, v5.Warnings(0).String())
 }
 
-// TestLineBreaks: one at the end is no part of the line, one within is E12.
+// TestLineBreaks: a line break at the end is ignored, any other is E12.
 func TestLineBreaks(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"", "\n", "\r\n", "\r"} {
 		require.Equal(t, parse(t, good), parse(t, good+end))
 	}
 	for _, end := range []string{"\n\n", "\n\r", "\n" + good, "\r\r\n"} {
-		_, e := refused(t, good+end)
+		_, e := rejected(t, good+end)
 		require.Equal(t, codes.E12, e.Code(), "%q", end)
 	}
 }
 
-// TestLongLines: one byte more than MaxLine is E10.
-func TestLongLines(t *testing.T) {
+// TestLongMessages: one byte more than MaxLine is E10.
+func TestLongMessages(t *testing.T) {
 	t.Parallel()
 	longest := good + strings.Repeat("x", v5.MaxLine-len(good))
 	require.Equal(t, v5.DataTruncated, parse(t, longest+"\r\n").Warnings)
-	_, e := refused(t, longest+"x")
+	_, e := rejected(t, longest+"x")
 	require.Len(t, e.Problems, 1)
 	require.Equal(t, v5.Problem{Code: codes.E10, At: v5.MaxLine, Detail: "the message is longer than 65536 bytes"}, e.Problems[0])
 	require.Less(t, len(e.Error()), 200)
 }
 
-// TestForbiddenInData: check 13, with the byte; quotes do not protect from it.
+// TestForbiddenInData tests check 13, with the byte; quotes do not protect.
 func TestForbiddenInData(t *testing.T) {
 	t.Parallel()
 	data := offset(v5.SegmentData)
 	for bad, at := range map[string]int{
 		"a|b": 1, "a>b": 1, `q="a|b"`: 4, `q="a>b"`: 4, "|": 0, "a\tb": 1, "a\x00": 1, "a\x1b[0m": 1, "a\x7f": 1, "é\u0085": 2, "é>": 2,
 	} {
-		m, e := refused(t, with(v5.SegmentData, bad))
+		m, e := rejected(t, with(v5.SegmentData, bad))
 		require.Len(t, e.Problems, 1)
 		require.Equal(t, codes.E12, e.Code(), "%q", bad)
 		require.Equal(t, v5.SegmentData, e.Problems[0].Segment())
@@ -271,40 +269,40 @@ func TestForbiddenInData(t *testing.T) {
 	}
 }
 
-// TestDataIsText: bytes that are not UTF-8 are E10, where they stand.
-func TestDataIsText(t *testing.T) {
+// TestInvalidUTF8: bytes that are not UTF-8 are E10, with their position.
+func TestInvalidUTF8(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"\xff", "\xc3", "\xed\xa0\x80", "\xc0\xaf"} {
-		_, e := refused(t, with(v5.SegmentData, "aé"+bad))
+		_, e := rejected(t, with(v5.SegmentData, "aé"+bad))
 		require.Equal(t, codes.E10, e.Code())
 		require.Equal(t, offset(v5.SegmentData)+3, e.Problems[0].At)
 		require.Contains(t, e.Problems[0].Detail, "not valid UTF-8")
 	}
 }
 
-// TestDataIsTruncated: check 12 counts characters, and does not count auth.
-func TestDataIsTruncated(t *testing.T) {
+// TestTruncatedData: check 12 counts characters, without auth.
+func TestTruncatedData(t *testing.T) {
 	t.Parallel()
 	const auth = ";auth=S1:00aa:01234567"
 	for _, unit := range []string{"x", "é", "😀"} {
-		whole := strings.Repeat(unit, v5.MaxData)
+		full := strings.Repeat(unit, v5.MaxData)
 		for _, end := range []string{"", auth} {
-			m := parse(t, with(v5.SegmentData, whole+end))
+			m := parse(t, with(v5.SegmentData, full+end))
 			require.Zero(t, m.Warnings)
-			require.Equal(t, v5.Data(whole), m.Data)
+			require.Equal(t, v5.Data(full), m.Data)
 
-			m = parse(t, with(v5.SegmentData, whole+unit+end))
+			m = parse(t, with(v5.SegmentData, full+unit+end))
 			require.Equal(t, v5.DataTruncated, m.Warnings)
-			require.Equal(t, v5.Data(whole), m.Data)
+			require.Equal(t, v5.Data(full), m.Data)
 			require.Equal(t, end != "", m.Auth != v5.Auth{})
 			require.Equal(t, v5.MaxData, utf8.RuneCountInString(string(m.Data)))
 		}
 	}
-	_, e := refused(t, with(v5.SegmentData, strings.Repeat("x", 300)+">"))
-	require.Equal(t, codes.E12, e.Code(), "what is cut off is judged too")
+	_, e := rejected(t, with(v5.SegmentData, strings.Repeat("x", 300)+">"))
+	require.Equal(t, codes.E12, e.Code(), "the truncated part is checked too")
 }
 
-// TestOpenQuotes are accepted with a warning.
+// TestOpenQuotes: an unpaired quote is accepted with a warning.
 func TestOpenQuotes(t *testing.T) {
 	t.Parallel()
 	m := parse(t, with(v5.SegmentData, `size=5";x=1`))
@@ -314,22 +312,22 @@ func TestOpenQuotes(t *testing.T) {
 	require.Zero(t, parse(t, with(v5.SegmentData, `q="a;b"`)).Warnings)
 }
 
-// TestAuthIsTheLastPair, or the line is E90.
-func TestAuthIsTheLastPair(t *testing.T) {
+// TestAuthPosition: auth must be the last pair; otherwise the message is E90.
+func TestAuthPosition(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{
 		"a=1;auth=", "a=1;auth=S1", "a=1;auth=S1:00aa", "a=1;auth=S1:00aa:0123456", "a=1;auth=S1:00aa:012345678", "a=1;auth=S1:00ag:01234567",
 		"a=1;auth=S1:0aa:01234567", "a=1;auth=1:00aa:01234567", "a=1;auth=S1:00aa:01234567;b=2", "a=1;auth=S1:00aa:01234567;;",
 		"a=1;auth=S1:00aa:01234567;auth=S1:00aa:01234567", `q="x;auth=y"`, "auth=S1:00aa:01234567",
 	} {
-		m, e := refused(t, with(v5.SegmentData, bad))
+		m, e := rejected(t, with(v5.SegmentData, bad))
 		require.Len(t, e.Problems, 1)
 		require.Equal(t, codes.E90, e.Code(), bad)
 		require.Equal(t, codes.ReasonAuth, e.Reason(), bad)
 		require.Equal(t, offset(v5.SegmentData)+max(0, strings.Index(bad, ";auth=")), e.Problems[0].At, bad)
 		require.Zero(t, m.Auth)
 	}
-	_, e := refused(t, with(v5.SegmentData, ";auth=S1:00aa:01234567"))
+	_, e := rejected(t, with(v5.SegmentData, ";auth=S1:00aa:01234567"))
 	require.Equal(t, codes.E10, e.Code(), "DATA is required")
 	require.Equal(t, "00aa", parse(t, with(v5.SegmentData, "a=1;auth=S1:00aa:01234567;")).Auth.Nonce, "a trailing semicolon is fine")
 	require.Zero(t, parse(t, with(v5.SegmentData, "author=x;xauth=S1:00aa:01234567")).Auth)

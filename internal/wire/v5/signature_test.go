@@ -18,7 +18,7 @@ func requireReason(t *testing.T, err error, reason string) {
 	require.Equal(t, reason, e.Reason())
 }
 
-// TestSign: the first 8 hex digits of HMAC-SHA256, as another program computes them:
+// TestSign: the signature is the first 8 hex digits of HMAC-SHA256, as computed by
 // openssl dgst -sha256 -hmac 'the shared key'.
 func TestSign(t *testing.T) {
 	t.Parallel()
@@ -36,14 +36,14 @@ func TestSign(t *testing.T) {
 	require.NoError(t, err)
 	m := parse(t, signed)
 	require.Equal(t, v5.Auth{Session: "S1", Nonce: "00aF", Signature: "7717ae71"}, m.Auth)
-	require.Equal(t, parse(t, good).Data, m.Data, "it is no part of DATA")
+	require.Equal(t, parse(t, good).Data, m.Data, "auth is no part of DATA")
 	written, err := v5.Format(m)
 	require.NoError(t, err)
 	require.Equal(t, signed, written)
 }
 
-// TestVerifyRefuses every line but the one that was signed.
-func TestVerifyRefuses(t *testing.T) {
+// TestVerifyErrors: Verify rejects every message but the signed one.
+func TestVerifyErrors(t *testing.T) {
 	t.Parallel()
 	key := []byte("the shared key")
 	signed, err := v5.Sign(good, key, "S1", "00aa")
@@ -69,8 +69,8 @@ func TestVerifyRefuses(t *testing.T) {
 	requireReason(t, v5.Verify(signed+signed[mark:], key), codes.ReasonAuth)
 }
 
-// TestSignRefuses what could not be verified.
-func TestSignRefuses(t *testing.T) {
+// TestSignErrors: Sign rejects what could not be verified.
+func TestSignErrors(t *testing.T) {
 	t.Parallel()
 	key := []byte("the shared key")
 	signed, err := v5.Sign(good, key, "S1", "00aa")

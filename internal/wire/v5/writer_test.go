@@ -11,7 +11,7 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// TestWriter writes what the reader reads, with quotes only where they are needed.
+// TestWriter: Writer writes what Data reads, with quotes only where they are needed.
 func TestWriter(t *testing.T) {
 	t.Parallel()
 	var w v5.Writer
@@ -26,8 +26,8 @@ func TestWriter(t *testing.T) {
 	require.Equal(t, v5.Data(`registered;id=W3;page=2;q="a;b";edge=" a ";eq=a=b,c;none=;caps=x,"y,z";empty=;src=#REF:T1:raw`), data)
 }
 
-// TestUnsayable: what DATA cannot say is refused, so that the caller writes a reference.
-func TestUnsayable(t *testing.T) {
+// TestNotEncodable: Writer rejects what DATA cannot hold, so that the caller writes a reference.
+func TestNotEncodable(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(*v5.Writer){
 		"a bar":                 func(w *v5.Writer) { w.Add("k", "a|b") },
@@ -39,7 +39,7 @@ func TestUnsayable(t *testing.T) {
 		"what looks like auth":  func(w *v5.Writer) { w.Add("k", "a;auth=S1:00aa:01234567") },
 		"the pair auth":         func(w *v5.Writer) { w.Add("auth", "S1:00aa:01234567") },
 		"no key":                func(w *v5.Writer) { w.Add("", "a") },
-		"a key that is silence": func(w *v5.Writer) { w.Flag("-") },
+		"the key -":             func(w *v5.Writer) { w.Flag("-") },
 		"a key with =":          func(w *v5.Writer) { w.Add("a=b", "c") },
 		"a key with a quote":    func(w *v5.Writer) { w.Flag(`a"`) },
 		"a key with a space":    func(w *v5.Writer) { w.Flag("a ") },
@@ -61,12 +61,12 @@ func TestUnsayable(t *testing.T) {
 
 			w.Add("k", "fine").Flag("f").List("l", "x").Text("t", "x").Add("bad", "|")
 			_, again := w.Data()
-			require.Equal(t, err, again, "the first is kept")
+			require.Equal(t, err, again, "the first error is kept")
 		})
 	}
 }
 
-// TestOverflow: DATA of ours that is too long is refused, never cut.
+// TestOverflow: Writer rejects long DATA and never truncates it.
 func TestOverflow(t *testing.T) {
 	t.Parallel()
 	data, err := new(v5.Writer).Add("k", strings.Repeat("é", v5.MaxData-2)).Data()
@@ -78,7 +78,7 @@ func TestOverflow(t *testing.T) {
 	require.Equal(t, codes.ReasonOverflow, e.Reason())
 }
 
-// TestText is for people: it is mended and cut, and never refused.
+// TestText: Text replaces and truncates, and is never rejected.
 func TestText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -102,7 +102,7 @@ func TestText(t *testing.T) {
 	require.True(t, strings.HasSuffix(string(data), `…"`))
 	data2, err := w.Text("more", "x").Data()
 	require.NoError(t, err)
-	require.Equal(t, data, data2, "where nothing has room nothing is written")
+	require.Equal(t, data, data2, "a pair that does not fit is omitted")
 }
 
 func TestQuoted(t *testing.T) {
